@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GradientBuckets: owns all gradient memory and averages it while backward is still running. Gradients are views
+// into one flat arena, laid out in the order backward finishes them; a bucket is a contiguous piece of it. When
+// the last gradient of a bucket is final the bucket is summed over ranks on the communication stream, never out of
+// order. Nothing is packed or copied; nothing here divides: the loss gradient is already scaled by the global
+// batch.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/timeline.h"
+#include "kernels/parameter.h"
+
+namespace lockstep {
+
+struct BucketOptions {
+  // A bucket is closed when its size reaches the capacity. The first leaves early so that communication starts
+  // early; the last is small because nothing is left to hide it.
+  std::size_t first_bytes = std::size_t{1} << 20;
+  std::size_t middle_bytes = std::size_t{25} << 20;
+  std::size_t last_bytes = std::size_t{1} << 20;
+  bool overlap = true;  // false: launch every bucket in wait(), after backward
+};
+
+struct Bucket {
+  std::int64_t begin = 0;          // elements of the flat arena
+  std::int64_t end = 0;
+  std::size_t first_parameter = 0;  // parameters [first_parameter, last_parameter) in the order given
+  std::size_t last_parameter = 0;
+  std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * sizeof(float); }
+};
+
+// How parameters, in backward order with ascending offsets, fall into buckets. Large ones are never split.
+std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options);
+
+class GradientBuckets final : public GradientListener {
+ public:
+  // Collective: allocates gradient memory, points every parameter's gradient into it, and compares the plan (names,
+  // layouts, buckets) over ranks; throws ConfigError on all ranks, naming those that differ from rank 0.
+  // parameters must outlive this.
+  GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
+                  Timeline* timeline = nullptr);
+  ~GradientBuckets() override;
+
+  std::span<const Bucket> buckets() const { return buckets_; }
+  // The whole arena, padding included.
+  std::span<float> gradients() const;
+
+  // Starts the backward pass that finishes gradients; compute is the stream they are computed on.
+  void begin(Stream& compute);
+  // From the network, once for each parameter and pass, in any order.
+  void gradient_ready(std::size_t index) override;
+  // Makes later work on the stream wait for every bucket. Throws if a gradient is missing, naming it.
+  void wait(Stream& compute);
+
+ private:
+  void launch(std::size_t bucket);
+  void compare_plans();
+
+  struct Progress {
+    std::size_t pending = 0;        // gradients not yet final
+    std::int64_t ready_ns = 0;
+  };
+
+  std::span<Parameter> parameters_;
+  Communicator& communicator_;
+  BucketOptions options_;
+  Timeline* timeline_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  // parameter -> bucket
+  std::vector<bool> ready_;             // this pass, by parameter
+  std::vector<Progress> progress_;
+  std::size_t next_ = 0;  // first bucket not launched
+  Buffer arena_;
+  Stream* compute_ = nullptr;
+  Event produced_;
+  Event reduced_;
+};
+
+}  // namespace lockstep

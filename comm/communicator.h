@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicator: a group of ranks and the collectives they run, in the order they were enqueued. Every operation
+// is enqueued on stream() and returns at once; completion is stream order (record an Event and wait for it). All
+// ranks must enqueue the same operations in the same order.
+//
+// Results are the same bits on every rank: a sum is taken in the order of ranks, element by element, whatever the
+// size or alignment of the call, so splitting one all_reduce into several changes nothing.
+//
+// On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/buffer.h"
+#include "core/dtype.h"
+#include "core/stream.h"
+
+namespace lockstep {
+
+enum class ReduceOp { sum, max };
+
+// Counted where bytes leave a rank for another: payload, not protocol.
+struct Traffic {
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t operations = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual std::string_view name() const = 0;  // "self", "threads", "mpi", "nccl"
+  virtual Stream& stream() = 0;
+
+  // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory). Must
+  // be freed on every rank, before the communicator.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+
+  // In place over `count` elements; f32, f16, bf16, i32. 16-bit floats are added in fp32 and rounded once.
+  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
+  // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and may be
+  // that share's place in send.
+  virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
+  // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv. Any
+  // type.
+  virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
+  // From root's `data` to everybody's. Any type.
+  virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
+  // No rank's later work starts before all ranks' earlier work is done.
+  virtual void barrier() = 0;
+
+  // What has been sent so far; call when the stream is idle.
+  virtual Traffic traffic() const = 0;
+
+ protected:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  int rank_;
+  int size_;
+};
+
+// A world of one: every collective is the identity.
+std::unique_ptr<Communicator> make_self_communicator(Device device = {});
+
+// Ranks as threads of one process, for tests: hub once, then one communicator for each rank, each used by its own
+// thread.
+class ThreadHub;
+std::shared_ptr<ThreadHub> make_thread_hub(int size);
+std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank);
+
+}  // namespace lockstep

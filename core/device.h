@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where memory lies and work runs, as a value. cuda_devices() answers for the linked backend: a build without
+// CUDA links core/no_cuda, which knows none.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class DeviceKind { cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+
+  auto operator<=>(const Device&) const = default;
+};
+
+inline std::string to_string(Device device) {
+  return device.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
+}
+
+struct CudaDevice {
+  std::string name;
+  std::string uuid;
+  std::size_t memory_bytes = 0;
+  int compute_capability = 0;  // 90 for 9.0
+};
+
+struct CudaStatus {
+  bool built = false;   // linked with core/cuda
+  std::string message;  // why there is no device, or the driver and runtime versions
+  std::vector<CudaDevice> devices;
+};
+
+// Never throws: a missing driver is an answer, not an error.
+CudaStatus cuda_status();
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors and checks. Library code throws; only a program's main() turns an Error into an exit code. A failed
+// CHECK is a defect in Lockstep or in its caller and carries expression, place and rank; the named subclasses
+// are for people: their message says what was given, what was expected and what to do.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+// Exit codes of every Lockstep program.
+namespace exit_code {
+inline constexpr int done = 0;
+inline constexpr int usage = 64;      // wrong command line
+inline constexpr int data = 65;       // corrupt dataset or checkpoint
+inline constexpr int failed = 70;     // internal failure, or a loss that is not finite
+inline constexpr int io = 74;         // file missing, unreadable, disk full
+inline constexpr int resumable = 75;  // stopped, can be resumed
+inline constexpr int config = 78;     // impossible configuration
+}  // namespace exit_code
+
+class Error : public std::runtime_error {
+ public:
+  Error(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+struct UsageError : Error {
+  explicit UsageError(const std::string& message) : Error(exit_code::usage, message) {}
+};
+struct ConfigError : Error {
+  explicit ConfigError(const std::string& message) : Error(exit_code::config, message) {}
+};
+struct DataError : Error {
+  explicit DataError(const std::string& message) : Error(exit_code::data, message) {}
+};
+struct IoError : Error {
+  explicit IoError(const std::string& message) : Error(exit_code::io, message) {}
+};
+
+// The rank that log lines and failed checks name: 0 until World::join. Threads of one process share it, unless
+// a RankScope is open on the thread (ranks as threads, in tests).
+int current_rank();
+void set_process_rank(int rank);
+
+class RankScope {
+ public:
+  explicit RankScope(int rank);
+  ~RankScope();
+  RankScope(const RankScope&) = delete;
+  RankScope& operator=(const RankScope&) = delete;
+
+ private:
+  int previous_;
+};
+
+namespace detail {
+[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+inline std::string check_message() { return {}; }
+template <typename... Args>
+std::string check_message(fmt::format_string<Args...> format, Args&&... args) {
+  return fmt::format(format, std::forward<Args>(args)...);
+}
+}  // namespace detail
+}  // namespace lockstep
+
+// CHECK(condition) or CHECK(condition, "format {}", value): throws Error(exit_code::failed).
+#define CHECK(condition, ...) \
+  ((condition) ? void()       \
+               : ::lockstep::detail::check_failed(#condition, __FILE__, __LINE__, ::lockstep::detail::check_message(__VA_ARGS__)))

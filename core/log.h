@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Log lines on standard error, each with its rank. Info is printed by rank 0 only, so library code never asks
+// which rank it is; warnings and errors are printed by whichever rank has one. Metrics are data and go to files,
+// not here.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace lockstep::log {
+
+enum class Level { debug, info, warning, error, off };
+
+// Lines below this level are dropped. Default: info.
+void set_level(Level level);
+
+void write(Level level, std::string_view message);
+
+template <typename... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::debug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void warning(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::error, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace lockstep::log

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors in a file, in the safetensors format (huggingface/safetensors): a JSON header, then raw little-endian
+// data. Files may come from anywhere: every length, offset and shape is checked before anything is allocated.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lockstep {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype_name;      // the file's: "F32", "I64", ...
+  std::optional<DType> dtype;  // none where Lockstep has no such type
+  Shape shape;
+  std::uint64_t begin = 0;  // bytes [begin, end) of the data part
+  std::uint64_t end = 0;
+};
+
+class SafetensorsReader {
+ public:
+  // Throws IoError when the file cannot be read, DataError (file, offset, what) when it is not sound.
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  std::span<const SafetensorsEntry> entries() const { return entries_; }
+  const SafetensorsEntry* find(std::string_view name) const;
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // destination must have the entry's size in bytes.
+  void read(const SafetensorsEntry& entry, std::span<std::byte> destination);
+
+ private:
+  std::filesystem::path path_;
+  std::ifstream file_;
+  std::uint64_t data_offset_ = 0;
+  std::vector<SafetensorsEntry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  // host memory, dense
+};
+
+// Writes to a temporary file beside `path`, syncs it and renames it: path holds the old file or the new one, never
+// a part. Throws IoError.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace lockstep

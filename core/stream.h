@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stream: ordered work on a device. Event: a point in that order others can wait for. Everything in a training
+// step is ordered by these two; the host blocks only where a CPU stream has no other way to wait.
+//
+// On the CPU a compute stream runs its work inline, on the calling thread; a communication or copy stream is one
+// worker thread with a ring of tasks (no allocation after construction). On CUDA both are CUDA streams.
+//
+// An exception in a worker's task stops the stream: later tasks are skipped, and every wait for an event of that
+// stream, and synchronize(), rethrow it.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "core/device.h"
+
+namespace lockstep {
+
+// A small callable stored in place: copyable as bytes, never on the heap.
+class Task {
+ public:
+  static constexpr std::size_t kCapacity = 96;
+
+  Task() = default;
+  template <typename F>
+    requires(std::is_trivially_copyable_v<F> && sizeof(F) <= kCapacity && !std::is_same_v<F, Task>)
+  Task(F function) {  // NOLINT: implicit, so that a lambda is a Task
+    static_assert(alignof(F) <= alignof(std::max_align_t));
+    std::memcpy(storage_, &function, sizeof(F));
+    call_ = [](void* storage) { (*static_cast<F*>(storage))(); };
+  }
+  void operator()() { call_(storage_); }
+
+ private:
+  alignas(std::max_align_t) std::byte storage_[kCapacity] = {};
+  void (*call_)(void*) = nullptr;
+};
+
+enum class StreamUse { compute, communication, copy };
+
+namespace detail {
+
+// What a device's backend implements; core/cpu and core/cuda hold the implementations.
+struct EventBackend {
+  virtual ~EventBackend() = default;
+  virtual bool ready() = 0;
+  virtual void synchronize() = 0;
+};
+struct StreamBackend {
+  virtual ~StreamBackend() = default;
+  virtual void enqueue(Task task) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void record(EventBackend& event) = 0;
+  virtual void wait(EventBackend& event) = 0;
+  virtual void synchronize() = 0;
+  virtual void* native() = 0;
+};
+
+}  // namespace detail
+
+class Event {
+ public:
+  explicit Event(Device device);
+
+  // Whether all work before the last record() is done. True for an event never recorded. Rethrows the error
+  // of the stream that recorded it.
+  bool ready() { return backend_->ready(); }
+  // Blocks the host until ready().
+  void synchronize() { backend_->synchronize(); }
+
+  detail::EventBackend& backend() { return *backend_; }
+
+ private:
+  std::unique_ptr<detail::EventBackend> backend_;
+};
+
+class Stream {
+ public:
+  // Throws ConfigError when the device's backend was not built or has no such device.
+  Stream(Device device, StreamUse use);
+
+  Device device() const { return device_; }
+  // Runs host work in stream order (CPU inline or on the worker; CUDA as a host function).
+  void enqueue(Task task) { backend_->enqueue(task); }
+  // Copies bytes in stream order, in any direction between this stream's device and the host.
+  void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
+  // Marks the work enqueued so far.
+  void record(Event& event) { backend_->record(event.backend()); }
+  // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams only.
+  void wait(Event& event) { backend_->wait(event.backend()); }
+  // Blocks the host until everything enqueued is done.
+  void synchronize() { backend_->synchronize(); }
+  // cudaStream_t, or null on the CPU.
+  void* native() const { return backend_->native(); }
+
+ private:
+  Device device_;
+  std::unique_ptr<detail::StreamBackend> backend_;
+};
+
+}  // namespace lockstep

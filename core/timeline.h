@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Timeline: what happened when. Spans are recorded into memory reserved beforehand, from any thread, at the price
+// of two clock reads; recording changes neither results nor order. PhaseClock: where a rank's wall time went, as
+// phases that add up to it. Both are read by reports and traces.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Monotonic, nanoseconds.
+std::int64_t now_ns();
+
+enum class Track : std::uint8_t { step, compute, communication, data };
+std::string_view name_of(Track track);
+
+struct Span {
+  const char* name = "";  // a literal, or a string that outlives the timeline
+  Track track = Track::step;
+  std::int32_t index = -1;  // bucket, step or layer number; -1: none
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+class Timeline {
+ public:
+  // Keeps the first `capacity` spans since clear(); the rest are counted, not kept.
+  explicit Timeline(std::size_t capacity = std::size_t{1} << 16);
+
+  void record(const Span& span);
+  // Call while nobody records.
+  std::span<const Span> spans() const;
+  std::size_t dropped() const;
+  void clear();
+
+  // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread for each track.
+  // Throws IoError.
+  void write_chrome_trace(const std::filesystem::path& path, int rank) const;
+
+ private:
+  std::vector<Span> spans_;
+  std::atomic<std::size_t> next_{0};
+};
+
+enum class Phase : std::uint8_t { data_wait, forward, backward, exposed_communication, optimizer, rest };
+inline constexpr std::size_t kPhases = 6;
+std::string_view name_of(Phase phase);
+
+// Seconds by phase.
+struct StepAccount {
+  std::array<double, kPhases> seconds = {};
+
+  double& operator[](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
+  double operator[](Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
+  double total() const;
+};
+
+// Charges time to the current phase until the next enter(). Starts in Phase::rest. One thread.
+class PhaseClock {
+ public:
+  PhaseClock() : since_(now_ns()) {}
+  void enter(Phase phase);
+  // The account since construction or the last take(), up to now.
+  StepAccount take();
+
+ private:
+  StepAccount account_;
+  Phase phase_ = Phase::rest;
+  std::int64_t since_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BatchLoader: fills batches ahead of the training loop, on its own threads, into a ring of slots made once. Every
+// batch of every rank has the same size. Its whole state is (seed, epoch, step), on any number of ranks.
+//
+// A training step's global batch takes consecutive positions of the sample order, ranks * accumulation * batch of
+// them. Micro-batch m of rank r takes the batch at (r * accumulation + m) * batch: k ranks with accumulation j see
+// the same micro-batches as one rank with accumulation k * j.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/tensor.h"
+#include "data/dataset.h"
+
+namespace lockstep {
+
+enum class Tail {
+  drop,   // training: an epoch ends when less than a global batch is left
+  carry,  // training: the rest of an epoch opens the next one's first batch
+  pad,    // evaluation: in order, once; the last batches are filled with samples of weight zero
+};
+
+struct Shard {
+  int rank = 0;
+  int size = 1;
+};
+
+struct LoaderOptions {
+  std::int64_t batch = 32;  // per rank and micro-batch
+  std::int64_t accumulation = 1;
+  Tail tail = Tail::drop;
+  std::uint64_t seed = 0;
+  int threads = 1;
+  int slots = 4;  // batches kept ready, at least 2
+};
+
+// Host memory of one slot, valid until the next call of next().
+struct Batch {
+  Tensor images;   // u8 [batch, H, W, C]
+  Tensor labels;   // i32 [batch]
+  Tensor weights;  // f32 [batch]: 1, or 0 for padding
+};
+
+class BatchLoader {
+ public:
+  // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch (drop,
+  // carry), naming both numbers.
+  BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
+  ~BatchLoader();
+
+  // Samples in one step over all ranks and micro-batches.
+  std::int64_t global_batch() const;
+  // Steps of this epoch; the same on every rank. Only with Tail::carry does it depend on the epoch.
+  std::int64_t steps_in_epoch(std::int64_t epoch) const;
+
+  // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new loader
+  // stands at (0, 0).
+  void seek(std::int64_t epoch, std::int64_t step);
+  // The next micro-batch; after the last of an epoch's last step comes the next epoch's first (with Tail::pad: the
+  // same samples again). Waits until it is ready. Rethrows what a loader thread threw.
+  const Batch& next();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dataset: labelled images with random access, read by many threads at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+enum class Split { train, test };
+
+struct ImageShape {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+
+  std::int64_t bytes() const { return height * width * channels; }
+  bool operator==(const ImageShape&) const = default;
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t size() const = 0;
+  virtual ImageShape image_shape() const = 0;
+  // Labels are in [0, classes()).
+  virtual std::int64_t classes() const = 0;
+  // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe. Throws DataError, IoError.
+  virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
+};
+
+struct DatasetOptions {
+  std::string format = "idx";  // the only one so far
+  std::filesystem::path path;  // a folder
+};
+
+// Throws ConfigError for an unknown format, IoError for missing files (with the path and what to install), DataError
+// for corrupt ones (file and offset).
+std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backend: everything a device can compute. The only place where the kernels of a device are chosen: plan with
+// backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
+//
+// Calls are ordered on the given compute stream. On the CPU they run inline; the planned kernels and the
+// functions below must be called from one thread per process (they share one OpenMP team).
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "core/stream.h"
+#include "kernels/affine.h"
+#include "kernels/batch_norm.h"
+#include "kernels/layout.h"
+#include "kernels/loss.h"
+#include "kernels/pooling.h"
+#include "kernels/update.h"
+
+namespace lockstep {
+
+// Copies a tensor from one layout to another of the same shape and type.
+class ReorderKernel {
+ public:
+  virtual ~ReorderKernel() = default;
+  virtual void run(Stream& stream, const void* from, void* to) = 0;
+};
+
+// Images as the loader delivers them to activations: uint8 [N, H, W, C] to normalised fp32.
+struct ImageInput {
+  std::int64_t batch = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  // Per channel, on the scale where pixels are in [0, 1]; empty: mean 0, deviation 1.
+  std::span<const float> mean;
+  std::span<const float> deviation;
+};
+
+class ImageInputKernel {
+ public:
+  virtual ~ImageInputKernel() = default;
+  // [N, C, H, W]
+  const Layout& output() const { return output_; }
+  virtual void run(Stream& stream, const std::uint8_t* images, void* output) = 0;
+
+ protected:
+  Layout output_;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Threads the calling thread's kernels use; CPU only.
+  virtual void set_threads(int threads) = 0;
+  // One line for the log: library and version, instruction set.
+  virtual std::string describe() const = 0;
+
+  // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the shape's.
+  virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input) = 0;
+  virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) = 0;
+  virtual std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) = 0;
+  virtual std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) = 0;
+  virtual std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) = 0;
+  virtual std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) = 0;
+
+  // Elementwise over `count` physical elements; outputs may alias inputs.
+  virtual void relu_forward(Stream& stream, std::int64_t count, const float* x, float* y) = 0;
+  virtual void relu_backward(Stream& stream, std::int64_t count, const float* y, const float* y_gradient,
+                             float* x_gradient) = 0;
+  virtual void add(Stream& stream, std::int64_t count, const float* a, const float* b, float* sum) = 0;
+
+  virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
+  virtual void sgd_update(Stream& stream, const SgdUpdate& arguments) = 0;
+  // *finite = 0 when any element is infinite or NaN, else 1. finite lies on the device.
+  virtual void all_finite(Stream& stream, std::int64_t count, const float* values, std::int32_t* finite) = 0;
+};
+
+// The device's backend; lives as long as the process. Throws ConfigError when it was not built.
+Backend& backend_for(Device device);
+
+}  // namespace lockstep

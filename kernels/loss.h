@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Softmax cross-entropy with a weight per sample. A weight of zero takes a sample out of everything: loss,
+// gradient and counts; that is how evaluation pads its last batch.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+// What one batch contributed. In device memory.
+struct LossSums {
+  float loss = 0;            // sum over samples of weight * -log softmax(logits)[label]
+  float weight = 0;          // sum of the weights
+  std::int32_t correct = 0;  // samples of non-zero weight whose largest logit is the label's
+  std::int32_t samples = 0;  // samples of non-zero weight
+};
+
+struct SoftmaxCrossEntropy {
+  std::int64_t batch = 0;
+  std::int64_t classes = 0;
+  const float* logits = nullptr;         // [batch, classes]
+  const std::int32_t* labels = nullptr;  // [batch], each in [0, classes)
+  const float* weights = nullptr;        // [batch]
+  // logits_gradient = gradient_scale * weight * (softmax(logits) - onehot(label)). May alias logits; null: not
+  // wanted. gradient_scale is loss_scale / global_batch: the one place where anything is averaged.
+  float gradient_scale = 0;
+  float* logits_gradient = nullptr;
+  LossSums* sums = nullptr;  // overwritten
+};
+
+}  // namespace lockstep
