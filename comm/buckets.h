@@ -64,6 +64,7 @@ class GradientBuckets final : public GradientListener {
   struct Progress {
     std::size_t pending = 0;        // gradients not yet final
     std::int64_t ready_ns = 0;
+    std::int64_t started_ns = 0;  // written on the communication stream
   };
 
   std::span<Parameter> parameters_;

@@ -4,8 +4,9 @@
 // is enqueued on stream() and returns at once; completion is stream order (record an Event and wait for it). All
 // ranks must enqueue the same operations in the same order.
 //
-// Results are the same bits on every rank: a sum is taken in the order of ranks, element by element, whatever the
-// size or alignment of the call, so splitting one all_reduce into several changes nothing.
+// Results are the same bits on every rank: a sum is taken element by element in the order of ranks (over several
+// nodes: within each node, then over the nodes), whatever the size, alignment or kind of memory, so splitting one
+// all_reduce into several changes nothing.
 //
 // On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
 #pragma once

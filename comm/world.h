@@ -49,4 +49,7 @@ class World {
 // The rank mpirun gave this process before MPI is started (from its environment); 0 without mpirun.
 int launched_rank();
 
+// The MPI library's name and version: "Open MPI v4.1.4". Needs no World.
+std::string mpi_version();
+
 }  // namespace lockstep

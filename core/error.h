@@ -29,8 +29,14 @@ class Error : public std::runtime_error {
   Error(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 
+  // Whether every rank threw this same error together, as a decision they took alike. Then one of them says so and
+  // the job ends in order; any other error ends the job at once, since peers may be waiting.
+  bool agreed() const { return agreed_; }
+  void set_agreed() { agreed_ = true; }
+
  private:
   int exit_code_;
+  bool agreed_ = false;
 };
 
 struct UsageError : Error {

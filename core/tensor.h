@@ -50,9 +50,9 @@ std::string to_string(const Shape& shape);  // "[64, 3, 7, 7]"
 
 struct Tensor {
   void* data = nullptr;
-  Shape shape;
+  Shape shape = {};
   DType dtype = DType::f32;
-  Device device;
+  Device device = {};
 
   std::int64_t elements() const { return shape.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }

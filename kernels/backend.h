@@ -71,6 +71,8 @@ class Backend {
   virtual void relu_backward(Stream& stream, std::int64_t count, const float* y, const float* y_gradient,
                              float* x_gradient) = 0;
   virtual void add(Stream& stream, std::int64_t count, const float* a, const float* b, float* sum) = 0;
+  // values *= factor.
+  virtual void scale(Stream& stream, std::int64_t count, float factor, float* values) = 0;
 
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void sgd_update(Stream& stream, const SgdUpdate& arguments) = 0;

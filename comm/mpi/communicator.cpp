@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/mpi/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPartialBytes = std::size_t{4} << 20;
+
+// Ranks node by node: the order of every sum.
+MpiExchange::Options summation_order(const MpiSession& session) {
+  if (!session.equal_nodes || session.nodes == 1) return {};
+  std::vector<int> order(static_cast<std::size_t>(session.size));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return session.node_of[static_cast<std::size_t>(a)] < session.node_of[static_cast<std::size_t>(b)];
+  });
+  return {.order = std::move(order), .group = static_cast<std::size_t>(session.local_size)};
+}
+
+void free_communicator(MPI_Comm& communicator) {
+  if (communicator != MPI_COMM_NULL) MPI_CHECK(MPI_Comm_free(&communicator));
+}
+
+}  // namespace
+
+// What this rank reduces: `count` elements at byte `offset` of every local rank's segment.
+struct MpiTransport::Part {
+  const Allocation& allocation;
+  std::size_t offset;
+  std::size_t count;
+  DType dtype;
+  ReduceOp op;
+};
+
+MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session) : session_(std::move(session)) {
+  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_));
+  world_.emplace(world_comm_, summation_order(*session_), *session_, broken_);
+  if (session_->equal_nodes && session_->local_size > 1) connect_node();
+  ++session_->communicators;
+}
+
+void MpiTransport::connect_node() {
+  MPI_CHECK(MPI_Comm_split(world_comm_, session_->node, session_->rank, &node_comm_));
+  node_.emplace(node_comm_, broken_);
+  sources_.resize(static_cast<std::size_t>(node_->size()));
+  destinations_.resize(sources_.size());
+  if (session_->nodes == 1) return;
+  MPI_CHECK(MPI_Comm_split(world_comm_, session_->local_rank, session_->node, &peers_comm_));
+  peers_.emplace(peers_comm_, MpiExchange::Options{}, *session_, broken_);
+  partial_ = Buffer(kPartialBytes, Device{});
+}
+
+MpiTransport::~MpiTransport() {
+  --session_->communicators;
+  if (broken_ || !session_->usable()) return;
+  if (!allocations_.empty()) {
+    log::warning("{} buffers outlive the communicator that allocated them, and stay", allocations_.size());
+    return;
+  }
+  try {
+    if (node_) node_->free();
+    free_communicator(peers_comm_);
+    free_communicator(node_comm_);
+    free_communicator(world_comm_);
+  } catch (const std::exception& error) {
+    log::warning("{}", error.what());
+  }
+}
+
+void* MpiTransport::allocate(std::size_t bytes) {
+  if (!node_) return nullptr;
+  auto window = std::make_unique<NodeWindow>(node_comm_, std::max(bytes, kAlignment));
+  void* data = window->own();
+  allocations_.push_back({allocated_++, std::move(window)});
+  return data;
+}
+
+void MpiTransport::free(void* data) {
+  if (broken_ || !session_->usable()) return;
+  const auto found =
+      std::find_if(allocations_.begin(), allocations_.end(),
+                   [&](const Allocation& allocation) { return allocation.window->own() == data; });
+  CHECK(found != allocations_.end(), "memory of another communicator");
+  found->window->free();
+  allocations_.erase(found);
+}
+
+std::uint64_t MpiTransport::sent_bytes() const {
+  return world_->sent_bytes() + (peers_ ? peers_->sent_bytes() : 0) + shared_bytes_;
+}
+
+void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  const std::size_t bytes = count * size_of(dtype);
+  for (const Allocation& allocation : allocations_) {
+    if (!allocation.window->contains(data, bytes)) continue;
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - allocation.window->own());
+    return all_reduce_shared(allocation, offset, count, dtype, op);
+  }
+  world_->all_reduce(data, count, dtype, op);
+}
+
+void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t offset, std::size_t count,
+                                     DType dtype, ReduceOp op) {
+  node_->meet({.window = allocation.number,
+               .offset_bytes = offset,
+               .count = count,
+               .dtype = static_cast<std::uint32_t>(dtype),
+               .op = static_cast<std::uint32_t>(op)});
+  const std::size_t element = size_of(dtype);
+  const Split split = Split::even(count, node_->size(), element);
+  const std::size_t own = split.size(node_->rank());
+  const Part part{allocation, offset + split.begin(node_->rank()) * element, own, dtype, op};
+  if (peers_) {
+    reduce_over_nodes(part);
+  } else {
+    point_at(allocation, part.offset);
+    reduce_in_rank_order(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
+  }
+  // The others read what is not this rank's part, and get the part that is.
+  shared_bytes_ += (count - own + static_cast<std::size_t>(node_->size() - 1) * own) * element;
+  node_->barrier();
+}
+
+void MpiTransport::reduce_over_nodes(const Part& part) {
+  const DType wide = accumulator_of(part.dtype);
+  const std::size_t element = size_of(part.dtype);
+  const std::size_t step = partial_.bytes() / size_of(wide);
+  void* partial = partial_.data();
+  for (std::size_t at = 0; at < part.count; at += step) {
+    const std::size_t count = std::min(step, part.count - at);
+    point_at(part.allocation, part.offset + at * element);
+    reduce_in_rank_order(sources_, {&partial, 1}, count, {.from = part.dtype, .to = wide, .op = part.op});
+
+    auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
+    const Split split = Split::even(count, peers_->size(), element);
+    peers_->reduce_scatter(split, partial, result + split.begin(peers_->rank()) * element,
+                           {.from = wide, .to = part.dtype, .op = part.op});
+    peers_->all_gather(split, result, element);
+    for (void* destination : destinations_) {
+      if (destination != result) std::memcpy(destination, result, count * element);
+    }
+  }
+}
+
+void MpiTransport::point_at(const Allocation& allocation, std::size_t offset) {
+  const std::span<std::byte* const> segments = allocation.window->segments();
+  for (std::size_t rank = 0; rank < segments.size(); ++rank) {
+    sources_[rank] = segments[rank] + offset;
+    destinations_[rank] = segments[rank] + offset;
+  }
+}
+
+void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+  const Split split{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
+  world_->reduce_scatter(split, send, recv, {.from = dtype, .to = dtype, .op = op});
+}
+
+void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  const std::size_t bytes = count * size_of(dtype);
+  std::byte* own = static_cast<std::byte*>(recv) + static_cast<std::size_t>(world_->rank()) * bytes;
+  if (own != send) std::memcpy(own, send, bytes);
+  const Split split{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
+  world_->all_gather(split, recv, size_of(dtype));
+}
+
+void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  world_->broadcast(data, count * size_of(dtype), root);
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session) {
+  if (!session->multithreaded && session->communicators > 0) {
+    throw ConfigError(
+        "this MPI library allows one calling thread at a time (MPI_THREAD_SERIALIZED), so there can "
+        "be one communicator at a time: use an MPI built with MPI_THREAD_MULTIPLE");
+  }
+  const int rank = session->rank;
+  const int size = session->size;
+  return std::make_unique<HostCommunicator>(rank, size, std::make_unique<MpiTransport>(std::move(session)));
+}
+
+}  // namespace lockstep

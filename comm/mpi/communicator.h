@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MpiTransport: the collectives of CPU ranks under mpirun. An all_reduce inside memory from allocate()
+// happens in place in memory the ranks of a node share: local rank l reduces part l of everybody's data,
+// exchanges it with local rank l of the other nodes, and writes it into everybody's data. Everything else
+// goes by messages. Both give the same bits: ranks are summed node by node, then the nodes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/host_communicator.h"
+#include "comm/mpi/exchange.h"
+#include "comm/mpi/node_group.h"
+#include "comm/mpi/session.h"
+
+namespace lockstep {
+
+class MpiTransport final : public HostTransport {
+ public:
+  // Collective.
+  explicit MpiTransport(std::shared_ptr<MpiSession> session);
+  ~MpiTransport() override;
+
+  std::string_view name() const override { return "mpi"; }
+  void* allocate(std::size_t bytes) override;
+  void free(void* data) override;
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
+  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
+  void barrier() override { world_->barrier(); }
+  std::uint64_t sent_bytes() const override;
+  void fail() noexcept override { broken_ = true; }
+
+ private:
+  struct Allocation {
+    std::uint64_t number;
+    std::unique_ptr<NodeWindow> window;
+  };
+  struct Part;  // of a shared all_reduce
+
+  void connect_node();
+  void all_reduce_shared(const Allocation& allocation, std::size_t offset, std::size_t count, DType dtype,
+                         ReduceOp op);
+  void reduce_over_nodes(const Part& part);
+  // Points sources_ and destinations_ at `offset` bytes into every local rank's segment.
+  void point_at(const Allocation& allocation, std::size_t offset);
+
+  std::shared_ptr<MpiSession> session_;
+  std::atomic<bool> broken_{false};
+  MPI_Comm world_comm_ = MPI_COMM_NULL;
+  MPI_Comm node_comm_ = MPI_COMM_NULL;
+  MPI_Comm peers_comm_ = MPI_COMM_NULL;
+  std::optional<MpiExchange> world_;
+  std::optional<NodeGroup> node_;     // where several ranks share a node, as many on each
+  std::optional<MpiExchange> peers_;  // the same local rank of every node, where there are several
+  Buffer partial_;                    // sums of this node, for peers_
+  std::vector<Allocation> allocations_;
+  std::uint64_t allocated_ = 0;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+  std::uint64_t shared_bytes_ = 0;
+};
+
+}  // namespace lockstep

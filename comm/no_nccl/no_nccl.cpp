@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl.h"
+#include "core/error.h"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_nccl_communicator(World&, Device device) {
+  throw ConfigError(
+      fmt::format("ranks cannot communicate on {}: Lockstep was built without NCCL. Configure with "
+                  "-DLOCKSTEP_CUDA=ON on a "
+                  "machine that has NCCL, or train on the cpu",
+                  to_string(device)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Split: how the elements of a collective fall to its ranks: equal consecutive parts, the last ones shorter
+// or empty. Which rank works on which part never changes a result.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "core/buffer.h"
+
+namespace lockstep {
+
+struct Split {
+  std::size_t count = 0;  // elements in all
+  std::size_t part = 0;   // elements of every full part
+
+  // Parts begin at whole cache lines of the data, so that two ranks never write the same one.
+  static Split even(std::size_t count, int parts, std::size_t element_bytes) {
+    const auto divisor = static_cast<std::size_t>(parts);
+    return {count, align_up((count + divisor - 1) / divisor, kAlignment / element_bytes)};
+  }
+
+  std::size_t begin(int index) const { return std::min(count, static_cast<std::size_t>(index) * part); }
+  std::size_t size(int index) const { return begin(index + 1) - begin(index); }
+};
+
+}  // namespace lockstep

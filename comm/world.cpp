@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/world.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "comm/mpi/session.h"
+#include "comm/nccl.h"
+
+namespace lockstep {
+
+struct World::State {
+  explicit State(std::shared_ptr<MpiSession> joined)
+      : session(std::move(joined)), exceptions(std::uncaught_exceptions()) {}
+  ~State() {
+    // MPI_Finalize waits for all ranks: one that an error brought here would wait for ever.
+    if (std::uncaught_exceptions() > exceptions) session->failing = true;
+    stop_mpi(*session);
+  }
+
+  std::shared_ptr<MpiSession> session;
+  int exceptions;
+};
+
+World::World(std::unique_ptr<State> state) : state_(std::move(state)) {}
+World::World(World&&) noexcept = default;
+World& World::operator=(World&&) noexcept = default;
+World::~World() = default;
+
+World World::join(const WorldOptions& options) { return World(std::make_unique<State>(start_mpi(options))); }
+
+int World::rank() const { return state_->session->rank; }
+int World::size() const { return state_->session->size; }
+int World::local_rank() const { return state_->session->local_rank; }
+int World::local_size() const { return state_->session->local_size; }
+int World::node() const { return state_->session->node; }
+int World::nodes() const { return state_->session->nodes; }
+const std::string& World::host() const { return state_->session->host; }
+
+std::unique_ptr<Communicator> World::communicator(Device device) {
+  if (device.kind != DeviceKind::cpu) return make_nccl_communicator(*this, device);
+  return make_mpi_communicator(state_->session);
+}
+
+void World::abort(int exit_code) {
+  state_->session->failing = true;
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    const std::string_view text(value);
+    int rank = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+    if (error == std::errc{} && end == text.data() + text.size() && rank >= 0) return rank;
+  }
+  return 0;
+}
+
+}  // namespace lockstep

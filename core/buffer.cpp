@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/buffer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "core/backend_factories.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+void* allocate_cpu(std::size_t bytes) {
+  const std::size_t alignment = bytes >= (std::size_t{1} << 20) ? kPage : kAlignment;
+  void* data = std::aligned_alloc(alignment, align_up(bytes, alignment));
+  CHECK(data != nullptr, "no memory for {} bytes", bytes);
+  std::memset(data, 0, align_up(bytes, alignment));
+  return data;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t bytes, Device device, MemoryKind kind) : bytes_(bytes), device_(device) {
+  if (bytes == 0) return;
+  if (device.kind == DeviceKind::cpu) {
+    data_ = static_cast<std::byte*>(allocate_cpu(bytes));
+    release_ = &std::free;
+    return;
+  }
+  detail::CudaAllocation allocation = detail::allocate_cuda(bytes, device, kind);
+  data_ = static_cast<std::byte*>(allocation.data);
+  release_ = std::move(allocation.release);
+}
+
+Buffer Buffer::adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> release) {
+  Buffer buffer;
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.bytes_ = bytes;
+  buffer.device_ = device;
+  buffer.release_ = std::move(release);
+  return buffer;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(other.device_),
+      release_(std::exchange(other.release_, nullptr)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(device_, other.device_);
+  std::swap(release_, other.release_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (release_) release_(data_);
+}
+
+bool Buffer::contains(const void* address, std::size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(address);
+  return begin >= data_ && begin + bytes <= data_ + bytes_;
+}
+
+}  // namespace lockstep

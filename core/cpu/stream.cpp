@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams and events of the CPU. An event counts: each record() takes the next generation, and completing it raises
+// `completed`; a wait is for the generation that was current when it was asked for.
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/backend_factories.h"
+#include "core/error.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Shared by the event and the tasks that refer to it, so that either may go first.
+class EventState {
+ public:
+  std::uint64_t next_generation() {
+    const std::lock_guard lock(mutex_);
+    return ++recorded_;
+  }
+  std::uint64_t current_generation() {
+    const std::lock_guard lock(mutex_);
+    return recorded_;
+  }
+  void complete(std::uint64_t generation, std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      completed_ = std::max(completed_, generation);
+      error_ = error;
+    }
+    changed_.notify_all();
+  }
+  // Rethrows the error of the stream that recorded.
+  void wait(std::uint64_t generation) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return completed_ >= generation; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool ready() {
+    const std::lock_guard lock(mutex_);
+    if (completed_ < recorded_) return false;
+    if (error_) std::rethrow_exception(error_);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t recorded_ = 0;
+  std::uint64_t completed_ = 0;
+  std::exception_ptr error_;
+};
+
+class CpuEvent final : public EventBackend {
+ public:
+  bool ready() override { return state_->ready(); }
+  void synchronize() override { state_->wait(state_->current_generation()); }
+  const std::shared_ptr<EventState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<EventState> state_ = std::make_shared<EventState>();
+};
+
+const std::shared_ptr<EventState>& state_of(EventBackend& event) { return static_cast<CpuEvent&>(event).state(); }
+
+// Compute: everything happens at once, on the caller's thread.
+class InlineStream final : public StreamBackend {
+ public:
+  void enqueue(Task task) override { task(); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void record(EventBackend& event) override {
+    EventState& state = *state_of(event);
+    state.complete(state.next_generation(), nullptr);
+  }
+  void wait(EventBackend& event) override { event.synchronize(); }
+  void synchronize() override {}
+  void* native() override { return nullptr; }
+};
+
+// Communication and copies: one thread and a ring of work made once.
+class WorkerStream final : public StreamBackend {
+ public:
+  WorkerStream() : ring_(kRing), rank_(current_rank()), thread_([this] { run(); }) {}
+  ~WorkerStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void enqueue(Task task) override { push({.task = task, .kind = Work::Kind::task}); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) enqueue([=] { std::memcpy(to, from, bytes); });
+  }
+  void record(EventBackend& event) override {
+    const auto& state = state_of(event);
+    push({.event = state, .generation = state->next_generation(), .kind = Work::Kind::record});
+  }
+  void wait(EventBackend& event) override {
+    const auto& state = state_of(event);
+    push({.event = state, .generation = state->current_generation(), .kind = Work::Kind::wait});
+  }
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ == pushed_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  void* native() override { return nullptr; }
+
+ private:
+  static constexpr std::size_t kRing = 1024;
+
+  struct Work {
+    enum class Kind { task, record, wait };
+    Task task = {};
+    std::shared_ptr<EventState> event = {};
+    std::uint64_t generation = 0;
+    Kind kind = Kind::task;
+  };
+
+  void push(Work work) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return pushed_ - done_ < kRing; });
+    ring_[pushed_ % kRing] = std::move(work);
+    ++pushed_;
+    lock.unlock();
+    changed_.notify_all();
+  }
+
+  void run() {
+    const RankScope scope(rank_);
+    for (;;) {
+      Work work;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || done_ < pushed_; });
+        if (done_ == pushed_) return;
+        work = std::move(ring_[done_ % kRing]);
+      }
+      execute(work);
+      {
+        const std::lock_guard lock(mutex_);
+        ++done_;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  // After an error nothing runs any more, but events still complete, so that those who wait learn of it.
+  void execute(Work& work) {
+    std::exception_ptr error = failure();
+    if (work.kind == Work::Kind::record) return work.event->complete(work.generation, error);
+    if (error) return;
+    try {
+      work.kind == Work::Kind::task ? work.task() : work.event->wait(work.generation);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+  }
+
+  std::exception_ptr failure() {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Work> ring_;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t done_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  int rank_;
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace
+
+std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use) {
+  if (use == StreamUse::compute) return std::make_unique<InlineStream>();
+  return std::make_unique<WorkerStream>();
+}
+
+std::unique_ptr<EventBackend> make_cpu_event() { return std::make_unique<CpuEvent>(); }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Linked in place of core/cuda in builds without CUDA.
+#include "core/backend_factories.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void not_built() {
+  throw ConfigError("this build has no CUDA: configure with -DLOCKSTEP_CUDA=ON (preset cuda), or use --device cpu");
+}
+
+}  // namespace
+
+CudaStatus cuda_status() { return {.message = "configure with -DLOCKSTEP_CUDA=ON for it"}; }
+
+std::unique_ptr<detail::StreamBackend> detail::make_cuda_stream(Device, StreamUse) { not_built(); }
+std::unique_ptr<detail::EventBackend> detail::make_cuda_event(Device) { not_built(); }
+detail::CudaAllocation detail::allocate_cuda(std::size_t, Device, MemoryKind) { not_built(); }
+
+}  // namespace lockstep

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/safetensors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+constexpr std::uint64_t kPrefix = 8;  // the header's length
+constexpr std::uint64_t kMaxHeader = 100'000'000;
+constexpr std::size_t kMaxTensors = 1'000'000;
+constexpr int kMaxDepth = 4;
+
+struct FileType {
+  const char* name;
+  std::size_t bytes;
+  std::optional<DType> dtype;
+};
+constexpr FileType kTypes[] = {{"F32", 4, DType::f32}, {"F16", 2, DType::f16}, {"BF16", 2, DType::bf16},
+                               {"U8", 1, DType::u8},   {"I32", 4, DType::i32}, {"F64", 8, {}},
+                               {"I64", 8, {}},         {"U64", 8, {}},         {"U32", 4, {}},
+                               {"I16", 2, {}},         {"U16", 2, {}},         {"I8", 1, {}},
+                               {"BOOL", 1, {}}};
+
+const FileType* find_type(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return name == t.name; });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+std::string file_name_of(DType dtype) {
+  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return t.dtype == dtype; });
+  return found->name;
+}
+
+// Collects the header's tensors while it is parsed, refusing what the format does not allow before anything grows with
+// it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
+class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::string> metadata;
+  std::string problem;
+
+  bool start_object(std::size_t) override {
+    if (++depth_ > 2) return refuse("an object where none belongs");
+    if (depth_ != 2) return true;
+    if (!in_metadata()) {
+      if (entries.size() == kMaxTensors) return refuse("too many tensors");
+      entries.push_back({.name = name_});
+      dims_.clear();
+      offsets_.clear();
+    }
+    fields_.clear();
+    return true;
+  }
+  bool end_object() override { return depth_-- != 2 || in_metadata() || finish_entry(); }
+  bool key(std::string& key) override {
+    if (depth_ == 1) {
+      name_ = key;
+      return names_.insert(key).second || refuse("two tensors are called \"" + key + "\"");
+    }
+    field_ = key;
+    return fields_.insert(key).second || refuse("\"" + name_ + "\" has two fields \"" + key + "\"");
+  }
+  bool start_array(std::size_t) override {
+    if (depth_ != 2 || in_metadata() || (field_ != "shape" && field_ != "data_offsets")) {
+      return refuse("a list where none belongs");
+    }
+    return ++depth_ <= kMaxDepth;
+  }
+  bool end_array() override { return --depth_ > 0; }
+  bool string(std::string& text) override {
+    if (depth_ != 2) return refuse("a text where none belongs");
+    if (in_metadata()) return metadata[field_] = text, true;
+    if (field_ != "dtype") return refuse("a text where none belongs");
+    entries.back().dtype_name = text;
+    return true;
+  }
+  bool number_unsigned(std::uint64_t number) override {
+    if (depth_ != 3) return refuse("a number where none belongs");
+    std::vector<std::uint64_t>& list = field_ == "shape" ? dims_ : offsets_;
+    if (list.size() > Shape::kMaxRank) return refuse("\"" + name_ + "\" has too many dimensions or offsets");
+    list.push_back(number);
+    return true;
+  }
+  bool number_integer(std::int64_t) override { return refuse("a negative number"); }
+  bool number_float(double, const std::string&) override { return refuse("a number that is not whole"); }
+  bool null() override { return refuse("null"); }
+  bool boolean(bool) override { return refuse("a truth value"); }
+  bool binary(binary_t&) override { return refuse("binary data"); }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
+    return refuse(fmt::format("not JSON at byte {} of the header", at));
+  }
+
+ private:
+  bool refuse(const std::string& what) {
+    if (problem.empty()) problem = what;
+    return false;
+  }
+  bool in_metadata() const { return name_ == "__metadata__"; }
+
+  bool finish_entry() {
+    SafetensorsEntry& entry = entries.back();
+    const FileType* type = find_type(entry.dtype_name);
+    if (type == nullptr) return refuse(fmt::format("\"{}\" has the unknown type \"{}\"", name_, entry.dtype_name));
+    if (!fields_.contains("shape") || offsets_.size() != 2 || fields_.size() != 3) {
+      return refuse(fmt::format("\"{}\" needs dtype, shape and two data_offsets, and nothing else", name_));
+    }
+    std::uint64_t bytes = type->bytes;
+    for (const std::uint64_t dim : dims_) {
+      if (dim > 0 && bytes > (std::uint64_t{1} << 62) / dim) return refuse("\"" + name_ + "\" is too large");
+      bytes *= dim;
+    }
+    if (dims_.size() > Shape::kMaxRank) {
+      return refuse(fmt::format("\"{}\" has more than {} dimensions", name_, Shape::kMaxRank));
+    }
+    if (offsets_[1] < offsets_[0] || offsets_[1] - offsets_[0] != bytes) {
+      return refuse(fmt::format("\"{}\" has {} bytes of data, its shape needs {}", name_,
+                                offsets_[1] - offsets_[0], bytes));
+    }
+    const std::vector<std::int64_t> dims(dims_.begin(), dims_.end());
+    entry.shape = Shape(dims);
+    entry.dtype = type->dtype;
+    entry.begin = offsets_[0];
+    entry.end = offsets_[1];
+    return true;
+  }
+
+  int depth_ = 0;
+  std::string name_;
+  std::string field_;
+  std::set<std::string> names_;
+  std::set<std::string> fields_;
+  std::vector<std::uint64_t> dims_;
+  std::vector<std::uint64_t> offsets_;
+};
+
+[[noreturn]] void corrupt(const std::filesystem::path& path, std::uint64_t offset, const std::string& what) {
+  throw DataError(fmt::format("{}: at byte {}: {}", path.string(), offset, what));
+}
+
+// Tensors must tile the data part: no hole, no overlap, nothing behind.
+void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries, std::uint64_t data_offset,
+                  std::uint64_t data_bytes) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  std::uint64_t end = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.begin != end) {
+      corrupt(path, data_offset + std::min(end, entry.begin),
+              fmt::format("\"{}\" begins at {} of the data, expected {}", entry.name, entry.begin, end));
+    }
+    end = entry.end;
+  }
+  if (end != data_bytes) {
+    corrupt(path, data_offset + std::min(end, data_bytes),
+            fmt::format("the header describes {} bytes of data, the file has {}", end, data_bytes));
+  }
+}
+
+[[noreturn]] void cannot_write(const std::filesystem::path& path) {
+  throw IoError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
+}
+
+void write_all(int descriptor, const void* data, std::size_t bytes, const std::filesystem::path& path) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = write(descriptor, at, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) cannot_write(path);
+    at += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+std::string header_of(std::span<const NamedTensor> tensors, const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t offset = 0;
+  for (const NamedTensor& named : tensors) {
+    CHECK(!header.contains(named.name), "two tensors are called {}", named.name);
+    const auto dims = named.tensor.shape.dims();
+    const std::uint64_t end = offset + named.tensor.bytes();
+    header[named.name] = {{"dtype", file_name_of(named.tensor.dtype)},
+                          {"shape", std::vector<std::int64_t>(dims.begin(), dims.end())},
+                          {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data part is aligned
+  return text;
+}
+
+}  // namespace
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
+  std::error_code error;
+  const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
+  if (!error) file_.open(path, std::ios::binary);
+  if (error || !file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
+  if (file_bytes < kPrefix) corrupt(path, 0, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+
+  std::uint64_t header_bytes = 0;
+  file_.read(reinterpret_cast<char*>(&header_bytes), kPrefix);
+  if (header_bytes > kMaxHeader || header_bytes > file_bytes - kPrefix) {
+    corrupt(path, 0, fmt::format("a header of {} bytes does not fit into a file of {}", header_bytes, file_bytes));
+  }
+  std::string text(header_bytes, '\0');
+  file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
+  if (!file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
+  if (!text.starts_with('{')) corrupt(path, kPrefix, "the header is not a JSON object");
+
+  HeaderReader reader;
+  if (!nlohmann::json::sax_parse(text, &reader)) corrupt(path, kPrefix, reader.problem);
+  data_offset_ = kPrefix + header_bytes;
+  check_tiling(path, reader.entries, data_offset_, file_bytes - data_offset_);
+  entries_ = std::move(reader.entries);
+  metadata_ = std::move(reader.metadata);
+}
+
+const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const SafetensorsEntry& entry) { return entry.name == name; });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte> destination) {
+  CHECK(destination.size() == entry.end - entry.begin, "{} bytes for {}, which has {}", destination.size(), entry.name,
+        entry.end - entry.begin);
+  file_.seekg(static_cast<std::streamoff>(data_offset_ + entry.begin));
+  file_.read(reinterpret_cast<char*>(destination.data()), static_cast<std::streamsize>(destination.size()));
+  if (!file_) throw IoError(fmt::format("{}: \"{}\" cannot be read", path_.string(), entry.name));
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  const std::string header = header_of(tensors, metadata);
+  const std::filesystem::path temporary = path.string() + ".partial";
+  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) cannot_write(temporary);
+  try {
+    const std::uint64_t header_bytes = header.size();
+    write_all(descriptor, &header_bytes, sizeof(header_bytes), temporary);
+    write_all(descriptor, header.data(), header.size(), temporary);
+    for (const NamedTensor& named : tensors) write_all(descriptor, named.tensor.data, named.tensor.bytes(), temporary);
+    if (fsync(descriptor) != 0) cannot_write(temporary);
+  } catch (...) {
+    close(descriptor);
+    unlink(temporary.c_str());
+    throw;
+  }
+  close(descriptor);
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    unlink(temporary.c_str());
+    errno = why;
+    cannot_write(path);
+  }
+  // The new name is only safe once the folder is on disk, too.
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (const int directory = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); directory >= 0) {
+    fsync(directory);
+    close(directory);
+  }
+}
+
+}  // namespace lockstep

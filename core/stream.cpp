@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/stream.h"
+
+#include "core/backend_factories.h"
+
+namespace lockstep {
+
+Event::Event(Device device)
+    : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_event() : detail::make_cuda_event(device)) {}
+
+Stream::Stream(Device device, StreamUse use)
+    : device_(device),
+      backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_stream(use)
+                                              : detail::make_cuda_stream(device, use)) {}
+
+}  // namespace lockstep

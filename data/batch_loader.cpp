@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/batch_loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/error.h"
+#include "data/sample_order.h"
+
+namespace lockstep {
+namespace {
+
+struct Slot {
+  Buffer memory;
+  Batch batch;
+  std::int64_t ticket = -1;  // the micro-batch it holds or is being filled with
+  bool ready = false;
+};
+
+Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
+  const std::size_t image_bytes = align_up(static_cast<std::size_t>(options.batch * image.bytes()));
+  const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
+  Slot slot{.memory = Buffer(image_bytes + 2 * row_bytes, Device{}, MemoryKind::pinned_host)};
+  std::byte* data = slot.memory.data();
+  slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, DType::u8},
+                .labels = {data + image_bytes, {options.batch}, DType::i32},
+                .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32}};
+  return slot;
+}
+
+}  // namespace
+
+// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring). Threads
+// take tickets in order as slots become free; next() waits for the one it is at.
+struct BatchLoader::State {
+  const Dataset& dataset;
+  Shard shard;
+  LoaderOptions options;
+  std::vector<Slot> ring;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t first_step = 0;   // of the whole run: where the last seek went
+  std::int64_t next_fill = 0;    // ticket
+  std::int64_t next_read = 0;    // ticket
+  std::int64_t filling = 0;      // slots being filled now
+  bool seeking = false;
+  bool stopping = false;
+  std::exception_ptr error;
+  std::vector<std::thread> threads;
+
+  State(const Dataset& d, Shard s, const LoaderOptions& o) : dataset(d), shard(s), options(o) {
+    for (int i = 0; i < options.slots; ++i) ring.push_back(make_slot(options, dataset.image_shape()));
+    const int rank = current_rank();
+    for (int i = 0; i < options.threads; ++i) {
+      threads.emplace_back([this, rank] {
+        const RankScope scope(rank);
+        work();
+      });
+    }
+  }
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
+
+  std::int64_t steps_before(std::int64_t epoch) const {
+    const std::int64_t samples = dataset.size();
+    switch (options.tail) {
+      case Tail::drop: return epoch * (samples / global_batch());
+      case Tail::carry: return epoch * samples / global_batch();
+      case Tail::pad: return epoch * ((samples + global_batch() - 1) / global_batch());
+    }
+    return 0;
+  }
+
+  Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
+
+  // The slot of the batch that next() gave last is still in use: it becomes free with the next call.
+  bool may_fill() const { return !seeking && next_fill < next_read - 1 + static_cast<std::int64_t>(ring.size()); }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return stopping || (may_fill() && !error); });
+      if (stopping) return;
+      const std::int64_t ticket = next_fill++;
+      Slot& slot = slot_of(ticket);
+      slot.ticket = ticket;
+      slot.ready = false;
+      const std::int64_t step = first_step + ticket / options.accumulation;
+      const std::int64_t micro = ticket % options.accumulation;
+      ++filling;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        fill(slot, step, micro);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      --filling;
+      slot.ready = true;
+      if (failure && !error) error = failure;
+      changed.notify_all();
+    }
+  }
+
+  void fill(Slot& slot, std::int64_t step, std::int64_t micro) const {
+    const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
+    const std::span<std::uint8_t> images = slot.batch.images.as<std::uint8_t>();
+    const std::span<std::int32_t> labels = slot.batch.labels.as<std::int32_t>();
+    const std::span<float> weights = slot.batch.weights.as<float>();
+    const std::int64_t first = (shard.rank * options.accumulation + micro) * options.batch;
+    for (std::int64_t i = 0; i < options.batch; ++i) {
+      const auto place = static_cast<std::size_t>(i);
+      const std::span<std::uint8_t> image = images.subspan(place * image_bytes, image_bytes);
+      const std::int64_t sample = sample_at(step, first + i);
+      if (sample < 0) {
+        std::fill(image.begin(), image.end(), std::uint8_t{0});
+        labels[place] = 0;
+        weights[place] = 0;
+      } else {
+        labels[place] = dataset.read(sample, image);
+        weights[place] = 1;
+      }
+    }
+  }
+
+  // The sample at a place of a step's global batch; -1: padding.
+  std::int64_t sample_at(std::int64_t step, std::int64_t place) const {
+    const std::int64_t samples = dataset.size();
+    if (options.tail == Tail::pad) {
+      const std::int64_t position = step % steps_before(1) * global_batch() + place;
+      return position < samples ? position : -1;
+    }
+    std::int64_t epoch = 0;
+    std::int64_t position = 0;
+    if (options.tail == Tail::carry) {  // one stream over all epochs
+      const std::int64_t global = step * global_batch() + place;
+      epoch = global / samples;
+      position = global % samples;
+    } else {
+      epoch = step / steps_before(1);
+      position = step % steps_before(1) * global_batch() + place;
+    }
+    return SampleOrder(samples, options.seed, static_cast<std::uint64_t>(epoch))(position);
+  }
+};
+
+BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options) {
+  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.slots >= 2 &&
+        shard.rank >= 0 && shard.rank < shard.size);
+  const std::int64_t global = shard.size * options.accumulation * options.batch;
+  if (options.tail != Tail::pad && dataset.size() < global) {
+    throw ConfigError(fmt::format(
+        "the dataset has {} samples, less than one global batch of {} ({} ranks x batch {} x accumulation {}); lower "
+        "train.batch or train.accumulation, or start fewer ranks",
+        dataset.size(), global, shard.size, options.batch, options.accumulation));
+  }
+  CHECK(dataset.size() > 0, "the dataset is empty");
+  state_ = std::make_unique<State>(dataset, shard, options);
+}
+
+BatchLoader::~BatchLoader() = default;
+
+std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); }
+
+std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
+  return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
+}
+
+void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
+  std::unique_lock lock(state_->mutex);
+  state_->seeking = true;
+  state_->changed.wait(lock, [&] { return state_->filling == 0; });
+  state_->first_step = state_->steps_before(epoch) + step;
+  state_->next_fill = state_->next_read = 0;
+  for (Slot& slot : state_->ring) slot.ticket = -1;
+  state_->error = nullptr;
+  state_->seeking = false;
+  lock.unlock();
+  state_->changed.notify_all();
+}
+
+const Batch& BatchLoader::next() {
+  std::unique_lock lock(state_->mutex);
+  const std::int64_t ticket = state_->next_read++;
+  state_->changed.notify_all();
+  Slot& slot = state_->slot_of(ticket);
+  state_->changed.wait(lock, [&] { return state_->error || (slot.ticket == ticket && slot.ready); });
+  if (state_->error) std::rethrow_exception(state_->error);
+  return slot.batch;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/backend.h"
+
+#include "kernels/backend_factories.h"
+
+namespace lockstep {
+
+Backend& backend_for(Device device) {
+  return device.kind == DeviceKind::cpu ? detail::cpu_backend() : detail::cuda_backend(device);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <omp.h>
+
+#include "core/error.h"
+#include "kernels/backend_factories.h"
+#include "kernels/cpu/engine.h"
+#include "kernels/cpu/kernels.h"
+
+namespace lockstep {
+namespace {
+
+std::string isa_name() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "SSE4.1";
+    case dnnl::cpu_isa::avx:
+      return "AVX";
+    case dnnl::cpu_isa::avx2:
+    case dnnl::cpu_isa::avx2_vnni:
+      return "AVX2";
+    case dnnl::cpu_isa::avx512_core:
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "AVX-512";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "AVX-512 with bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AVX-512 with AMX";
+    default:
+      return "an instruction set without a name here";
+  }
+}
+
+// Everything runs at once, on the caller's thread: the stream only says so.
+class CpuBackend final : public Backend {
+ public:
+  void set_threads(int threads) override { omp_set_num_threads(threads); }
+  std::string describe() const override {
+    const dnnl_version_t& version = *dnnl_version();
+    return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
+  }
+
+  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input) override {
+    return make_cpu_convolution(shape, input);
+  }
+  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) override {
+    return make_cpu_linear(shape, input);
+  }
+  std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) override {
+    return make_cpu_batch_norm(options, input);
+  }
+  std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) override {
+    return make_cpu_pooling(options, input);
+  }
+  std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) override {
+    return make_cpu_reorder(from, to);
+  }
+  std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override {
+    return make_cpu_image_input(input);
+  }
+
+  void relu_forward(Stream&, std::int64_t count, const float* x, float* y) override {
+    cpu_relu_forward(count, x, y);
+  }
+  void relu_backward(Stream&, std::int64_t count, const float* y, const float* y_gradient,
+                     float* x_gradient) override {
+    cpu_relu_backward(count, y, y_gradient, x_gradient);
+  }
+  void add(Stream&, std::int64_t count, const float* a, const float* b, float* sum) override {
+    cpu_add(count, a, b, sum);
+  }
+  void scale(Stream&, std::int64_t count, float factor, float* values) override {
+    cpu_scale(count, factor, values);
+  }
+  void softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& arguments) override {
+    cpu_softmax_cross_entropy(arguments);
+  }
+  void sgd_update(Stream&, const SgdUpdate& arguments) override { cpu_sgd_update(arguments); }
+  void all_finite(Stream&, std::int64_t count, const float* values, std::int32_t* finite) override {
+    cpu_all_finite(count, values, finite);
+  }
+};
+
+}  // namespace
+
+Backend& detail::cpu_backend() {
+  static CpuBackend backend;
+  return backend;
+}
+
+}  // namespace lockstep

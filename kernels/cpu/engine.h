@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the CPU kernels talk to oneDNN: the engine and stream of the process, errors as Lockstep's, and
+// primitives that run on raw pointers without allocating. Primitives run inline on the calling thread's
+// OpenMP team.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "core/error.h"
+#include "kernels/cpu/layout.h"
+
+namespace lockstep {
+
+const dnnl::engine& onednn_engine();
+
+// Attributes of a primitive whose scratch memory comes from the caller.
+dnnl::primitive_attr scratchpad_attributes();
+
+namespace detail {
+[[noreturn]] void onednn_failed(const dnnl::error& error, std::string_view planned);
+}
+
+// Runs function, turning dnnl::error into Error. planned says what is being planned: "pooling of [8, 16, 7,
+// 7]".
+template <typename F>
+auto plan_with_onednn(std::string_view planned, F&& function) {
+  try {
+    return function();
+  } catch (const dnnl::error& error) {
+    detail::onednn_failed(error, planned);
+  }
+}
+
+// A primitive and its arguments, bound once; run() only swaps addresses.
+class Primitive {
+ public:
+  struct Argument {
+    int index = 0;  // DNNL_ARG_*
+    dnnl::memory::desc desc;
+  };
+
+  Primitive() = default;
+  Primitive(const dnnl::primitive& primitive, std::initializer_list<Argument> arguments);
+
+  // The arguments' addresses, in the order of the constructor; one for an argument without bytes is ignored.
+  void run(std::initializer_list<const void*> addresses);
+
+ private:
+  struct Slot {
+    dnnl::memory memory;  // empty for an argument without bytes
+    const void* address = nullptr;
+  };
+
+  dnnl::primitive primitive_;
+  std::vector<Slot> slots_;
+  std::vector<dnnl_exec_arg_t> arguments_;  // refers to the slots that have bytes
+};
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files of cpu/ offer to the CPU backend: makers of planned kernels, and the elementwise functions,
+// which mean what Backend says. Everything runs inline on the calling thread's OpenMP team.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/affine.h"
+#include "kernels/backend.h"
+#include "kernels/batch_norm.h"
+#include "kernels/layout.h"
+#include "kernels/loss.h"
+#include "kernels/pooling.h"
+#include "kernels/update.h"
+
+namespace lockstep {
+
+std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input);
+std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input);
+std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input);
+std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, const Layout& input);
+std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to);
+std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input);
+
+void cpu_relu_forward(std::int64_t count, const float* x, float* y);
+void cpu_relu_backward(std::int64_t count, const float* y, const float* y_gradient, float* x_gradient);
+void cpu_add(std::int64_t count, const float* a, const float* b, float* sum);
+void cpu_scale(std::int64_t count, float factor, float* values);
+void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
+void cpu_sgd_update(const SgdUpdate& arguments);
+// 1 when every value is finite, else 0.
+void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layouts of the CPU: a Layout's backend part is oneDNN's description of memory, kept only where the memory
+// is not dense and row-major. oneDNN may see other dimensions than the Layout's shape (groups apart, a linear
+// layer's features as channels, height and width), as long as row-major memory is the same under both.
+#pragma once
+
+#include <string>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "kernels/layout.h"
+
+namespace lockstep {
+
+struct CpuLayout final : detail::LayoutBackend {
+  explicit CpuLayout(const dnnl::memory::desc& memory);
+
+  bool equals(const detail::LayoutBackend& other) const override;
+  std::string describe() const override { return description; }
+
+  dnnl::memory::desc desc;
+  std::string description;
+};
+
+dnnl::memory::data_type to_dnnl(DType dtype);
+dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype = DType::f32);
+// Whether the described memory is dense and row-major.
+bool is_plain(const dnnl::memory::desc& desc);
+
+// desc has the shape's elements in the shape's order; row-major memory becomes a plain Layout.
+Layout to_layout(const Shape& shape, const dnnl::memory::desc& desc);
+// A plain layout gets the dimensions of its shape.
+dnnl::memory::desc to_desc(const Layout& layout);
+
+}  // namespace lockstep

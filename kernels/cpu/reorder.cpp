@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/error.h"
+#include "kernels/cpu/engine.h"
+#include "kernels/cpu/kernels.h"
+
+namespace lockstep {
+namespace {
+
+using dnnl::memory;
+
+// The plain side takes the dimensions of the other: groups and flattened images are the same plain memory.
+memory::desc desc_like(const Layout& layout, const Layout& other) {
+  return layout.is_plain() && !other.is_plain() ? plain_desc(to_desc(other).dims()) : to_desc(layout);
+}
+
+class CpuReorder final : public ReorderKernel {
+ public:
+  CpuReorder(const memory::desc& from, const memory::desc& to)
+      : reorder_(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
+                 {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}) {}
+  void run(Stream&, const void* from, void* to) override { reorder_.run({from, to}); }
+
+ private:
+  Primitive reorder_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to) {
+  CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(), "from {} to {}", from.describe(),
+        to.describe());
+  return plan_with_onednn(
+      "a reorder", [&] { return std::make_unique<CpuReorder>(desc_like(from, to), desc_like(to, from)); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Linked where there are no CUDA kernels.
+#include "core/error.h"
+#include "kernels/backend_factories.h"
+
+namespace lockstep {
+
+Backend& detail::cuda_backend(Device device) {
+  throw ConfigError(fmt::format("{}: this build has no CUDA kernels; use --device cpu", to_string(device)));
+}
+
+}  // namespace lockstep

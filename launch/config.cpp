@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+// toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
+#define TOML_ASSERT(expression) static_cast<void>(0)
+#include <toml++/toml.h>
+
+#include "core/error.h"
+#include "launch/config_keys.h"
+#include "launch/presets.h"
+
+namespace lockstep {
+namespace {
+
+using detail::Key;
+using detail::keys;
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxShownBytes = 60;
+
+const Key* find_key(const std::string& name) {
+  const auto found = std::ranges::find(keys(), name, &Key::name);
+  return found == keys().end() ? nullptr : &*found;
+}
+
+// Parsers and formatters of other people's texts may answer in several lines; messages have one.
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+std::string shown(const toml::node& node) {
+  std::ostringstream out;
+  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);  // "text", not 'text'
+  std::string text = one_line(out.str());
+  if (text.size() <= kMaxShownBytes) return text;
+  std::size_t end = kMaxShownBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end;  // inside a UTF-8 character
+  return text.substr(0, end) + "...";
+}
+
+std::string suggestion(const std::string& near) {
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+}
+
+// The right word in the wrong section, else whatever is spelled alike.
+std::string nearest_key(const std::string& name) {
+  std::vector<std::string> names, short_names;
+  for (const Key& key : keys()) {
+    names.push_back(key.name);
+    short_names.push_back(key.short_name());
+  }
+  const std::string word = name.substr(name.find('.') + 1);
+  const auto named = [](const std::string& text) {
+    return std::ranges::find(keys(), text, &Key::short_name);
+  };
+  if (named(word) != keys().end()) return named(word)->name;
+  if (const std::string near = nearest(name, names); !near.empty()) return near;
+  const auto alike = named(nearest(word, short_names));
+  return alike == keys().end() ? "" : alike->name;
+}
+
+[[noreturn]] void unknown_key(const std::string& name) {
+  throw ConfigError(fmt::format("unknown key {}{}", one_line(name), suggestion(nearest_key(name))));
+}
+
+std::vector<std::string> sections() {
+  std::vector<std::string> names;
+  for (const Key& key : keys())
+    if (names.empty() || names.back() != key.section()) names.push_back(key.section());
+  return names;
+}
+
+std::optional<double> number(const toml::node& node) {
+  if (const auto integer = node.value_exact<std::int64_t>()) return static_cast<double>(*integer);
+  if (const auto floating = node.value_exact<double>()) return *floating + 0.0;  // -0.0 becomes 0
+  return std::nullopt;
+}
+
+bool read(const toml::node& node, double& value) {
+  const std::optional<double> given = number(node);
+  value = given.value_or(value);
+  return given.has_value();
+}
+
+bool read(const toml::node& node, std::vector<double>& list) {
+  if (!node.is_array()) return false;
+  list.clear();
+  for (const toml::node& element : *node.as_array())
+    if (!read(element, list.emplace_back())) return false;
+  return true;
+}
+
+bool read(const toml::node& node, std::array<double, 3>& list) {
+  std::vector<double> values;
+  if (!read(node, values) || values.size() != list.size()) return false;
+  std::ranges::copy(values, list.begin());
+  return true;
+}
+
+template <typename T>  // bool, std::int64_t, std::string
+bool read(const toml::node& node, T& value) {
+  const auto given = node.value_exact<T>();
+  if (given) value = *given;
+  return given.has_value();
+}
+
+void assign(const Key& key, const toml::node& node, Config& config) {
+  if (!std::visit([&](auto* member) { return read(node, *member); }, key.member(config)))
+    throw ConfigError(fmt::format("{} = {}: {} is expected", key.name, shown(node), detail::expected(key)));
+}
+
+void assign_section(const std::string& section, const toml::table& table, Config& config) {
+  for (const auto& [name, node] : table) {
+    const std::string full_name = fmt::format("{}.{}", section, name.str());
+    const Key* key = find_key(full_name);
+    if (!key) unknown_key(full_name);
+    assign(*key, node, config);
+  }
+}
+
+void assign_all(const toml::table& root, Config& config) {
+  const std::vector<std::string> known = sections();
+  for (const auto& [key, node] : root) {
+    const std::string section(key.str());
+    const bool exists = std::ranges::count(known, section) > 0;
+    if (!exists && !node.is_table()) unknown_key(section);
+    if (!exists) {
+      const std::string near = nearest(section, known);
+      throw ConfigError(fmt::format("unknown section [{}]{}", one_line(section),
+                                    suggestion(near.empty() ? near : "[" + near + "]")));
+    }
+    if (!node.is_table())
+      throw ConfigError(
+          fmt::format("{} = {}: a section [{}] of keys is expected", section, shown(node), section));
+    assign_section(section, *node.as_table(), config);
+  }
+}
+
+// The text with a blank before every string. toml++ 3.3 has undefined behaviour for letters beyond ASCII
+// wherever a bare value may go on (0\u00e9, 0"\u00e9"): refused or made unreachable here, and with them
+// strings of several lines, in which they would be hard to tell and which no key needs.
+std::string separate_strings(std::string_view text, const std::string& name) {
+  std::string result;
+  char open = 0;  // the quote or '#' that this byte is inside of
+  int line = 1;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      open = 0;
+    } else if (open == '"' && c == '\\' && i + 1 < text.size() && text[i + 1] != '\n') {
+      result += text[i++];
+    } else if (open != 0) {
+      if (c == open && open != '#') open = 0;
+    } else if (text.substr(i, 3) == "\"\"\"" || text.substr(i, 3) == "'''") {
+      throw ConfigError(fmt::format("{}:{}: strings of several lines are not supported", name, line));
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      throw ConfigError(fmt::format("{}:{}: only ASCII is allowed outside quotes and comments", name, line));
+    } else if (c == '"' || c == '\'' || c == '#') {
+      if (c != '#') result += ' ';
+      open = c;
+    }
+    result += text[i];
+  }
+  return result;
+}
+
+// `name` is what a syntax error names: a file or a preset.
+toml::table parse(std::string_view text, const std::string& name) try {
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  return toml::parse(separate_strings(text, name), name);
+} catch (const toml::parse_error& error) {
+  throw ConfigError(
+      fmt::format("{}:{}: {}", name, error.source().begin.line, one_line(std::string(error.description()))));
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  errno = 0;
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad())
+    throw IoError(fmt::format("cannot read the configuration {}: {}", path, std::strerror(errno)));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes)
+    throw ConfigError(fmt::format("{} is larger than 1 MiB: a TOML configuration is expected", path));
+  return text;
+}
+
+std::string_view preset_text(const std::string& name) {
+  for (const auto& [preset, text] : preset_texts())
+    if (preset == name) return text;
+  const std::vector<std::string> names = preset_names();
+  throw ConfigError(fmt::format(
+      "unknown preset {}{} Presets: {}; a file is given as PATH.toml", one_line(name),
+      nearest(name, names).empty() ? "." : suggestion(nearest(name, names)), fmt::join(names, ", ")));
+}
+
+bool is_file(const std::string& preset_or_path) {
+  return preset_or_path.find('/') != std::string::npos || preset_or_path.ends_with(".toml");
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+}
+
+// The table {value = ...}. Anything but a list, a table or a quoted string may be a bare word.
+toml::table parse_value(const std::string& text, bool is_string, const std::string& override_text) {
+  const bool delimited = text.starts_with('"') || text.starts_with('\'');
+  const bool word = is_string && !delimited;
+  try {
+    if (!word) {
+      toml::table table = parse("value = " + text, "--set");
+      if (table.size() == 1) return table;
+    }
+  } catch (const ConfigError&) {
+    if (delimited || text.starts_with('[') || text.starts_with('{'))
+      throw ConfigError(fmt::format("--set {}: the value is not valid TOML", one_line(override_text)));
+  }
+  return parse("value = " + detail::quoted(text), "--set");
+}
+
+void apply_override(const std::string& text, Config& config) {
+  const std::size_t equals = text.find('=');
+  const std::string name = trimmed(text.substr(0, equals));
+  if (equals == std::string::npos || name.empty())
+    throw ConfigError(fmt::format("--set {}: section.key=value is expected", one_line(text)));
+  const Key* key = find_key(name);
+  if (!key) unknown_key(name);
+  const bool is_string = std::holds_alternative<std::string*>(key->member(config));
+  const std::string value = trimmed(text.substr(equals + 1));
+  if (value.empty() && !is_string)
+    throw ConfigError(
+        fmt::format("--set {}: no value is given; {} is expected", text, detail::expected(*key)));
+  const toml::table table = parse_value(value, is_string, text);
+  assign(*key, *table.get("value"), config);
+}
+
+void check(Config& config) {
+  for (const Key& key : keys()) detail::check_value(key, key.member(config));
+  const std::size_t means = config.data.mean.size(), deviations = config.data.deviation.size();
+  if (means != deviations && means != 0 && deviations != 0)
+    throw ConfigError(
+        fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
+                    "expected in both, or [] for none",
+                    means, deviations));
+}
+
+}  // namespace
+
+Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides) {
+  Config config;
+  if (is_file(preset_or_path))
+    assign_all(parse(read_text(preset_or_path), preset_or_path), config);
+  else
+    assign_all(parse(preset_text(preset_or_path), "preset " + preset_or_path), config);
+  for (const std::string& text : overrides) apply_override(text, config);
+  check(config);
+  return config;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : preset_texts()) names.emplace_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Config: everything a run is told, read from TOML (a shipped preset or a file) and `--set
+// section.key=value`. One table of keys (config.cpp) drives parsing, checking, printing and suggestions.
+// Every rank reads its own; ranks compare texts before step 1.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Config {
+  struct {
+    std::string name = "cnn";  // mlp, cnn, resnet20
+    bool batch_norm = true;    // cnn only
+  } model;
+  struct {
+    std::string format = "idx";
+    std::string path;
+    std::vector<double> mean;       // per channel, pixels in [0, 1]; empty: 0
+    std::vector<double> deviation;  // per channel; empty: 1
+    std::string tail = "drop";      // drop, carry
+    std::int64_t loader_threads = 1;
+  } data;
+  struct {
+    std::int64_t batch = 32;  // per rank and micro-batch
+    std::int64_t accumulation = 1;
+    std::int64_t epochs = 1;
+    std::int64_t steps = 0;  // stop after; 0: run all epochs
+    std::int64_t seed = 1;
+    std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
+  } train;
+  struct {
+    std::string name = "sgd";
+    double learning_rate = 0.1;
+    double momentum = 0.9;
+    double weight_decay = 0.0;
+  } optimizer;
+  struct {
+    std::string name = "constant";   // constant, step, cosine
+    double warmup_epochs = 0;        // linear, from learning_rate / warm-up steps
+    std::vector<double> milestones;  // step: epochs at which the rate is multiplied by gamma; ascending
+    double gamma = 0.1;
+    double final_fraction = 0;  // cosine: ends at learning_rate * final_fraction
+  } schedule;
+  struct {
+    bool overlap = true;
+    std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
+  } comm;
+  struct {
+    std::string device = "auto";  // auto, cpu, cuda
+  } world;
+  struct {
+    std::string dir = "runs/latest";
+  } run;
+};
+
+// Reads a preset by name, or a file by path (anything with a '/' or ending in .toml), then applies overrides
+// ("section.key=value", the value in TOML; a bare word counts as a string) in order and checks every value.
+// Throws ConfigError, one line: the key, what was given and what is allowed, the nearest key for an unknown
+// one; IoError for a file that cannot be read. An unknown preset names the nearest one and lists all.
+Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides);
+
+// TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.
+std::string to_toml(const Config& config);
+
+// "section.key" of the first line in which two to_toml texts differ, with both values:
+// "train.batch: 32 against 64"; empty when equal.
+std::string first_difference(const std::string& toml, const std::string& other);
+
+// Names of the shipped presets (launch/presets/NAME.toml, built into the program), sorted.
+std::vector<std::string> preset_names();
+
+// One line for each key: "section.key  type  default  what it is and what is allowed". For --help.
+std::string describe_keys();
+
+// The candidate with the smallest edit distance to `word`, or empty if none is near (more than half its
+// length).
+std::string nearest(const std::string& word, std::span<const std::string> candidates);
+
+}  // namespace lockstep

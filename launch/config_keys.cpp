@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr Range kAboveZero = {.least = 0, .above_least = true};
+constexpr Range kFromZero = {.least = 0};
+constexpr Range kFromOne = {.least = 1};
+constexpr Range kUnit = {.least = 0, .most = 1};
+
+#define MEMBER(path) [](Config& config) -> Member { return &config.path; }
+
+std::vector<Key> make_keys() {
+  return {
+      {"model.name", MEMBER(model.name), "network", {}, {"mlp", "cnn", "resnet20"}},
+      {"model.batch_norm", MEMBER(model.batch_norm), "batch normalisation in the cnn"},
+      {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx"}},
+      {"data.path", MEMBER(data.path), "folder of the dataset"},
+      {"data.mean", MEMBER(data.mean), "subtracted from pixels in [0, 1], for each channel; []: 0"},
+      {"data.deviation", MEMBER(data.deviation), "divides them, for each channel; []: 1", kAboveZero},
+      {"data.tail", MEMBER(data.tail), "samples left over by an epoch's batches", {}, {"drop", "carry"}},
+      {"data.loader_threads", MEMBER(data.loader_threads), "threads that prepare batches", {1, 64}},
+      {"train.batch", MEMBER(train.batch), "samples per rank and micro-batch", kFromOne},
+      {"train.accumulation", MEMBER(train.accumulation), "micro-batches per step", kFromOne},
+      {"train.epochs", MEMBER(train.epochs), "passes over the training data", kFromOne},
+      {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", kFromZero},
+      {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", kFromZero},
+      {"train.threads", MEMBER(train.threads), "compute threads per rank; 0: cores / local ranks", kFromZero},
+      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd"}},
+      {"optimizer.learning_rate", MEMBER(optimizer.learning_rate), "highest learning rate", kAboveZero},
+      {"optimizer.momentum",
+       MEMBER(optimizer.momentum),
+       "of sgd",
+       {.least = 0, .most = 1, .below_most = true}},
+      {"optimizer.weight_decay", MEMBER(optimizer.weight_decay), "L2 penalty", kFromZero},
+      {"schedule.name",
+       MEMBER(schedule.name),
+       "learning rate after warm-up",
+       {},
+       {"constant", "step", "cosine"}},
+      {"schedule.warmup_epochs", MEMBER(schedule.warmup_epochs), "epochs of linear warm-up", kFromZero},
+      {"schedule.milestones",
+       MEMBER(schedule.milestones),
+       "step: epochs at which the rate is multiplied by gamma",
+       kAboveZero,
+       {},
+       true},
+      {"schedule.gamma",
+       MEMBER(schedule.gamma),
+       "step: factor",
+       {.least = 0, .most = 1, .above_least = true}},
+      {"schedule.final_fraction", MEMBER(schedule.final_fraction),
+       "cosine: last learning rate / learning_rate", kUnit},
+      {"comm.overlap", MEMBER(comm.overlap), "average gradients during the backward pass"},
+      {"comm.bucket_mib", MEMBER(comm.bucket_mib),
+       "MiB of the first, the middle and the last gradient bucket", kAboveZero},
+      {"world.device", MEMBER(world.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
+      {"run.dir", MEMBER(run.dir), "folder for metrics and checkpoints"},
+  };
+}
+
+#undef MEMBER
+
+std::string range_text(const Range& range) {
+  const bool low = std::isfinite(range.least), high = std::isfinite(range.most);
+  if (low && high && !range.above_least && !range.below_most)
+    return fmt::format(" from {} to {}", range.least, range.most);
+  std::string text;
+  if (low) text = fmt::format(" {} {}", range.above_least ? ">" : ">=", range.least);
+  if (high) text += fmt::format("{} {} {}", low ? " and" : "", range.below_most ? "<" : "<=", range.most);
+  return text;
+}
+
+// What a type is called, for one value and for many.
+struct Noun {
+  const char* singular;
+  const char* plural;
+};
+Noun noun_of(const Member& member) {
+  static constexpr Noun kNouns[] = {{"true or false", "true, false"},
+                                    {"an integer", "integers"},
+                                    {"a number", "numbers"},
+                                    {"a string", "strings that are not empty"},
+                                    {"a list of{} numbers", "lists of{} numbers"},
+                                    {"a list of 3 numbers", "lists of 3 numbers"}};
+  static_assert(std::size(kNouns) == std::variant_size_v<Member>);
+  return kNouns[member.index()];
+}
+
+std::string describe(const Key& key, const char* Noun::*number) {
+  Config config;
+  const std::string noun =
+      fmt::format(fmt::runtime(noun_of(key.member(config)).*number), key.ascending ? " ascending" : "");
+  return noun + range_text(key.range);
+}
+
+bool in_range(const Range& range, double value) {
+  return (range.above_least ? value > range.least : value >= range.least) &&
+         (range.below_most ? value < range.most : value <= range.most);
+}
+
+struct Checker {
+  const Key& key;
+  const Member& member;
+
+  [[noreturn]] void refuse(const std::string& reason) const {
+    throw ConfigError(fmt::format("{} = {}: {}", key.name, value_text(member), reason));
+  }
+  void number(double value) const {
+    if (!std::isfinite(value)) refuse("only finite numbers are allowed");
+    if (!in_range(key.range, value)) refuse("allowed are " + allowed(key));
+  }
+
+  void operator()(const bool*) const {}
+  void operator()(const std::int64_t* value) const { number(static_cast<double>(*value)); }
+  void operator()(const double* value) const { number(*value); }
+  void operator()(const std::string* value) const {
+    if (value->empty() && key.words.empty())
+      throw ConfigError(fmt::format("{0} is empty: set it in the file or with --set {0}=...", key.name));
+    if (key.words.empty() || std::ranges::count(key.words, *value)) return;
+    const std::string near = nearest(*value, key.words);
+    refuse(fmt::format("allowed are {}{}", allowed(key), near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+  template <typename List>
+  void operator()(const List* list) const {
+    for (const double value : *list) number(value);
+    if (key.ascending && std::ranges::adjacent_find(*list, std::greater_equal<>()) != list->end())
+      refuse("allowed are " + allowed(key));
+  }
+};
+
+}  // namespace
+
+std::span<const Key> keys() {
+  static const std::vector<Key> table = make_keys();
+  return table;
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (byte < 0x20 || byte == 0x7f)
+      result += fmt::format("\\u{:04X}", byte);
+    else
+      result += c;
+  }
+  return result + '"';
+}
+
+std::string value_text(const Member& member) {
+  struct Printer {
+    std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
+    std::string operator()(const std::int64_t* value) const { return fmt::format("{}", *value); }
+    std::string operator()(const double* value) const { return fmt::format("{}", *value); }
+    std::string operator()(const std::string* value) const { return quoted(*value); }
+    std::string operator()(const std::vector<double>* list) const {
+      return fmt::format("[{}]", fmt::join(*list, ", "));
+    }
+    std::string operator()(const std::array<double, 3>* list) const {
+      return fmt::format("[{}]", fmt::join(*list, ", "));
+    }
+  };
+  return std::visit(Printer{}, member);
+}
+
+std::string expected(const Key& key) {
+  return key.words.empty() ? describe(key, &Noun::singular)
+                           : fmt::format("one of {}", fmt::join(key.words, ", "));
+}
+
+std::string allowed(const Key& key) {
+  return key.words.empty() ? describe(key, &Noun::plural) : fmt::format("{}", fmt::join(key.words, ", "));
+}
+
+void check_value(const Key& key, const Member& member) { std::visit(Checker{key, member}, member); }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/job_end.h"
+
+#include <cstdio>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void abort_job(World& world, int code, const std::string& message) {
+  print_error(fmt::format("rank {}: {}", world.rank(), message));
+  std::fflush(nullptr);
+  world.abort(code);
+}
+
+}  // namespace
+
+void print_error(const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }
+
+int run_or_abort(World& world, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.agreed() || world.size() == 1) throw;
+    abort_job(world, error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    if (world.size() == 1) throw;
+    abort_job(world, exit_code::failed, error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep: the program. Here errors become exit codes.
+#include <exception>
+
+#include "core/error.h"
+#include "launch/command_line.h"
+#include "launch/commands.h"
+#include "launch/job_end.h"
+
+namespace lockstep {
+namespace {
+
+int run_in_world(const Command& command) {
+  World world = World::join();
+  try {
+    return command.kind == CommandKind::train ? run_train(command, world) : run_plan(command, world);
+  } catch (const Error& error) {  // on every rank
+    if (world.rank() == 0) print_error(error.what());
+    return error.exit_code();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  try {
+    const Command command = parse_command_line(argc, argv);
+    switch (command.kind) {
+      case CommandKind::help: fmt::print("{}", command.text); return exit_code::done;
+      case CommandKind::info: return run_info();
+      case CommandKind::train:
+      case CommandKind::plan: return run_in_world(command);
+    }
+  } catch (const Error& error) {
+    if (launched_rank() == 0) print_error(error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    return exit_code::failed;
+  }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "launch/agreement.h"
+#include "launch/commands.h"
+#include "launch/job_end.h"
+#include "launch/training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+struct RankRow {
+  char host[64] = {};
+  std::int32_t node = 0;
+  std::int32_t local_rank = 0;
+  std::int32_t threads = 0;
+  std::int32_t cuda_device = -1;  // -1: CPU
+};
+
+void print_ranks(Communicator& communicator, const World& world, Training& training) {
+  RankRow mine{.node = world.node(), .local_rank = world.local_rank(), .threads = training.threads()};
+  world.host().copy(mine.host, sizeof(mine.host) - 1);
+  const Device device = training.network().device();
+  if (device.kind == DeviceKind::cuda) mine.cuda_device = device.index;
+  std::vector<RankRow> rows(static_cast<std::size_t>(world.size()));
+  communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
+  communicator.stream().synchronize();
+  if (world.rank() != 0) return;
+  fmt::print("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", "rank", "node", "local", "device", "threads", "host");
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const RankRow& row = rows[rank];
+    const std::string name = row.cuda_device < 0 ? "cpu" : fmt::format("cuda:{}", row.cuda_device);
+    fmt::print("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", rank, row.node, row.local_rank, name, row.threads, row.host);
+  }
+}
+
+void print_memory(Training& training) {
+  const MemoryPlan& memory = training.network().memory();
+  const auto line = [](const char* name, std::size_t bytes, const std::string& note) {
+    fmt::print("  {:<12} {:>10.2f} MiB  {}\n", name, static_cast<double>(bytes) / kMiB, note);
+  };
+  fmt::print("memory per rank\n");
+  line("activations", memory.activations,
+       fmt::format("one arena; {:.2f} MiB without sharing", static_cast<double>(memory.activations_unshared) / kMiB));
+  line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
+  line("statistics", memory.statistics, "batch norm's running mean and variance");
+  line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
+  line("optimizer", training.optimizer().state().size_bytes(), "momentum");
+}
+
+void print_buckets(Training& training, int ranks) {
+  const auto parameters = training.network().parameters();
+  const auto buckets = training.buckets().buckets();
+  fmt::print("buckets, in the order they leave\n  {:>6}  {:>10}  {}\n", "bucket", "KiB", "parameters");
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = buckets[i];
+    total += bucket.bytes();
+    const std::string& first = parameters[bucket.first_parameter].name;
+    const std::string& last = parameters[bucket.last_parameter - 1].name;
+    fmt::print("  {:>6}  {:>10.1f}  {}{}{}\n", i, static_cast<double>(bucket.bytes()) / 1024.0, first,
+               first == last ? "" : " .. ", first == last ? "" : last);
+  }
+  // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
+  const double sent = static_cast<double>(total) * 2.0 * (ranks - 1) / ranks;
+  fmt::print("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})\n", total, sent, ranks);
+}
+
+struct PlanRun {
+  std::unique_ptr<Communicator> communicator;
+  std::optional<Training> training;
+};
+
+int plan(PlanRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  Config config;
+  run_agreed(*run.communicator, [&] { config = load_config(command.config, command.overrides); });
+  const bool first = world.rank() == 0;
+  if (command.print_config) {
+    if (first) fmt::print("{}", to_toml(config));
+    return exit_code::done;
+  }
+  require_same_config(*run.communicator, to_toml(config));
+  Training& training = run.training.emplace(config, world, *run.communicator, Training::Options{});
+  print_ranks(*run.communicator, world, training);
+  if (!first) return exit_code::done;
+  print_memory(training);
+  print_buckets(training, world.size());
+  BatchLoader& loader = training.train_loader();
+  fmt::print("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs\n", training.train_set().size(),
+             loader.global_batch(), loader.steps_in_epoch(0), config.train.epochs);
+  return exit_code::done;
+}
+
+}  // namespace
+
+int run_plan(const Command& command, World& world) {
+  PlanRun run;
+  return run_or_abort(world, [&] { return plan(run, command, world); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 to a trained network: installs what is missing, builds, and trains a convolutional network on
+# Fashion-MNIST with two ranks. Arguments go to `lockstep train`, e.g. --set train.epochs=1.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+cmake --preset cpu -DLOCKSTEP_TESTS=OFF >/dev/null
+cmake --build --preset cpu --target lockstep
+exec mpirun --oversubscribe --bind-to none -np 2 build/cpu/bin/lockstep train fashion_mnist_cnn "$@"

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs the Debian packages Lockstep is built with, those that are missing. Sourced by quickstart.sh and
+# tests/run.sh; changes to the repository's root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+packages=(cmake ninja-build g++ pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
+  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist "$@")
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null || { echo "Not a Debian system: install by hand ${missing[*]}" >&2; exit 78; }
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "As root, run: apt-get install ${missing[*]}" >&2; exit 78; }
+    as_root=(sudo)
+  fi
+  echo "Installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# Open MPI refuses to start as root unless told twice that this is meant (containers).
+if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/terminal.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+Terminal terminal_at(int descriptor) {
+  Terminal terminal{.present = isatty(descriptor) != 0};
+  winsize size = {};
+  if (terminal.present && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.columns = size.ws_col;
+  return terminal;
+}
+
+}  // namespace
+
+Terminal find_terminal() {
+  const Terminal own = terminal_at(STDOUT_FILENO);
+  if (!own.present || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return own;
+  // The launcher is this process's parent; a daemon on another node prints to no terminal.
+  std::error_code error;
+  const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error);
+  if (error || !target.string().starts_with("/dev/")) return {};
+  const int descriptor = open(target.c_str(), O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return {};
+  const Terminal terminal = terminal_at(descriptor);
+  close(descriptor);
+  return terminal;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trainer: the training loop, on any number of ranks and any device. The one file to read to understand Lockstep: each
+// step runs the micro-batches, lets full gradient buckets leave while backward goes on, waits for them, checks that
+// everybody can go on, and updates.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "comm/buckets.h"
+#include "comm/communicator.h"
+#include "core/timeline.h"
+#include "data/batch_loader.h"
+#include "launch/report.h"
+#include "models/network.h"
+#include "models/optimizer.h"
+#include "models/schedule.h"
+
+namespace lockstep {
+
+struct TrainerOptions {
+  std::int64_t accumulation = 1;
+  std::int64_t epochs = 1;
+  std::int64_t max_steps = 0;  // stop after; 0: run all epochs
+  // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
+  std::filesystem::path last_good;
+};
+
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;  // fraction
+  std::int64_t samples = 0;
+};
+
+// What the samples of some steps add up to, over all ranks.
+struct LossTotals {
+  double loss = 0;
+  double weight = 0;
+  std::int64_t correct = 0;
+  std::int64_t samples = 0;
+
+  void add(const LossSums& sums);
+  double mean() const { return weight > 0 ? loss / weight : 0; }
+};
+
+class Trainer {
+ public:
+  // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the network's
+  // batch. timeline may be null.
+  struct Parts {
+    Network& network;
+    GradientBuckets& buckets;
+    Optimizer& optimizer;
+    BatchLoader& train;
+    BatchLoader& test;
+    Communicator& communicator;
+    Timeline* timeline = nullptr;
+  };
+  Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
+
+  // All epochs, each followed by an evaluation and a line of the report. Collective.
+  void fit(Report& report);
+
+  // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. When gradients are not
+  // finite, saves the state as it was before the step and throws an agreed Error naming step and ranks.
+  void step();
+  // Averages running statistics over ranks, then the whole test set, each sample once. Collective.
+  Evaluation evaluate();
+
+  std::int64_t steps() const { return step_; }
+  // The account since the last call; adds up to the wall time since then.
+  StepAccount take_account() { return clock_.take(); }
+
+ private:
+  void micro_batch(bool first, bool last);
+  void stop_if_not_finite();
+  EpochReport train_epoch(std::int64_t epoch, Report& report);
+  void average_statistics();
+  LossTotals over_ranks(const LossTotals& mine);
+  bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
+
+  Parts parts_;
+  Schedule schedule_;
+  TrainerOptions options_;
+  Stream stream_;
+  Buffer finite_;
+  PhaseClock clock_;
+  LossTotals totals_;          // of this rank, since the epoch began
+  bool loss_finite_ = true;    // of this rank, this step
+  std::int64_t step_ = 0;      // steps done
+};
+
+}  // namespace lockstep

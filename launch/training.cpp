@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/training.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/agreement.h"
+#include "models/network_state.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return static_cast<int>(std::thread::hardware_concurrency());
+  return CPU_COUNT(&cores);
+}
+
+BucketOptions bucket_options(const Config& config) {
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(std::llround(mib * kMiB)); };
+  return {.first_bytes = bytes(config.comm.bucket_mib[0]),
+          .middle_bytes = bytes(config.comm.bucket_mib[1]),
+          .last_bytes = bytes(config.comm.bucket_mib[2]),
+          .overlap = config.comm.overlap};
+}
+
+void check_channels(const Config& config, const Dataset& dataset) {
+  const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
+  if (!config.data.mean.empty() && config.data.mean.size() != channels) {
+    throw ConfigError(fmt::format("data.mean and data.deviation have {} values, the images {} channels",
+                                  config.data.mean.size(), channels));
+  }
+}
+
+}  // namespace
+
+Device choose_device(const std::string& wanted, const World& world) {
+  if (wanted == "cpu") return {};
+  const CudaStatus cuda = cuda_status();
+  const auto devices = static_cast<int>(cuda.devices.size());
+  if (wanted == "auto" && devices < world.local_size()) return {};
+  if (devices < world.local_size()) {
+    throw ConfigError(fmt::format("world.device = \"cuda\": {} ranks on {}, but {} CUDA devices ({}); start fewer ranks "
+                                  "or use --device cpu",
+                                  world.local_size(), world.host(), devices, cuda.message));
+  }
+  return {.kind = DeviceKind::cuda, .index = world.local_rank()};
+}
+
+int choose_threads(std::int64_t wanted, const World& world) {
+  if (wanted > 0) return static_cast<int>(wanted);
+  const int cores = usable_cores();
+  if (cores == 1 && std::thread::hardware_concurrency() > 1) {
+    log::warning("bound to one core of {}: communication has no core to overlap on; start with mpirun --bind-to none",
+                 std::thread::hardware_concurrency());
+  }
+  return std::max(1, cores / world.local_size());
+}
+
+Training::Training(const Config& config, const World& world, Communicator& communicator, const Options& options)
+    : config_(config) {
+  run_agreed(communicator, [&] {
+    const Device device = choose_device(config_.world.device, world);
+    threads_ = choose_threads(config_.train.threads, world);
+    open_data({.rank = world.rank(), .size = world.size()});
+    plan_network(device);
+    if (!options.init.empty()) load_state(*network_, options.init);
+  });
+  if (options.trace) timeline_ = std::make_unique<Timeline>();
+  buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), communicator, bucket_options(config_),
+                                               timeline_.get());
+  optimizer_ = std::make_unique<Sgd>(network_->device(), network_->values(), buckets_->gradients(),
+                                     SgdOptions{.momentum = static_cast<float>(config_.optimizer.momentum),
+                                                .weight_decay = static_cast<float>(config_.optimizer.weight_decay)});
+}
+
+void Training::open_data(Shard shard) {
+  const DatasetOptions dataset{.format = config_.data.format, .path = config_.data.path};
+  train_set_ = open_dataset(dataset, Split::train);
+  test_set_ = open_dataset(dataset, Split::test);
+  if (test_set_->image_shape() != train_set_->image_shape() || test_set_->classes() > train_set_->classes()) {
+    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
+  }
+  check_channels(config_, *train_set_);
+  LoaderOptions options{.batch = config_.train.batch,
+                        .accumulation = config_.train.accumulation,
+                        .tail = config_.data.tail == "carry" ? Tail::carry : Tail::drop,
+                        .seed = static_cast<std::uint64_t>(config_.train.seed),
+                        .threads = static_cast<int>(config_.data.loader_threads)};
+  train_loader_ = std::make_unique<BatchLoader>(*train_set_, shard, options);
+  options.accumulation = 1;
+  options.tail = Tail::pad;
+  test_loader_ = std::make_unique<BatchLoader>(*test_set_, shard, options);
+}
+
+void Training::plan_network(Device device) {
+  const ImageShape image = train_set_->image_shape();
+  Graph graph({.batch = config_.train.batch,
+               .height = image.height,
+               .width = image.width,
+               .channels = image.channels,
+               .classes = train_set_->classes()});
+  build_network(graph, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
+  NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
+  options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
+  options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
+  backend_for(device).set_threads(threads_);
+  network_ = std::make_unique<Network>(graph, options);
+}
+
+Schedule Training::schedule() const {
+  const auto& wanted = config_.schedule;
+  const std::int64_t total = config_.data.tail == "carry"
+                                 ? config_.train.epochs * train_set_->size() / train_loader_->global_batch()
+                                 : config_.train.epochs * train_loader_->steps_in_epoch(0);
+  const double steps_per_epoch = static_cast<double>(total) / static_cast<double>(config_.train.epochs);
+  const auto steps = [&](double epochs) { return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch)); };
+  Schedule schedule{.kind = wanted.name == "cosine" ? ScheduleKind::cosine
+                            : wanted.name == "step" ? ScheduleKind::step
+                                                    : ScheduleKind::constant,
+                    .base = config_.optimizer.learning_rate,
+                    .total_steps = total,
+                    .warmup_steps = steps(wanted.warmup_epochs),
+                    .milestones = {},
+                    .gamma = wanted.gamma,
+                    .final_fraction = wanted.final_fraction};
+  for (const double epoch : wanted.milestones) schedule.milestones.push_back(steps(epoch));
+  return schedule;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training: the parts of a run, built from a Config in the order they depend on each other. What `lockstep train` and
+// `lockstep plan` share.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "comm/buckets.h"
+#include "comm/world.h"
+#include "core/timeline.h"
+#include "data/batch_loader.h"
+#include "data/dataset.h"
+#include "launch/config.h"
+#include "models/network.h"
+#include "models/optimizer.h"
+#include "models/schedule.h"
+
+namespace lockstep {
+
+// The device of this rank: what world.device asks for, or with "auto" a GPU where the build and the machine have one
+// for every local rank, else the CPU. Throws ConfigError.
+Device choose_device(const std::string& wanted, const World& world);
+
+// Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the node.
+int choose_threads(std::int64_t wanted, const World& world);
+
+// Collective. Errors are agreed by all ranks.
+class Training {
+ public:
+  struct Options {
+    std::string init;    // safetensors to start from; empty: random
+    bool trace = false;  // record a timeline
+  };
+  Training(const Config& config, const World& world, Communicator& communicator, const Options& options);
+
+  Dataset& train_set() { return *train_set_; }
+  Dataset& test_set() { return *test_set_; }
+  Network& network() { return *network_; }
+  GradientBuckets& buckets() { return *buckets_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  BatchLoader& train_loader() { return *train_loader_; }
+  BatchLoader& test_loader() { return *test_loader_; }
+  Timeline* timeline() { return timeline_.get(); }
+  Schedule schedule() const;
+  int threads() const { return threads_; }
+
+ private:
+  void open_data(Shard shard);
+  void plan_network(Device device);
+
+  Config config_;
+  std::unique_ptr<Dataset> train_set_;
+  std::unique_ptr<Dataset> test_set_;
+  std::unique_ptr<BatchLoader> train_loader_;
+  std::unique_ptr<BatchLoader> test_loader_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<GradientBuckets> buckets_;
+  std::unique_ptr<Optimizer> optimizer_;
+  int threads_ = 1;
+};
+
+}  // namespace lockstep

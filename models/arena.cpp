@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/arena.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/buffer.h"
+
+namespace lockstep {
+
+ArenaPlan plan_arena(std::span<const ArenaBlock> blocks) {
+  ArenaPlan plan;
+  plan.offsets.resize(blocks.size());
+  std::vector<std::size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+
+  std::vector<std::size_t> placed;
+  for (const std::size_t block : order) {
+    const std::size_t bytes = align_up(blocks[block].bytes);
+    std::vector<std::size_t> rivals;  // placed blocks alive together with this one, by offset
+    for (const std::size_t other : placed) {
+      if (blocks[other].first <= blocks[block].last && blocks[block].first <= blocks[other].last) rivals.push_back(other);
+    }
+    std::sort(rivals.begin(), rivals.end(),
+              [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });
+    std::size_t offset = 0;
+    for (const std::size_t rival : rivals) {
+      if (offset + bytes <= plan.offsets[rival]) break;
+      offset = std::max(offset, plan.offsets[rival] + align_up(blocks[rival].bytes));
+    }
+    plan.offsets[block] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    placed.push_back(block);
+  }
+  return plan;
+}
+
+}  // namespace lockstep

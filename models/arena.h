@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ArenaPlan: places blocks of memory with known lifetimes into one arena, so that blocks alive at the same time do not
+// overlap and the others share. Greedy: largest block first, at the lowest offset that is free for its whole lifetime.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+struct ArenaBlock {
+  std::size_t bytes = 0;
+  int first = 0;  // alive in [first, last], in steps of the plan
+  int last = 0;
+};
+
+struct ArenaPlan {
+  std::vector<std::size_t> offsets;  // by block, multiples of kAlignment
+  std::size_t bytes = 0;             // of the arena
+};
+
+ArenaPlan plan_arena(std::span<const ArenaBlock> blocks);
+
+}  // namespace lockstep

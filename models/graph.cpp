@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/graph.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/affine.h"
+
+namespace lockstep {
+namespace {
+
+void require(bool condition, const std::string& layer, const std::string& message) {
+  if (!condition) throw ConfigError(fmt::format("layer {}: {}", layer, message));
+}
+
+void require_image(const Shape& shape, const std::string& layer) {
+  require(shape.rank() == 4, layer, fmt::format("needs [N, C, H, W], got {}", to_string(shape)));
+}
+
+}  // namespace
+
+Graph::Graph(const GraphInput& input) : input_(input) {
+  if (input.batch < 1 || input.height < 1 || input.width < 1 || input.channels < 1 || input.classes < 1) {
+    throw ConfigError(fmt::format("graph input: batch {}, {}x{}x{}, {} classes; each must be at least 1", input.batch,
+                                  input.height, input.width, input.channels, input.classes));
+  }
+  shapes_.push_back({input.batch, input.channels, input.height, input.width});
+}
+
+const Shape& Graph::checked(Value value) const {
+  CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()), "value {} is not of this graph", value.id);
+  return shapes_[static_cast<std::size_t>(value.id)];
+}
+
+const Shape& Graph::shape(Value value) const { return checked(value); }
+
+Value Graph::append(Layer layer, const Shape& shape) {
+  const bool taken = !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(), [&](const Layer& other) {
+    return other.name == layer.name;
+  });
+  require(!taken, layer.name, "a layer of this name exists already");
+  layer.output = {static_cast<int>(shapes_.size())};
+  shapes_.push_back(shape);
+  layers_.push_back(std::move(layer));
+  return layers_.back().output;
+}
+
+Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::string& name) {
+  const Shape in = checked(x);
+  require_image(in, name);
+  require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
+              options.dilation > 0 && options.groups > 0,
+          name, "channels, kernel, stride, dilation and groups must be at least 1, padding at least 0");
+  require(in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
+          fmt::format("{} -> {} channels do not divide into {} groups", in[1], options.channels, options.groups));
+  const ConvolutionShape shape{.in_height = in[2], .in_width = in[3], .kernel = options.kernel, .stride = options.stride,
+                               .padding = options.padding, .dilation = options.dilation};
+  const std::int64_t reach = options.dilation * (options.kernel - 1) + 1;
+  require(in[2] + 2 * options.padding >= reach && in[3] + 2 * options.padding >= reach, name,
+          fmt::format("kernel {} does not fit into {}", options.kernel, to_string(in)));
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}},
+                {in[0], options.channels, shape.out_height(), shape.out_width()});
+}
+
+Value Graph::linear(Value x, const LinearOptions& options, const std::string& name) {
+  const Shape in = checked(x);
+  require(options.features > 0, name, "features must be at least 1");
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}}, {in[0], options.features});
+}
+
+Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name) {
+  const Shape in = checked(x);
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}}, in);
+}
+
+Value Graph::pooling(Value x, const PoolingOptions& options) {
+  const Shape in = checked(x);
+  require_image(in, "pooling");
+  const bool fits = options.global || (options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
+                                       2 * options.padding <= options.kernel &&
+                                       in[2] + 2 * options.padding >= options.kernel &&
+                                       in[3] + 2 * options.padding >= options.kernel);
+  require(fits, "pooling", fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
+                                       options.stride, options.padding, to_string(in)));
+  return append({.name = "", .operation = options, .inputs = {x}, .output = {}},
+                {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
+}
+
+Value Graph::relu(Value x) {
+  const Shape in = checked(x);
+  return append({.name = "", .operation = ReluOptions{}, .inputs = {x}, .output = {}}, in);
+}
+
+Value Graph::add(Value a, Value b) {
+  const Shape in = checked(a);
+  require(in == checked(b), "add", fmt::format("{} and {} differ", to_string(in), to_string(checked(b))));
+  return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}}, in);
+}
+
+void Graph::classify(Value logits) {
+  const Shape expected{input_.batch, input_.classes};
+  require(checked(logits) == expected, "classify",
+          fmt::format("logits are {}, expected {}", to_string(checked(logits)), to_string(expected)));
+  require(logits_.id < 0, "classify", "the graph has its logits already");
+  require(logits.id > 0 && std::holds_alternative<LinearOptions>(
+                               layers_[static_cast<std::size_t>(logits.id) - 1].operation),
+          "classify", "logits must be made by a linear layer");
+  logits_ = logits;
+}
+
+}  // namespace lockstep

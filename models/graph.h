@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graph: what a network computes, as a list of layers in execution order. Symbolic: no memory, no device. Shapes are
+// known at once and wrong ones are refused where they are written. Network plans a Graph for a device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/tensor.h"
+#include "kernels/batch_norm.h"
+#include "kernels/pooling.h"
+
+namespace lockstep {
+
+// The result of a layer of one Graph: [N, C, H, W], or [N, features].
+struct Value {
+  int id = -1;
+};
+
+struct GraphInput {
+  std::int64_t batch = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t classes = 0;
+};
+
+// How weights start. fan_in_uniform is PyTorch's default: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too.
+// he_normal is N(0, 2 / fan_out) (He et al., 2015), biases zero.
+enum class Initialization { fan_in_uniform, he_normal };
+
+struct ConvolutionOptions {
+  std::int64_t channels = 0;  // of the output
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  Initialization initialization = Initialization::fan_in_uniform;
+};
+
+struct LinearOptions {
+  std::int64_t features = 0;  // of the output
+  bool bias = true;
+  Initialization initialization = Initialization::fan_in_uniform;
+};
+
+struct ReluOptions {};
+struct AddOptions {};
+
+using Operation =
+    std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions, ReluOptions, AddOptions>;
+
+struct Layer {
+  std::string name;  // prefix of its parameters' names; empty for layers without any
+  Operation operation;
+  std::vector<Value> inputs;
+  Value output;
+};
+
+class Graph {
+ public:
+  // Throws ConfigError for sizes below one.
+  explicit Graph(const GraphInput& input);
+
+  Value input() const { return {0}; }
+  // Each appends a layer. name becomes the parameters' prefix, PyTorch's way ("layer1.0.conv1"), and must be unique.
+  Value convolution(Value x, const ConvolutionOptions& options, const std::string& name);
+  // [N, ...] is flattened.
+  Value linear(Value x, const LinearOptions& options, const std::string& name);
+  Value batch_norm(Value x, const BatchNormOptions& options, const std::string& name);
+  Value pooling(Value x, const PoolingOptions& options);
+  Value relu(Value x);
+  Value add(Value a, Value b);
+  // Names the value the loss is computed from: [N, classes], made by linear(). Once.
+  void classify(Value logits);
+
+  const GraphInput& input_shape() const { return input_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  const Shape& shape(Value value) const;
+  Value logits() const { return logits_; }
+
+ private:
+  Value append(Layer layer, const Shape& shape);
+  const Shape& checked(Value value) const;
+
+  GraphInput input_;
+  std::vector<Layer> layers_;
+  std::vector<Shape> shapes_;  // by value
+  Value logits_;
+};
+
+}  // namespace lockstep

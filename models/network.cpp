@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+std::size_t parameter_count(const PlannedNode& node) { return node.layer->parameter_specs().size(); }
+
+float initial_value(const ParameterSpec& spec, const Random& random, std::uint64_t index) {
+  if (spec.uniform_bound > 0) return random.uniform(index, -spec.uniform_bound, spec.uniform_bound);
+  if (spec.deviation > 0) return spec.deviation * random.normal(index);
+  return spec.constant;
+}
+
+}  // namespace
+
+Network::Network(const Graph& graph, const NetworkOptions& options)
+    : options_(options),
+      input_(graph.input_shape()),
+      backend_(backend_for(options.device)),
+      plan_(plan_network(graph, backend_, options.mean, options.deviation)) {
+  allocate_state();
+  activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
+  loss_ = Buffer(sizeof(LossSums), options_.device);
+  memory_.activations = plan_.arena.bytes;
+  memory_.activations_unshared = plan_.unshared_bytes;
+  bind_memory();
+  initialize();
+}
+
+// Offsets in backward order; then the arenas; then the state by name in forward order.
+void Network::allocate_state() {
+  std::int64_t parameter_elements = 0;
+  std::int64_t statistic_elements = 0;
+  const auto place = [](std::int64_t& end, const Layout& layout) {
+    const std::int64_t offset = end;
+    end += static_cast<std::int64_t>(align_up(layout.bytes()) / sizeof(float));
+    return offset;
+  };
+  first_parameter_.resize(plan_.nodes.size());
+  for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
+    first_parameter_[node] = parameters_.size();
+    for (const ParameterSpec& spec : plan_.nodes[node].layer->parameter_specs()) {
+      parameters_.push_back({.name = plan_.nodes[node].name + "." + spec.suffix,
+                             .layout = spec.layout,
+                             .offset = place(parameter_elements, spec.layout)});
+    }
+  }
+  for (const PlannedNode& node : plan_.nodes) {
+    for (const ParameterSpec& spec : node.layer->statistic_specs()) place(statistic_elements, spec.layout);
+  }
+  memory_.parameters = static_cast<std::size_t>(parameter_elements) * sizeof(float);
+  memory_.statistics = static_cast<std::size_t>(statistic_elements) * sizeof(float);
+  parameter_arena_ = Buffer(memory_.parameters, options_.device);
+  statistics_arena_ = Buffer(memory_.statistics, options_.device);
+
+  for (Parameter& parameter : parameters_) parameter.value = values().data() + parameter.offset;
+  std::int64_t next_statistic = 0;
+  for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
+    const PlannedNode& planned = plan_.nodes[node];
+    for (std::size_t i = 0; i < parameter_count(planned); ++i) {
+      const Parameter& parameter = parameters_[first_parameter_[node] + i];
+      state_.push_back({.name = parameter.name, .layout = parameter.layout, .value = parameter.value});
+    }
+    for (const ParameterSpec& spec : planned.layer->statistic_specs()) {
+      float* value = statistics().data() + place(next_statistic, spec.layout);
+      state_.push_back({.name = planned.name + "." + spec.suffix, .layout = spec.layout, .value = value});
+    }
+  }
+}
+
+std::byte* Network::block_data(int block) const {
+  return block < 0 ? nullptr : activation_arena_.data() + plan_.arena.offsets[static_cast<std::size_t>(block)];
+}
+
+void Network::bind_memory() {
+  const auto value = [&](int index) -> const PlannedValue& { return plan_.values[static_cast<std::size_t>(index)]; };
+  std::size_t next_state = 0;
+  bindings_.resize(plan_.nodes.size());
+  for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
+    const PlannedNode& planned = plan_.nodes[node];
+    LayerMemory& memory = bindings_[node];
+    for (std::size_t i = 0; i < planned.inputs.size(); ++i) {
+      memory.inputs[i] = block_data(value(planned.inputs[i]).data_block);
+      memory.input_gradients[i] = block_data(value(planned.inputs[i]).gradient_block);
+    }
+    for (std::size_t i = 0; i < planned.outputs.size(); ++i) {
+      memory.outputs[i] = block_data(value(planned.outputs[i]).data_block);
+      memory.output_gradients[i] = block_data(value(planned.outputs[i]).gradient_block);
+    }
+    memory.saved = block_data(planned.saved_block);
+    memory.scratch = block_data(plan_.scratch_block);
+    for (std::size_t i = 0; i < parameter_count(planned); ++i) {
+      memory.parameters.push_back(&parameters_[first_parameter_[node] + i]);
+    }
+    next_state += parameter_count(planned);
+    for (std::size_t i = 0; i < planned.layer->statistic_specs().size(); ++i) {
+      memory.statistics.push_back(state_[next_state++].value);
+    }
+  }
+}
+
+// Values depend on the seed, the tensor's name and the element's plain index only: not on layout or device.
+void Network::initialize() {
+  Stream stream(options_.device, StreamUse::compute);
+  std::size_t next_state = 0;
+  std::vector<float> plain;
+  for (const PlannedNode& node : plan_.nodes) {
+    for (const auto* specs : {&node.layer->parameter_specs(), &node.layer->statistic_specs()}) {
+      for (const ParameterSpec& spec : *specs) {
+        const StateTensor& tensor = state_[next_state++];
+        const Random random(options_.seed, "initialize " + tensor.name);
+        plain.resize(static_cast<std::size_t>(spec.layout.shape().elements()));
+        for (std::size_t i = 0; i < plain.size(); ++i) plain[i] = initial_value(spec, random, i);
+        write_plain(backend_, stream, tensor, plain);
+      }
+    }
+  }
+}
+
+std::span<float> Network::values() const {
+  return {reinterpret_cast<float*>(parameter_arena_.data()), memory_.parameters / sizeof(float)};
+}
+
+std::span<float> Network::statistics() const {
+  return {reinterpret_cast<float*>(statistics_arena_.data()), memory_.statistics / sizeof(float)};
+}
+
+std::span<const float> Network::logits() const {
+  const std::byte* data = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].data_block);
+  return {reinterpret_cast<const float*>(data), static_cast<std::size_t>(input_.batch * input_.classes)};
+}
+
+void Network::forward(const NetworkInput& input, const Pass& pass) {
+  const Shape images{input_.batch, input_.height, input_.width, input_.channels};
+  CHECK(input.images.shape == images && input.labels.elements() == input_.batch &&
+            input.weights.elements() == input_.batch,
+        "the batch is {}, the network was planned for {}", to_string(input.images.shape), to_string(images));
+
+  plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
+                         block_data(plan_.values[0].data_block));
+  for (std::size_t node = 0; node < plan_.nodes.size(); ++node) plan_.nodes[node].layer->forward(pass, bindings_[node]);
+
+  std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
+  backend_.softmax_cross_entropy(
+      pass.stream,
+      {.batch = input_.batch,
+       .classes = input_.classes,
+       .logits = logits().data(),
+       .labels = input.labels.as<std::int32_t>().data(),
+       .weights = input.weights.as<float>().data(),
+       .gradient_scale = pass.gradient_scale,
+       .logits_gradient = pass.mode == Mode::training ? reinterpret_cast<float*>(gradient) : nullptr,
+       .sums = reinterpret_cast<LossSums*>(loss_.data())});
+}
+
+void Network::backward(const Pass& pass) {
+  CHECK(pass.mode == Mode::training, "backward needs a forward in training mode");
+  CHECK(parameters_.empty() || parameters_[0].gradient != nullptr, "no gradient memory is attached");
+  for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
+    PlannedLayer& layer = *plan_.nodes[node].layer;
+    layer.backward_parameters(pass, bindings_[node]);
+    if (pass.listener != nullptr) {
+      for (std::size_t i = 0; i < parameter_count(plan_.nodes[node]); ++i) {
+        pass.listener->gradient_ready(first_parameter_[node] + i);
+      }
+    }
+    layer.backward_inputs(pass, bindings_[node]);
+  }
+}
+
+LossSums Network::loss(Stream& stream) const {
+  LossSums sums;
+  stream.copy(&sums, loss_.data(), sizeof(sums));
+  stream.synchronize();
+  return sums;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Network: a Graph planned for a device and a batch size. Construction does everything that can be decided once:
+// kernels and their layouts, one activation arena with overlapping lifetimes, one parameter arena. After that forward
+// and backward allocate nothing and decide nothing.
+//
+// Owns activations, parameter values and running statistics. Gradients belong to GradientBuckets, which must be
+// attached (it sets Parameter::gradient) before the first backward.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "kernels/backend.h"
+#include "kernels/parameter.h"
+#include "models/graph.h"
+#include "models/network_plan.h"
+#include "models/pass.h"
+
+namespace lockstep {
+
+struct NetworkOptions {
+  Device device;
+  std::uint64_t seed = 1;
+  // Input normalisation per channel; see ImageInput.
+  std::vector<float> mean;
+  std::vector<float> deviation;
+};
+
+// One micro-batch, in host memory: u8 [batch, H, W, C], i32 [batch], f32 [batch].
+struct NetworkInput {
+  Tensor images;
+  Tensor labels;
+  Tensor weights;
+};
+
+// Bytes.
+struct MemoryPlan {
+  std::size_t activations = 0;           // the arena
+  std::size_t activations_unshared = 0;  // what it would be if nothing shared memory
+  std::size_t parameters = 0;
+  std::size_t statistics = 0;
+};
+
+// A piece of state by its PyTorch name: trained, or a running statistic.
+struct StateTensor {
+  std::string name;
+  Layout layout;
+  float* value = nullptr;
+};
+
+class Network {
+ public:
+  // Throws ConfigError for a graph without logits, or a device that was not built.
+  Network(const Graph& graph, const NetworkOptions& options);
+  Network(Network&&) = delete;  // parameters and bindings point into it
+
+  Device device() const { return options_.device; }
+  Backend& backend() { return backend_; }
+  std::int64_t batch() const { return input_.batch; }
+  const MemoryPlan& memory() const { return memory_; }
+
+  // In the order backward finishes their gradients, with ascending offsets.
+  std::span<Parameter> parameters() { return parameters_; }
+  // The parameter arena, padding included: parameters()[i] lies at its offset.
+  std::span<float> values() const;
+  // All running statistics as one piece, padding included; empty without batch norm.
+  std::span<float> statistics() const;
+  // Everything that must be saved to use the network again, in forward order.
+  const std::vector<StateTensor>& state() const { return state_; }
+
+  // Forward through the loss. input must stay valid until the stream has passed.
+  void forward(const NetworkInput& input, const Pass& pass);
+  // Backward of the last forward, which must have been in training mode.
+  void backward(const Pass& pass);
+  // What the last forward's batch contributed; waits for the stream.
+  LossSums loss(Stream& stream) const;
+  // [batch, classes] of the last forward, on the device.
+  std::span<const float> logits() const;
+
+ private:
+  void allocate_state();
+  void bind_memory();
+  std::byte* block_data(int block) const;  // null for block -1
+  void initialize();
+
+  NetworkOptions options_;
+  GraphInput input_;
+  Backend& backend_;
+  NetworkPlan plan_;
+  std::vector<LayerMemory> bindings_;             // by node
+  std::vector<std::size_t> first_parameter_;      // by node: index of its first parameter
+  std::vector<Parameter> parameters_;
+  std::vector<StateTensor> state_;
+  MemoryPlan memory_;
+  Buffer activation_arena_;
+  Buffer parameter_arena_;
+  Buffer statistics_arena_;
+  Buffer loss_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NetworkPlan: everything about a Graph on a device that is decided before memory exists: the layers with their
+// kernels and layouts, forks where a value is used more than once, and which tensor lies where in the activation
+// arena. Network allocates what this says and runs it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/arena.h"
+#include "models/graph.h"
+#include "models/planned_layer.h"
+
+namespace lockstep {
+
+// Made by one node and used by at most one: forks see to that.
+struct PlannedValue {
+  Layout layout;
+  int producer = -1;  // node; -1: the input images
+  int consumer = -1;  // node; -1: the loss
+  bool wants_gradient = false;
+  int data_block = -1;      // of the arena
+  int gradient_block = -1;  // -1: none
+};
+
+struct PlannedNode {
+  std::unique_ptr<PlannedLayer> layer;
+  std::string name;
+  std::vector<int> inputs;  // values
+  std::vector<int> outputs;
+  int saved_block = -1;
+};
+
+struct NetworkPlan {
+  std::unique_ptr<ImageInputKernel> image_input;  // makes value 0
+  std::vector<PlannedNode> nodes;                 // in forward order
+  std::vector<PlannedValue> values;
+  int logits = -1;
+  std::vector<ArenaBlock> blocks;
+  int scratch_block = -1;
+  ArenaPlan arena;
+  std::size_t unshared_bytes = 0;  // if every tensor had memory of its own
+};
+
+// Throws ConfigError for a graph without logits.
+NetworkPlan plan_network(const Graph& graph, Backend& backend, std::span<const float> mean,
+                         std::span<const float> deviation);
+
+}  // namespace lockstep

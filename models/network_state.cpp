@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network_state.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kIgnoredSuffix = ".num_batches_tracked";  // a counter of PyTorch's batch norm
+
+Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
+
+void check_names(const Network& network, const SafetensorsReader& reader, const std::filesystem::path& path) {
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    const bool known = std::any_of(network.state().begin(), network.state().end(),
+                                   [&](const StateTensor& tensor) { return tensor.name == entry.name; });
+    if (!known && !entry.name.ends_with(kIgnoredSuffix)) {
+      throw DataError(fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
+    }
+  }
+}
+
+const SafetensorsEntry& matching_entry(const StateTensor& tensor, const SafetensorsReader& reader,
+                                       const std::filesystem::path& path) {
+  const SafetensorsEntry* entry = reader.find(tensor.name);
+  if (entry == nullptr) {
+    throw DataError(fmt::format("{}: lacks \"{}\", which this network needs", path.string(), tensor.name));
+  }
+  if (entry->dtype != DType::f32 || entry->shape != tensor.layout.shape()) {
+    throw DataError(fmt::format("{}: \"{}\" is {} {}, the network has F32 {}", path.string(), tensor.name,
+                                entry->dtype_name, to_string(entry->shape), to_string(tensor.layout.shape())));
+  }
+  return *entry;
+}
+
+}  // namespace
+
+void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain) {
+  CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
+  if (tensor.layout.is_plain()) {
+    stream.copy(tensor.value, plain.data(), plain.size_bytes());
+    stream.synchronize();
+    return;
+  }
+  const Buffer staging(plain.size_bytes(), stream.device());
+  stream.copy(staging.data(), plain.data(), plain.size_bytes());
+  backend.reorder(plain_of(tensor.layout), tensor.layout)->run(stream, staging.data(), tensor.value);
+  stream.synchronize();
+}
+
+void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain) {
+  CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
+  if (tensor.layout.is_plain()) {
+    stream.copy(plain.data(), tensor.value, plain.size_bytes());
+    stream.synchronize();
+    return;
+  }
+  const Buffer staging(plain.size_bytes(), stream.device());
+  backend.reorder(tensor.layout, plain_of(tensor.layout))->run(stream, tensor.value, staging.data());
+  stream.copy(plain.data(), staging.data(), plain.size_bytes());
+  stream.synchronize();
+}
+
+StateSnapshot::StateSnapshot(Network& network) {
+  Stream stream(network.device(), StreamUse::compute);
+  for (const StateTensor& tensor : network.state()) {
+    Entry entry{.name = tensor.name, .shape = tensor.layout.shape(), .values = {}};
+    entry.values.resize(static_cast<std::size_t>(entry.shape.elements()));
+    read_plain(network.backend(), stream, tensor, entry.values);
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void StateSnapshot::save(const std::filesystem::path& path, const std::map<std::string, std::string>& metadata) const {
+  std::vector<NamedTensor> tensors;
+  for (const Entry& entry : entries_) {
+    // The writer only reads.
+    tensors.push_back({entry.name, {.data = const_cast<float*>(entry.values.data()), .shape = entry.shape}});
+  }
+  write_safetensors(path, tensors, metadata);
+}
+
+void load_state(Network& network, const std::filesystem::path& path) {
+  SafetensorsReader reader(path);
+  check_names(network, reader, path);
+  std::vector<std::vector<float>> plain;
+  for (const StateTensor& tensor : network.state()) {
+    const SafetensorsEntry& entry = matching_entry(tensor, reader, path);
+    plain.emplace_back(static_cast<std::size_t>(entry.shape.elements()));
+    reader.read(entry, std::as_writable_bytes(std::span(plain.back())));
+  }
+  Stream stream(network.device(), StreamUse::compute);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    write_plain(network.backend(), stream, network.state()[i], plain[i]);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pass: how one forward or backward over a Network is to run.
+#pragma once
+
+#include "core/stream.h"
+#include "kernels/affine.h"
+#include "kernels/parameter.h"
+
+namespace lockstep {
+
+enum class Mode { training, evaluation };
+
+struct Pass {
+  Stream& stream;
+  Mode mode = Mode::training;
+  // loss_scale / global batch: what each sample's loss gradient is seeded with.
+  float gradient_scale = 1.0f;
+  // The first micro-batch of a step overwrites gradients, later ones add.
+  Write gradients = Write::overwrite;
+  // Told of each gradient when it is final; set on the last micro-batch only.
+  GradientListener* listener = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/planned_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+const float* values(const LayerMemory& memory, std::size_t index) {
+  return index < memory.parameters.size() ? memory.parameters[index]->value : nullptr;
+}
+float* gradient(const LayerMemory& memory, std::size_t index) {
+  return index < memory.parameters.size() ? memory.parameters[index]->gradient : nullptr;
+}
+
+// Convolution or linear.
+class AffineLayer final : public PlannedLayer {
+ public:
+  AffineLayer(std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in, std::int64_t fan_out, std::int64_t outputs,
+              bool bias, Initialization initialization)
+      : kernel_(std::move(kernel)) {
+    output_ = kernel_->output();
+    ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
+    ParameterSpec shift{.suffix = "bias", .layout = Layout({outputs}, DType::f32)};
+    switch (initialization) {
+      case Initialization::fan_in_uniform:
+        weight.uniform_bound = shift.uniform_bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
+        break;
+      case Initialization::he_normal: weight.deviation = std::sqrt(2.0f / static_cast<float>(fan_out)); break;
+    }
+    parameter_specs_.push_back(std::move(weight));
+    if (bias) parameter_specs_.push_back(std::move(shift));
+  }
+
+  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+  bool backward_reads_input() const override { return true; }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    kernel_->forward(pass.stream, memory.inputs[0], values(memory, 0), values(memory, 1), memory.outputs[0],
+                     memory.scratch);
+  }
+  void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
+    kernel_->backward_weights(pass.stream, memory.inputs[0], memory.output_gradients[0], gradient(memory, 0),
+                              gradient(memory, 1), pass.gradients, memory.scratch);
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (memory.input_gradients[0] == nullptr) return;
+    kernel_->backward_data(pass.stream, memory.output_gradients[0], values(memory, 0), memory.input_gradients[0],
+                           memory.scratch);
+  }
+
+ private:
+  std::unique_ptr<AffineKernel> kernel_;
+};
+
+class BatchNormLayer final : public PlannedLayer {
+ public:
+  explicit BatchNormLayer(std::unique_ptr<BatchNormKernel> kernel) : kernel_(std::move(kernel)) {
+    output_ = kernel_->layout();
+    const Layout channels({output_.shape()[1]}, DType::f32);
+    parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = 1.0f},
+                        {.suffix = "bias", .layout = channels}};
+    statistic_specs_ = {{.suffix = "running_mean", .layout = channels},
+                        {.suffix = "running_var", .layout = channels, .constant = 1.0f}};
+  }
+
+  std::size_t saved_bytes() const override { return kernel_->saved_bytes(); }
+  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+  bool backward_reads_input() const override { return true; }
+  Sharing gradient_sharing(int) const override { return Sharing::in_place; }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    const BatchNormParameters parameters{.scale = values(memory, 0), .shift = values(memory, 1)};
+    const BatchNormStatistics running{.mean = memory.statistics[0], .variance = memory.statistics[1]};
+    if (pass.mode == Mode::training) {
+      kernel_->forward_training(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0], memory.saved,
+                                memory.scratch);
+    } else {
+      kernel_->forward_evaluation(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0],
+                                  memory.scratch);
+    }
+  }
+  bool backward_is_one_kernel() const override { return true; }
+  void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
+    const BatchNormParameters parameters{.scale = values(memory, 0), .shift = values(memory, 1)};
+    kernel_->backward(pass.stream, memory.inputs[0], memory.output_gradients[0], parameters, memory.saved,
+                      memory.input_gradients[0], gradient(memory, 0), gradient(memory, 1), pass.gradients,
+                      memory.scratch);
+  }
+
+ private:
+  std::unique_ptr<BatchNormKernel> kernel_;
+};
+
+class PoolingLayer final : public PlannedLayer {
+ public:
+  explicit PoolingLayer(std::unique_ptr<PoolingKernel> kernel) : kernel_(std::move(kernel)) {
+    output_ = kernel_->output();
+  }
+
+  std::size_t saved_bytes() const override { return kernel_->saved_bytes(); }
+  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    void* saved = pass.mode == Mode::training ? memory.saved : nullptr;
+    kernel_->forward(pass.stream, memory.inputs[0], memory.outputs[0], saved, memory.scratch);
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (memory.input_gradients[0] == nullptr) return;
+    kernel_->backward(pass.stream, memory.output_gradients[0], memory.saved, memory.input_gradients[0],
+                      memory.scratch);
+  }
+
+ private:
+  std::unique_ptr<PoolingKernel> kernel_;
+};
+
+class ReluLayer final : public PlannedLayer {
+ public:
+  ReluLayer(Backend& backend, const Layout& input) : backend_(backend) { output_ = input; }
+
+  bool backward_reads_output() const override { return true; }
+  Sharing output_sharing() const override { return Sharing::in_place; }
+  Sharing gradient_sharing(int) const override { return Sharing::in_place; }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    backend_.relu_forward(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.inputs[0]),
+                          static_cast<float*>(memory.outputs[0]));
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (memory.input_gradients[0] == nullptr) return;
+    backend_.relu_backward(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.outputs[0]),
+                           static_cast<const float*>(memory.output_gradients[0]),
+                           static_cast<float*>(memory.input_gradients[0]));
+  }
+
+ private:
+  Backend& backend_;
+};
+
+// The second input may come in another layout than the first; it is brought over in scratch.
+class AddLayer final : public PlannedLayer {
+ public:
+  AddLayer(Backend& backend, const Layout& a, const Layout& b) : backend_(backend) {
+    output_ = a;
+    if (a == b) return;
+    to_output_ = backend.reorder(b, a);
+    from_output_ = backend.reorder(a, b);
+  }
+
+  std::size_t scratch_bytes() const override { return to_output_ ? output_.bytes() : 0; }
+  Sharing output_sharing() const override { return Sharing::in_place; }
+  Sharing gradient_sharing(int input) const override {
+    return input == 0 || !from_output_ ? Sharing::same : Sharing::none;
+  }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    const void* b = memory.inputs[1];
+    if (to_output_) {
+      to_output_->run(pass.stream, b, memory.scratch);
+      b = memory.scratch;
+    }
+    backend_.add(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.inputs[0]),
+                 static_cast<const float*>(b), static_cast<float*>(memory.outputs[0]));
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (from_output_ && memory.input_gradients[1] != nullptr) {
+      from_output_->run(pass.stream, memory.output_gradients[0], memory.input_gradients[1]);
+    }
+  }
+
+ private:
+  Backend& backend_;
+  std::unique_ptr<ReorderKernel> to_output_;
+  std::unique_ptr<ReorderKernel> from_output_;
+};
+
+class ForkLayer final : public PlannedLayer {
+ public:
+  ForkLayer(Backend& backend, const Layout& input) : backend_(backend) { output_ = input; }
+
+  Sharing output_sharing() const override { return Sharing::same; }
+  Sharing gradient_sharing(int) const override { return Sharing::in_place; }
+
+  void forward(const Pass&, const LayerMemory&) override {}
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (memory.input_gradients[0] == nullptr) return;
+    backend_.add(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.output_gradients[0]),
+                 static_cast<const float*>(memory.output_gradients[1]),
+                 static_cast<float*>(memory.input_gradients[0]));
+  }
+
+ private:
+  Backend& backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& operation,
+                                         std::span<const Layout> inputs) {
+  const Layout& x = inputs[0];
+  const Shape& in = x.shape();
+  struct Visitor {
+    Backend& backend;
+    std::span<const Layout> inputs;
+    const Layout& x;
+    const Shape& in;
+
+    std::unique_ptr<PlannedLayer> operator()(const ConvolutionOptions& o) const {
+      const ConvolutionShape shape{.batch = in[0], .in_channels = in[1], .in_height = in[2], .in_width = in[3],
+                                   .out_channels = o.channels, .kernel = o.kernel, .stride = o.stride,
+                                   .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .bias = o.bias};
+      const std::int64_t window = o.kernel * o.kernel;
+      return std::make_unique<AffineLayer>(backend.convolution(shape, x), in[1] / o.groups * window,
+                                           o.channels / o.groups * window, o.channels, o.bias, o.initialization);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const LinearOptions& o) const {
+      const LinearShape shape{.batch = in[0], .in_features = in.elements() / in[0], .out_features = o.features,
+                              .bias = o.bias};
+      return std::make_unique<AffineLayer>(backend.linear(shape, x), shape.in_features, o.features, o.features, o.bias,
+                                           o.initialization);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
+      return std::make_unique<BatchNormLayer>(backend.batch_norm(o, x));
+    }
+    std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {
+      return std::make_unique<PoolingLayer>(backend.pooling(o, x));
+    }
+    std::unique_ptr<PlannedLayer> operator()(const ReluOptions&) const {
+      return std::make_unique<ReluLayer>(backend, x);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
+      return std::make_unique<AddLayer>(backend, x, inputs[1]);
+    }
+  };
+  return std::visit(Visitor{backend, inputs, x, in}, operation);
+}
+
+std::unique_ptr<PlannedLayer> plan_fork(Backend& backend, const Layout& input) {
+  return std::make_unique<ForkLayer>(backend, input);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/comm/contract.h"
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723};
+
+enum class Memory { plain, registered };
+constexpr std::array kMemories = {Memory::plain, Memory::registered};
+
+// Elements in either kind of memory, at an offset that is not aligned to anything but the element.
+template <typename T>
+class Elements {
+ public:
+  Elements(Communicator& communicator, Memory memory, std::size_t count) : count_(count) {
+    const std::size_t bytes = (count + kSkip) * sizeof(T);
+    buffer_ = memory == Memory::plain ? Buffer(bytes, Device{}) : communicator.allocate(bytes);
+  }
+  T* data() const { return reinterpret_cast<T*>(buffer_.data()) + kSkip; }
+  std::span<T> span() const { return {data(), count_}; }
+
+ private:
+  static constexpr std::size_t kSkip = 3;
+  std::size_t count_;
+  Buffer buffer_;
+};
+
+std::uint32_t mix(std::uint32_t word) {  // the finalizer of MurmurHash3
+  word = (word ^ (word >> 16)) * 0x85ebca6bu;
+  word = (word ^ (word >> 13)) * 0xc2b2ae35u;
+  return word ^ (word >> 16);
+}
+
+// Values without a pattern, whose sum depends on its order.
+template <typename T>
+T value(int rank, std::size_t i) {
+  constexpr std::array<float, 8> kFloats = {1e4f, -1e4f, 1.1f, 0.1f, 3e-3f, -7.7f, 2047.3f, -0.0f};
+  const std::uint32_t word = mix(static_cast<std::uint32_t>(i) * 61u + static_cast<std::uint32_t>(rank));
+  if constexpr (std::is_same_v<T, std::int32_t>) {
+    return static_cast<std::int32_t>(word % 2001) - 1000;
+  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+    return static_cast<std::uint8_t>(word);
+  } else {
+    return static_cast<T>(kFloats[word % kFloats.size()]);
+  }
+}
+
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, float>;
+
+template <typename T>
+T expected(ContractRank rank, std::size_t i, ReduceOp op) {
+  const auto combine = [op](Wide<T> a, Wide<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); };
+  const int size = rank.communicator.size();
+  const int group = size % rank.ranks_per_node == 0 ? rank.ranks_per_node : size;
+  Wide<T> total = {};
+  for (int node = 0; node < size; node += group) {
+    auto partial = static_cast<Wide<T>>(value<T>(node, i));
+    for (int k = node + 1; k < node + group; ++k)
+      partial = combine(partial, static_cast<Wide<T>>(value<T>(k, i)));
+    total = node == 0 ? partial : combine(total, partial);
+  }
+  return static_cast<T>(total);
+}
+
+template <typename T>
+void fill(std::span<T> elements, int rank, std::size_t first = 0) {
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = value<T>(rank, first + i);
+}
+
+template <typename T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+// Counts the elements that differ, and shows the first.
+template <typename T, typename F>
+void expect_elements(std::span<const T> actual, F expected_at) {
+  std::size_t wrong = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (same_bits(actual[i], static_cast<T>(expected_at(i)))) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return;
+  ADD_FAILURE() << wrong << " of " << actual.size() << " elements of " << name_of(dtype_of<T>)
+                << " are wrong; element " << first << " is " << static_cast<float>(actual[first]) << ", not "
+                << static_cast<float>(static_cast<T>(expected_at(first)));
+}
+
+template <typename T>
+void check_all_reduce(ContractRank rank, ReduceOp op) {
+  Communicator& communicator = rank.communicator;
+  for (Memory memory : kMemories) {
+    for (std::size_t count : kCounts) {
+      SCOPED_TRACE(testing::Message()
+                   << count << " elements, " << (memory == Memory::plain ? "plain" : "registered"));
+      Elements<T> data(communicator, memory, count);
+      fill(data.span(), communicator.rank());
+      communicator.all_reduce(data.data(), count, dtype_of<T>, op);
+      communicator.stream().synchronize();
+      expect_elements<T>(data.span(), [&](std::size_t i) { return expected<T>(rank, i, op); });
+    }
+  }
+}
+
+void all_reduce_sum(ContractRank rank) {
+  check_all_reduce<float>(rank, ReduceOp::sum);
+  check_all_reduce<std::int32_t>(rank, ReduceOp::sum);
+}
+
+// 16-bit floats are added in fp32 and rounded once.
+void all_reduce_sum_of_16_bits(ContractRank rank) {
+  check_all_reduce<Half>(rank, ReduceOp::sum);
+  check_all_reduce<BFloat16>(rank, ReduceOp::sum);
+}
+
+void all_reduce_max(ContractRank rank) {
+  check_all_reduce<float>(rank, ReduceOp::max);
+  check_all_reduce<std::int32_t>(rank, ReduceOp::max);
+  check_all_reduce<Half>(rank, ReduceOp::max);
+  check_all_reduce<BFloat16>(rank, ReduceOp::max);
+}
+
+// More than fits in the staging memory of any implementation.
+void all_reduce_large(ContractRank rank) {
+  constexpr std::size_t kCount = 3'500'001;
+  for (Memory memory : kMemories) {
+    Elements<float> wide(rank.communicator, memory, kCount);
+    Elements<BFloat16> narrow(rank.communicator, memory, kCount);
+    fill(wide.span(), rank.communicator.rank());
+    fill(narrow.span(), rank.communicator.rank());
+    rank.communicator.all_reduce(wide.data(), kCount, DType::f32, ReduceOp::sum);
+    rank.communicator.all_reduce(narrow.data(), kCount, DType::bf16, ReduceOp::sum);
+    rank.communicator.stream().synchronize();
+    expect_elements<float>(wide.span(),
+                           [&](std::size_t i) { return expected<float>(rank, i, ReduceOp::sum); });
+    expect_elements<BFloat16>(narrow.span(),
+                              [&](std::size_t i) { return expected<BFloat16>(rank, i, ReduceOp::sum); });
+  }
+}
+
+// 1e8 - 1e8 + 1 + 1 is 2 in the order of ranks, and something else in most others.
+void sums_are_taken_in_the_order_of_ranks(ContractRank rank) {
+  constexpr std::array<float, 4> kTerms = {1e8f, -1e8f, 1.0f, 1.0f};
+  const int size = rank.communicator.size();
+  std::vector<float> data(100'000,
+                          kTerms[static_cast<std::size_t>(rank.communicator.rank()) % kTerms.size()]);
+  rank.communicator.all_reduce(data.data(), data.size(), DType::f32, ReduceOp::sum);
+  rank.communicator.stream().synchronize();
+  if (size == 4) {
+    EXPECT_EQ(data.front(), 2.0f);
+  } else if (size == 3) {
+    EXPECT_EQ(data.front(), 1.0f);
+  }
+  for (float element : data) ASSERT_EQ(element, data.front());
+}
+
+void pieces_give_the_same_bits_as_the_whole(ContractRank rank) {
+  constexpr std::size_t kCount = 50'021;
+  constexpr std::array<std::size_t, 6> kCuts = {0, 1, 17, 4099, 30'000, kCount};
+  for (Memory memory : kMemories) {
+    Elements<float> whole(rank.communicator, Memory::plain, kCount);
+    Elements<float> pieces(rank.communicator, memory, kCount);
+    fill(whole.span(), rank.communicator.rank());
+    fill(pieces.span(), rank.communicator.rank());
+    rank.communicator.all_reduce(whole.data(), kCount, DType::f32, ReduceOp::sum);
+    for (std::size_t k = 0; k + 1 < kCuts.size(); ++k) {
+      rank.communicator.all_reduce(pieces.data() + kCuts[k], kCuts[k + 1] - kCuts[k], DType::f32,
+                                   ReduceOp::sum);
+    }
+    rank.communicator.stream().synchronize();
+    EXPECT_EQ(std::memcmp(whole.data(), pieces.data(), kCount * sizeof(float)), 0);
+  }
+}
+
+void all_ranks_hold_the_same_bits(ContractRank rank) {
+  constexpr std::size_t kCount = 10'007;
+  const auto size = static_cast<std::size_t>(rank.communicator.size());
+  Elements<float> data(rank.communicator, Memory::registered, kCount);
+  fill(data.span(), rank.communicator.rank());
+  std::vector<float> everybody(size * kCount);
+  rank.communicator.all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
+  rank.communicator.all_gather(data.data(), everybody.data(), kCount, DType::f32);
+  rank.communicator.stream().synchronize();
+  for (std::size_t k = 0; k < size; ++k) {
+    EXPECT_EQ(std::memcmp(data.data(), everybody.data() + k * kCount, kCount * sizeof(float)), 0)
+        << "rank " << k;
+  }
+}
+
+template <typename T>
+void check_reduce_scatter(ContractRank rank, Memory memory, std::size_t count, bool in_place) {
+  const int me = rank.communicator.rank();
+  const std::size_t first = static_cast<std::size_t>(me) * count;
+  Elements<T> send(rank.communicator, memory, count * static_cast<std::size_t>(rank.communicator.size()));
+  Elements<T> recv(rank.communicator, memory, count);
+  fill(send.span(), me);
+  T* result = in_place ? send.data() + first : recv.data();
+  rank.communicator.reduce_scatter(send.data(), result, count, dtype_of<T>, ReduceOp::sum);
+  rank.communicator.stream().synchronize();
+  expect_elements<T>({result, count},
+                     [&](std::size_t i) { return expected<T>(rank, first + i, ReduceOp::sum); });
+}
+
+void reduce_scatter(ContractRank rank) {
+  for (Memory memory : kMemories) {
+    for (std::size_t count : kCounts) {
+      SCOPED_TRACE(count);
+      check_reduce_scatter<float>(rank, memory, count, false);
+      check_reduce_scatter<float>(rank, memory, count, true);
+      check_reduce_scatter<BFloat16>(rank, memory, count, true);
+    }
+  }
+}
+
+template <typename T>
+void check_all_gather(ContractRank rank, Memory memory, std::size_t count, bool in_place) {
+  const int me = rank.communicator.rank();
+  const auto size = static_cast<std::size_t>(rank.communicator.size());
+  Elements<T> send(rank.communicator, memory, count);
+  Elements<T> recv(rank.communicator, memory, count * size);
+  T* own = in_place ? recv.data() + static_cast<std::size_t>(me) * count : send.data();
+  fill(std::span<T>(own, count), me);
+  rank.communicator.all_gather(own, recv.data(), count, dtype_of<T>);
+  rank.communicator.stream().synchronize();
+  expect_elements<T>(recv.span(),
+                     [&](std::size_t i) { return value<T>(static_cast<int>(i / count), i % count); });
+}
+
+void all_gather(ContractRank rank) {
+  for (Memory memory : kMemories) {
+    for (std::size_t count : kCounts) {
+      SCOPED_TRACE(count);
+      check_all_gather<float>(rank, memory, count, false);
+      check_all_gather<std::int32_t>(rank, memory, count, true);
+      check_all_gather<std::uint8_t>(rank, memory, count, true);
+    }
+  }
+}
+
+void broadcast_from_every_root(ContractRank rank) {
+  for (Memory memory : kMemories) {
+    for (int root = 0; root < rank.communicator.size(); ++root) {
+      for (std::size_t count : kCounts) {
+        SCOPED_TRACE(testing::Message() << count << " from " << root);
+        Elements<float> data(rank.communicator, memory, count);
+        fill(data.span(), rank.communicator.rank());
+        rank.communicator.broadcast(data.data(), count, DType::f32, root);
+        rank.communicator.stream().synchronize();
+        expect_elements<float>(data.span(), [&](std::size_t i) { return value<float>(root, i); });
+      }
+    }
+  }
+}
+
+// A file for each rank's earlier work; after the barrier all of them are there.
+void barrier_waits_for_everybodys_earlier_work(ContractRank rank) {
+  namespace fs = std::filesystem;
+  Communicator& communicator = rank.communicator;
+  std::uint32_t unique = std::random_device{}();
+  communicator.broadcast(&unique, 1, DType::i32, 0);
+  communicator.stream().synchronize();
+  const fs::path folder = fs::temp_directory_path() / ("lockstep_barrier_" + std::to_string(unique));
+  fs::create_directories(folder);
+  const fs::path own = folder / std::to_string(communicator.rank());
+  std::ptrdiff_t seen = 0;
+
+  communicator.stream().enqueue([&own] { std::ofstream(own) << "here"; });
+  communicator.barrier();
+  communicator.stream().enqueue(
+      [&] { seen = std::distance(fs::directory_iterator(folder), fs::directory_iterator()); });
+  communicator.barrier();
+  communicator.stream().synchronize();
+  EXPECT_EQ(seen, communicator.size());
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+}
+
+void operations_run_in_the_order_enqueued(ContractRank rank) {
+  constexpr int kRounds = 300;
+  const int size = rank.communicator.size();
+  Buffer buffer = rank.communicator.allocate(sizeof(std::int32_t));
+  auto* count = reinterpret_cast<std::int32_t*>(buffer.data());
+  std::int32_t plain = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    rank.communicator.stream().enqueue([=, &plain] { plain = *count / size + 1; });
+    rank.communicator.broadcast(&plain, 1, DType::i32, round % size);
+    rank.communicator.stream().enqueue([=, &plain] { *count = plain; });
+    rank.communicator.all_reduce(count, 1, DType::i32, ReduceOp::sum);
+  }
+  rank.communicator.stream().synchronize();
+  EXPECT_EQ(*count, kRounds * size);
+}
+
+// Bytes that all ranks together have sent since `before`.
+std::int32_t sent_by_all(Communicator& communicator, const Traffic& before) {
+  communicator.stream().synchronize();
+  auto sent = static_cast<std::int32_t>(communicator.traffic().sent_bytes - before.sent_bytes);
+  communicator.all_reduce(&sent, 1, DType::i32, ReduceOp::sum);
+  communicator.stream().synchronize();
+  return sent;
+}
+
+void traffic_is_counted(ContractRank rank) {
+  constexpr std::size_t kCount = 9'999;
+  Communicator& communicator = rank.communicator;
+  const std::int32_t peers = communicator.size() - 1;
+  constexpr std::int32_t kBytes = kCount * sizeof(float);
+  std::vector<float> parts(kCount * static_cast<std::size_t>(communicator.size()));
+  for (Memory memory : kMemories) {
+    Elements<float> data(communicator, memory, kCount);
+    const Traffic before = communicator.traffic();
+    communicator.all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
+    EXPECT_EQ(sent_by_all(communicator, before), 2 * peers * kBytes);
+    EXPECT_EQ(communicator.traffic().operations, before.operations + 2);
+  }
+  Traffic before = communicator.traffic();
+  communicator.broadcast(parts.data(), kCount, DType::f32, 0);
+  EXPECT_EQ(sent_by_all(communicator, before), peers * kBytes);
+
+  before = communicator.traffic();
+  communicator.all_gather(parts.data() + kCount * static_cast<std::size_t>(communicator.rank()), parts.data(),
+                          kCount, DType::f32);
+  EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
+}
+
+void errors_on_the_stream_reach_the_waiter(ContractRank rank) {
+  Communicator& communicator = rank.communicator;
+  Event done((Device()));
+  float one = 1;
+  communicator.stream().enqueue([] { throw std::runtime_error("trouble on the worker"); });
+  communicator.all_reduce(&one, 1, DType::f32, ReduceOp::sum);
+  communicator.stream().record(done);
+  try {
+    done.synchronize();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "trouble on the worker");
+  }
+  EXPECT_THROW(communicator.stream().synchronize(), std::runtime_error);
+  EXPECT_EQ(one, 1.0f);
+}
+
+void wrong_arguments_are_refused(ContractRank rank) {
+  std::uint8_t byte = 0;
+  EXPECT_THROW(rank.communicator.all_reduce(&byte, 1, DType::u8, ReduceOp::sum), Error);
+  EXPECT_THROW(rank.communicator.broadcast(&byte, 1, DType::u8, rank.communicator.size()), Error);
+  EXPECT_THROW(rank.communicator.broadcast(&byte, 1, DType::u8, -1), Error);
+}
+
+constexpr ContractCase kCases[] = {
+    {"all_reduce_sum", all_reduce_sum},
+    {"all_reduce_sum_of_16_bits", all_reduce_sum_of_16_bits},
+    {"all_reduce_max", all_reduce_max},
+    {"all_reduce_large", all_reduce_large},
+    {"sums_are_taken_in_the_order_of_ranks", sums_are_taken_in_the_order_of_ranks},
+    {"pieces_give_the_same_bits_as_the_whole", pieces_give_the_same_bits_as_the_whole},
+    {"all_ranks_hold_the_same_bits", all_ranks_hold_the_same_bits},
+    {"reduce_scatter", reduce_scatter},
+    {"all_gather", all_gather},
+    {"broadcast_from_every_root", broadcast_from_every_root},
+    {"barrier_waits_for_everybodys_earlier_work", barrier_waits_for_everybodys_earlier_work},
+    {"operations_run_in_the_order_enqueued", operations_run_in_the_order_enqueued},
+    {"traffic_is_counted", traffic_is_counted},
+    {"errors_on_the_stream_reach_the_waiter", errors_on_the_stream_reach_the_waiter},
+    {"wrong_arguments_are_refused", wrong_arguments_are_refused},
+};
+
+}  // namespace
+
+std::span<const ContractCase> communicator_contract() { return kCases; }
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every Communicator promises, as checks that all of its ranks run together: the same cases for ranks
+// that are threads, processes or devices.
+#pragma once
+
+#include <span>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+struct ContractRank {
+  Communicator& communicator;
+  int ranks_per_node;  // sums are taken within a node first
+};
+
+struct ContractCase {
+  const char* name;
+  void (*check)(ContractRank rank);
+};
+
+std::span<const ContractCase> communicator_contract();
+
+}  // namespace lockstep

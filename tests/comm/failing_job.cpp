@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job in which the last rank gets into trouble while the others wait for it. Every way out must end all
+// ranks at once, with the exit code of the one that failed.
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "comm/world.h"
+#include "core/error.h"
+
+namespace {
+
+constexpr int kExitCode = 42;
+
+void run(std::string_view trouble) {
+  lockstep::World world = lockstep::World::join();
+  const std::unique_ptr<lockstep::Communicator> communicator = world.communicator();
+  const lockstep::Buffer shared = communicator->allocate(1 << 20);
+  std::vector<float> own(100'000);
+  communicator->barrier();
+  communicator->stream().synchronize();
+
+  if (world.rank() == world.size() - 1) {
+    if (trouble == "abort") world.abort(kExitCode);
+    // Collectives nobody else is in: the worker waits for ever while the stack unwinds.
+    if (trouble == "throw_while_receiving") {
+      communicator->broadcast(own.data(), own.size(), lockstep::DType::f32, 0);
+    } else if (trouble == "throw_in_shared_memory") {
+      communicator->all_reduce(shared.data(), 1000, lockstep::DType::f32, lockstep::ReduceOp::sum);
+    }
+    throw lockstep::Error(kExitCode, "a rank in trouble");
+  }
+  communicator->barrier();
+  communicator->stream().synchronize();
+}
+
+}  // namespace
+
+int main(int, char** argv) try {
+  run(argv[1]);
+  return 0;
+} catch (const lockstep::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return error.exit_code();
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/comm/contract.h"
+#include "tests/comm/mpi_world.h"
+
+namespace lockstep {
+namespace {
+
+class MpiContract : public testing::TestWithParam<ContractCase> {};
+
+TEST_P(MpiContract, Holds) {
+  on_every_rank([] {
+    const std::unique_ptr<Communicator> communicator = test_world().communicator();
+    EXPECT_EQ(communicator->name(), "mpi");
+    GetParam().check({*communicator, test_world().local_size()});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
+                         testing::ValuesIn(communicator_contract().begin(), communicator_contract().end()),
+                         [](const auto& suite) { return std::string(suite.param.name); });
+
+// In shared memory a mismatch would be silently wrong sums.
+TEST(MpiShared, DifferentCallsAreFoundOnEveryRankOfTheNode) {
+  World& world = test_world();
+  if (world.nodes() * world.local_size() != world.size() || world.local_size() == 1) {
+    GTEST_SKIP() << "needs several ranks on every node";
+  }
+  on_every_rank([&] {
+    const std::unique_ptr<Communicator> communicator = world.communicator();
+    const Buffer shared = communicator->allocate(1024);
+    communicator->all_reduce(shared.data(), world.local_rank() == 1 ? 8 : 9, DType::f32, ReduceOp::sum);
+    try {
+      communicator->stream().synchronize();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string_view(error.what()).find("ranks of one node differ"), std::string_view::npos);
+    }
+  });
+}
+
+TEST(MpiShared, AllocatedMemoryIsZeroedAlignedAndReusable) {
+  on_every_rank([] {
+    const std::unique_ptr<Communicator> communicator = test_world().communicator();
+    for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{1'000'001}}) {
+      const Buffer first = communicator->allocate(bytes);
+      const Buffer second = communicator->allocate(bytes);
+      EXPECT_EQ(first.bytes(), bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data()) % kAlignment, 0u);
+      for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(first.data()[i], std::byte{0});
+      // Two buffers do not overlap, on any rank.
+      std::fill_n(first.data(), bytes, std::byte{1});
+      communicator->barrier();
+      communicator->stream().synchronize();
+      for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(second.data()[i], std::byte{0});
+    }
+  });
+}
+
+TEST(MpiCommunicators, WorkBesideOneAnother) {
+  on_every_rank([] {
+    const std::unique_ptr<Communicator> first = test_world().communicator();
+    const std::unique_ptr<Communicator> second = test_world().communicator();
+    // Each is ordered by itself only: even and odd ranks enqueue on the two in different order.
+    std::vector<float> a(20'000, 1.0f), b(20'000, 2.0f);
+    const auto enqueue = [](Communicator& communicator, std::vector<float>& data) {
+      communicator.all_reduce(data.data(), data.size(), DType::f32, ReduceOp::sum);
+    };
+    if (test_world().rank() % 2 == 0) {
+      enqueue(*first, a);
+      first->stream().synchronize();
+      enqueue(*second, b);
+    } else {
+      enqueue(*second, b);
+      enqueue(*first, a);
+    }
+    first->stream().synchronize();
+    second->stream().synchronize();
+    const auto size = static_cast<float>(test_world().size());
+    for (float element : a) ASSERT_EQ(element, size);
+    for (float element : b) ASSERT_EQ(element, 2 * size);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

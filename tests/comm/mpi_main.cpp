@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// main() of test programs under mpirun: rank 0 reports, the others only what fails, and all end with the same
+// code. LOCKSTEP_TEST_RANKS_PER_NODE makes several nodes of one.
+#include <cstdlib>
+#include <optional>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/mpi_world.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<World>& world_slot() {
+  static std::optional<World> world;
+  return world;
+}
+
+class FailureListener : public testing::EmptyTestEventListener {
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    log::error("{} failed at {}:{}: {}", test == nullptr ? "?" : test->name(),
+               result.file_name() == nullptr ? "?" : result.file_name(), result.line_number(),
+               result.message());
+  }
+};
+
+int run() {
+  if (world_slot()->rank() > 0) {
+    testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailureListener);
+  }
+  std::int32_t failed = RUN_ALL_TESTS();
+  const std::unique_ptr<Communicator> communicator = world_slot()->communicator();
+  communicator->all_reduce(&failed, 1, DType::i32, ReduceOp::max);
+  communicator->stream().synchronize();
+  return failed;
+}
+
+}  // namespace
+
+World& test_world() { return *world_slot(); }
+
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const char* ranks_per_node = std::getenv("LOCKSTEP_TEST_RANKS_PER_NODE");
+  lockstep::world_slot() =
+      lockstep::World::join({.ranks_per_node = ranks_per_node == nullptr ? 0 : std::atoi(ranks_per_node)});
+  const int failed = lockstep::run();
+  lockstep::world_slot().reset();
+  return failed;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+void all_reduce_ones(Communicator& communicator, std::size_t count) {
+  std::vector<float> ones(count, 1.0f);
+  communicator.all_reduce(ones.data(), count, DType::f32, ReduceOp::sum);
+  communicator.stream().synchronize();
+}
+
+TEST(Threads, ARankThatLeavesMakesTheOthersThrow) {
+  const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
+    all_reduce_ones(communicator, 10);
+    if (communicator.rank() != 1) all_reduce_ones(communicator, 10);
+  });
+  EXPECT_EQ(errors[1], "");
+  EXPECT_NE(errors[0].find("left the communicator"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[2].find("left the communicator"), std::string::npos) << errors[2];
+}
+
+TEST(Threads, ARankThatThrowsMakesTheOthersThrow) {
+  const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
+    if (communicator.rank() == 2) throw std::runtime_error("bad record");
+    all_reduce_ones(communicator, 10);
+  });
+  EXPECT_EQ(errors[2], "bad record");
+  EXPECT_NE(errors[0], "");
+  EXPECT_NE(errors[1], "");
+}
+
+// Rank 0's worker waits in a collective nobody else joins; unwinding must not wait for it.
+TEST(Threads, UnwindingDoesNotWaitForACollective) {
+  const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
+    static float element = 0;
+    if (communicator.rank() == 0) {
+      communicator.all_reduce(&element, 1, DType::f32, ReduceOp::sum);
+      throw std::runtime_error("bad record");
+    }
+    communicator.stream().synchronize();
+  });
+  EXPECT_EQ(errors[0], "bad record");
+  EXPECT_EQ(errors[1], "");
+}
+
+TEST(Threads, DifferentCallsAreFoundOnEveryRank) {
+  const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
+    all_reduce_ones(communicator, communicator.rank() == 1 ? 11 : 10);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("all_reduce of 11 fp32"), std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every planned affine kernel must do, whatever its shape and layouts.
+#pragma once
+
+#include "tests/kernels/affine_reference.h"
+
+namespace lockstep {
+
+// Checks all three directions of a kernel against the reference and against finite differences of it.
+// as_convolution has the kernel's sizes; plain memory is the same under both.
+void expect_affine_contract(AffineKernel& kernel, const ConvolutionShape& as_convolution);
+
+}  // namespace lockstep

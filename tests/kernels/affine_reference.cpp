@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/affine_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/random.h"
+
+namespace lockstep {
+namespace {
+
+// Calls multiply(x index, w index, y index) for every product that a convolution sums.
+template <typename F>
+void each_product(const ConvolutionShape& s, F multiply) {
+  const std::int64_t group_in = s.in_channels / s.groups;
+  const std::int64_t group_out = s.out_channels / s.groups;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t o = 0; o < s.out_channels; ++o) {
+      for (std::int64_t i = 0; i < group_in; ++i) {
+        const std::int64_t c = o / group_out * group_in + i;
+        for (std::int64_t h = 0; h < s.out_height(); ++h) {
+          for (std::int64_t w = 0; w < s.out_width(); ++w) {
+            const std::int64_t y = ((n * s.out_channels + o) * s.out_height() + h) * s.out_width() + w;
+            for (std::int64_t kh = 0; kh < s.kernel; ++kh) {
+              const std::int64_t xh = h * s.stride - s.padding + kh * s.dilation;
+              if (xh < 0 || xh >= s.in_height) continue;
+              for (std::int64_t kw = 0; kw < s.kernel; ++kw) {
+                const std::int64_t xw = w * s.stride - s.padding + kw * s.dilation;
+                if (xw < 0 || xw >= s.in_width) continue;
+                multiply(((n * s.in_channels + c) * s.in_height + xh) * s.in_width + xw,
+                         ((o * group_in + i) * s.kernel + kh) * s.kernel + kw, y);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+std::int64_t outputs(const ConvolutionShape& s) {
+  return s.batch * s.out_channels * s.out_height() * s.out_width();
+}
+
+std::int64_t output_channel(const ConvolutionShape& s, std::int64_t y) {
+  return y / (s.out_height() * s.out_width()) % s.out_channels;
+}
+
+std::vector<float> elements(const Buffer& memory) {
+  const auto* data = reinterpret_cast<const float*>(memory.data());
+  return {data, data + memory.bytes() / sizeof(float)};
+}
+
+Buffer memory_for(const Layout& layout) { return Buffer(layout.bytes(), Device{}); }
+
+}  // namespace
+
+Values random_values(std::int64_t count, std::string_view purpose) {
+  const Random random(7, purpose);
+  Values values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i, -1.0f, 1.0f);
+  return values;
+}
+
+Doubles widen(const Values& values) { return {values.begin(), values.end()}; }
+
+double dot(const Doubles& a, const Doubles& b) {
+  CHECK(a.size() == b.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double relative_error(const Values& actual, const Doubles& expected) {
+  CHECK(actual.size() == expected.size(), "{} values, expected {}", actual.size(), expected.size());
+  Doubles difference = widen(actual);
+  for (std::size_t i = 0; i < expected.size(); ++i) difference[i] -= expected[i];
+  const double norm = std::sqrt(dot(expected, expected));
+  return std::sqrt(dot(difference, difference)) / (norm > 0 ? norm : 1);
+}
+
+Doubles reference_forward(const ConvolutionShape& shape, const Doubles& x, const Doubles& w,
+                          const Doubles& bias) {
+  Doubles y(static_cast<std::size_t>(outputs(shape)));
+  each_product(shape, [&](auto xi, auto wi, auto yi) { y[yi] += x[xi] * w[wi]; });
+  if (bias.empty()) return y;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] += bias[output_channel(shape, static_cast<std::int64_t>(i))];
+  }
+  return y;
+}
+
+Doubles reference_backward_data(const ConvolutionShape& shape, const Doubles& y_gradient, const Doubles& w) {
+  Doubles gradient(
+      static_cast<std::size_t>(shape.batch * shape.in_channels * shape.in_height * shape.in_width));
+  each_product(shape, [&](auto xi, auto wi, auto yi) { gradient[xi] += y_gradient[yi] * w[wi]; });
+  return gradient;
+}
+
+Doubles reference_backward_weights(const ConvolutionShape& shape, const Doubles& x,
+                                   const Doubles& y_gradient) {
+  Doubles gradient(static_cast<std::size_t>(shape.out_channels * shape.in_channels / shape.groups *
+                                            shape.kernel * shape.kernel));
+  each_product(shape, [&](auto xi, auto wi, auto yi) { gradient[wi] += y_gradient[yi] * x[xi]; });
+  return gradient;
+}
+
+Doubles reference_backward_bias(const ConvolutionShape& shape, const Doubles& y_gradient) {
+  Doubles gradient(static_cast<std::size_t>(shape.out_channels));
+  for (std::size_t i = 0; i < y_gradient.size(); ++i) {
+    gradient[output_channel(shape, static_cast<std::int64_t>(i))] += y_gradient[i];
+  }
+  return gradient;
+}
+
+Buffer to_memory(const Values& plain, const Layout& layout) {
+  CHECK(static_cast<std::int64_t>(plain.size()) == layout.shape().elements(), "{} values for {}",
+        plain.size(), layout.describe());
+  Stream stream(Device{}, StreamUse::compute);
+  Buffer memory = memory_for(layout);
+  backend_for(Device{})
+      .reorder(Layout(layout.shape(), layout.dtype()), layout)
+      ->run(stream, plain.data(), memory.data());
+  return memory;
+}
+
+Values to_plain(const Buffer& memory, const Layout& layout) {
+  Stream stream(Device{}, StreamUse::compute);
+  Values plain(static_cast<std::size_t>(layout.shape().elements()));
+  backend_for(Device{})
+      .reorder(layout, Layout(layout.shape(), layout.dtype()))
+      ->run(stream, memory.data(), plain.data());
+  return plain;
+}
+
+AffineRunner::AffineRunner(AffineKernel& kernel, std::int64_t bias_elements)
+    : kernel_(kernel), bias_elements_(bias_elements), scratch_(kernel.scratch_bytes(), Device{}) {}
+
+void* AffineRunner::spoiled_scratch() {
+  if (scratch_.bytes() > 0) std::memset(scratch_.data(), 0xff, scratch_.bytes());
+  return scratch_.data();
+}
+
+Values AffineRunner::forward(const Values& x, const Values& w, const Values& bias) {
+  const Buffer input = to_memory(x, kernel_.input());
+  const Buffer weights = to_memory(w, kernel_.weights());
+  const Buffer output = memory_for(kernel_.output());
+  kernel_.forward(stream_, input.data(), weights.data(), bias.empty() ? nullptr : bias.data(), output.data(),
+                  spoiled_scratch());
+  const Values physical = elements(output);
+  nonzero_outputs_ = std::ranges::count_if(physical, [](float value) { return value != 0; });
+  return to_plain(output, kernel_.output());
+}
+
+Values AffineRunner::backward_data(const Values& y_gradient, const Values& w) {
+  const Buffer output_gradient = to_memory(y_gradient, kernel_.output());
+  const Buffer weights = to_memory(w, kernel_.weights());
+  const Buffer input_gradient = memory_for(kernel_.input());
+  kernel_.backward_data(stream_, output_gradient.data(), weights.data(), input_gradient.data(),
+                        spoiled_scratch());
+  return to_plain(input_gradient, kernel_.input());
+}
+
+AffineRunner::Gradients AffineRunner::backward_weights(const Values& x, const Values& y_gradient,
+                                                       const Gradients& before, Write write) {
+  const Buffer input = to_memory(x, kernel_.input());
+  const Buffer output_gradient = to_memory(y_gradient, kernel_.output());
+  const Buffer weights_gradient = to_memory(before.weights, kernel_.weights());
+  Gradients after{.bias = before.bias};
+  kernel_.backward_weights(stream_, input.data(), output_gradient.data(), weights_gradient.data(),
+                           bias_elements_ == 0 ? nullptr : after.bias.data(), write, spoiled_scratch());
+  after.weights = to_plain(weights_gradient, kernel_.weights());
+  return after;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the affine kernels are judged by: naive convolution in double precision and its exact adjoints, and a
+// runner that takes a planned kernel's tensors from and to plain memory. A linear layer is the convolution of
+// 1x1 images.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/buffer.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+using Values = std::vector<float>;
+using Doubles = std::vector<double>;
+
+// Uniform in [-1, 1); the same for the same purpose.
+Values random_values(std::int64_t count, std::string_view purpose);
+Doubles widen(const Values& values);
+double dot(const Doubles& a, const Doubles& b);
+// |actual - expected| / |expected| in the Euclidean norm; the numerator alone where expected is zero.
+double relative_error(const Values& actual, const Doubles& expected);
+
+// bias may be empty.
+Doubles reference_forward(const ConvolutionShape& shape, const Doubles& x, const Doubles& w,
+                          const Doubles& bias);
+Doubles reference_backward_data(const ConvolutionShape& shape, const Doubles& y_gradient, const Doubles& w);
+Doubles reference_backward_weights(const ConvolutionShape& shape, const Doubles& x,
+                                   const Doubles& y_gradient);
+Doubles reference_backward_bias(const ConvolutionShape& shape, const Doubles& y_gradient);
+
+// plain -> layout in fresh memory, and back.
+Buffer to_memory(const Values& plain, const Layout& layout);
+Values to_plain(const Buffer& memory, const Layout& layout);
+
+// Calls a kernel with plain tensors. Scratch memory holds NaNs before every call: nothing may depend on it.
+class AffineRunner {
+ public:
+  struct Gradients {
+    Values weights;
+    Values bias;
+  };
+
+  AffineRunner(AffineKernel& kernel, std::int64_t bias_elements);
+
+  Values forward(const Values& x, const Values& w, const Values& bias);
+  Values backward_data(const Values& y_gradient, const Values& w);
+  // before: what the gradients hold when the call begins; overwritten or added to.
+  Gradients backward_weights(const Values& x, const Values& y_gradient, const Gradients& before, Write write);
+  // Physical elements of the last forward's output that are not zero.
+  std::int64_t nonzero_outputs() const { return nonzero_outputs_; }
+
+ private:
+  void* spoiled_scratch();
+
+  AffineKernel& kernel_;
+  std::int64_t bias_elements_;
+  Stream stream_{Device{}, StreamUse::compute};
+  Buffer scratch_;
+  std::int64_t nonzero_outputs_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/kernels/affine_contract.h"
+
+namespace lockstep {
+namespace {
+
+Backend& cpu() { return backend_for(Device{}); }
+
+struct NamedShape {
+  const char* name;
+  ConvolutionShape shape;
+};
+
+ConvolutionShape shape(std::int64_t in_channels, std::int64_t out_channels, std::int64_t size,
+                       ConvolutionShape rest) {
+  rest.batch = rest.batch == 0 ? 2 : rest.batch;
+  rest.in_channels = in_channels;
+  rest.out_channels = out_channels;
+  rest.in_height = size;
+  rest.in_width = size;
+  return rest;
+}
+
+const NamedShape kShapes[] = {
+    {"pointwise", shape(16, 32, 8, {.kernel = 1})},
+    {"pointwise_strided", shape(32, 16, 8, {.kernel = 1, .stride = 2, .bias = true})},
+    {"3x3", shape(16, 16, 8, {.kernel = 3, .padding = 1})},
+    {"3x3_bias", shape(32, 16, 8, {.kernel = 3, .padding = 1, .bias = true})},
+    {"3x3_unpadded", shape(16, 32, 8, {.kernel = 3})},
+    {"3x3_strided", shape(16, 32, 9, {.kernel = 3, .stride = 2, .padding = 1})},
+    {"3x3_dilated", shape(16, 16, 9, {.kernel = 3, .padding = 2, .dilation = 2, .bias = true})},
+    {"gray_image", shape(1, 16, 12, {.kernel = 5, .padding = 2, .bias = true})},
+    {"colour_image", shape(3, 32, 8, {.kernel = 3, .padding = 1})},
+    {"resnet_stem", shape(3, 16, 16, {.kernel = 7, .stride = 2, .padding = 3})},
+    {"5_to_17_channels", shape(5, 17, 7, {.kernel = 3, .padding = 1, .bias = true})},
+    {"17_to_5_channels", shape(17, 5, 7, {.kernel = 3, .padding = 1})},
+    {"17_to_17_channels", shape(17, 17, 6, {.kernel = 3, .stride = 2, .padding = 1, .bias = true})},
+    {"one_output", shape(16, 1, 5, {.kernel = 1, .bias = true})},
+    {"batch_of_one", shape(16, 16, 7, {.batch = 1, .kernel = 3, .padding = 1})},
+    {"whole_image", shape(16, 32, 7, {.kernel = 7, .bias = true})},
+    {"two_groups", shape(32, 32, 8, {.kernel = 3, .padding = 1, .groups = 2})},
+    {"two_small_groups", shape(6, 10, 7, {.kernel = 3, .padding = 1, .groups = 2, .bias = true})},
+    {"depthwise", shape(16, 16, 8, {.kernel = 3, .padding = 1, .groups = 16, .bias = true})},
+    {"depthwise_17", shape(17, 17, 7, {.kernel = 3, .stride = 2, .padding = 1, .groups = 17})},
+};
+
+class Convolution : public testing::TestWithParam<NamedShape> {};
+
+TEST_P(Convolution, OfPlainInput) {
+  const ConvolutionShape& s = GetParam().shape;
+  const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32);
+  const auto kernel = cpu().convolution(s, input);
+  EXPECT_EQ(kernel->input(), input);
+  expect_affine_contract(*kernel, s);
+}
+
+// As inside a network: the input lies as the convolution before it left it.
+TEST_P(Convolution, OfAnotherOnesOutput) {
+  const ConvolutionShape& s = GetParam().shape;
+  const ConvolutionShape before = {.batch = s.batch,
+                                   .in_channels = 16,
+                                   .in_height = s.in_height,
+                                   .in_width = s.in_width,
+                                   .out_channels = s.in_channels};
+  const Layout image({s.batch, 16, s.in_height, s.in_width}, DType::f32);
+  const Layout input = cpu().convolution(before, image)->output();
+  const auto kernel = cpu().convolution(s, input);
+  EXPECT_EQ(kernel->input(), input);
+  expect_affine_contract(*kernel, s);
+}
+
+TEST_P(Convolution, HasTheShapesOfItsContract) {
+  const ConvolutionShape& s = GetParam().shape;
+  const auto kernel =
+      cpu().convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32));
+  EXPECT_EQ(kernel->output().shape(), Shape({s.batch, s.out_channels, s.out_height(), s.out_width()}));
+  EXPECT_EQ(kernel->weights().shape(), Shape({s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(kShapes),
+                         [](const auto& named) { return std::string(named.param.name); });
+
+TEST(ConvolutionOutput, TakesPlanningTwiceToTheSameLayouts) {
+  const ConvolutionShape s = shape(17, 33, 7, {.kernel = 3, .padding = 1});
+  const Layout input({s.batch, 17, 7, 7}, DType::f32);
+  const auto one = cpu().convolution(s, input);
+  const auto other = cpu().convolution(s, input);
+  EXPECT_EQ(one->weights(), other->weights());
+  EXPECT_EQ(one->output().describe(), other->output().describe());
+}
+
+TEST(ConvolutionErrors, NameChannelsThatDoNotDivideIntoGroups) {
+  const ConvolutionShape s = shape(10, 12, 7, {.kernel = 3, .groups = 4});
+  try {
+    cpu().convolution(s, Layout({2, 10, 7, 7}, DType::f32));
+    FAIL() << "10 channels in 4 groups were accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("10"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("4"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ConvolutionErrors, RefuseAKernelLargerThanThePaddedImage) {
+  // The rounded-down formula would still give one output pixel.
+  const ConvolutionShape s = shape(3, 8, 4, {.kernel = 5, .stride = 2});
+  EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
+  const ConvolutionShape dilated = shape(3, 8, 4, {.kernel = 3, .dilation = 2});
+  EXPECT_THROW(cpu().convolution(dilated, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
+}
+
+TEST(ConvolutionErrors, RefuseAnInputOfAnotherShape) {
+  const ConvolutionShape s = shape(3, 8, 7, {.kernel = 3});
+  EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 7, 8}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu().convolution(s, Layout({2, 7, 7, 3}, DType::f32)), ConfigError);
+}
+
+TEST(ConvolutionErrors, RefuseSizesBelowOne) {
+  for (ConvolutionShape s :
+       {shape(3, 0, 7, {.kernel = 3}), shape(3, 8, 7, {.kernel = 0}),
+        shape(3, 8, 7, {.kernel = 3, .stride = 0}), shape(3, 8, 7, {.kernel = 3, .padding = -1}),
+        shape(3, 8, 7, {.kernel = 3, .dilation = 0}), shape(3, 8, 7, {.kernel = 3, .groups = 0})}) {
+    EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 7, 7}, DType::f32)), ConfigError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/kernels/affine_contract.h"
+
+namespace lockstep {
+namespace {
+
+Backend& cpu() { return backend_for(Device{}); }
+
+// The convolution of 1x1 images that a linear layer is.
+ConvolutionShape as_convolution(const LinearShape& s) {
+  return {.batch = s.batch,
+          .in_channels = s.in_features,
+          .in_height = 1,
+          .in_width = 1,
+          .out_channels = s.out_features,
+          .bias = s.bias};
+}
+
+class Linear : public testing::TestWithParam<LinearShape> {};
+
+TEST_P(Linear, OfPlainFeatures) {
+  const LinearShape s = GetParam();
+  const Layout input({s.batch, s.in_features}, DType::f32);
+  const auto kernel = cpu().linear(s, input);
+  EXPECT_EQ(kernel->input(), input);
+  EXPECT_EQ(kernel->output(), Layout({s.batch, s.out_features}, DType::f32));
+  EXPECT_EQ(kernel->weights().shape(), Shape({s.out_features, s.in_features}));
+  expect_affine_contract(*kernel, as_convolution(s));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Linear,
+    testing::Values(LinearShape{.batch = 8, .in_features = 64, .out_features = 32},
+                    LinearShape{.batch = 8, .in_features = 64, .out_features = 10, .bias = false},
+                    LinearShape{.batch = 1, .in_features = 17, .out_features = 5},
+                    LinearShape{.batch = 3, .in_features = 1, .out_features = 1},
+                    LinearShape{.batch = 32, .in_features = 784, .out_features = 128}));
+
+// Images flattened in C, H, W order, whether they are plain or lie as a convolution left them.
+class LinearOfImages : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(LinearOfImages, Plain) {
+  const std::int64_t channels = GetParam();
+  const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
+  const auto kernel = cpu().linear(s, Layout({2, channels, 5, 7}, DType::f32));
+  expect_affine_contract(*kernel, as_convolution(s));
+}
+
+TEST_P(LinearOfImages, LyingAsAConvolutionLeftThem) {
+  const std::int64_t channels = GetParam();
+  const ConvolutionShape before{
+      .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 7, .out_channels = channels};
+  const Layout input = cpu().convolution(before, Layout({2, 16, 5, 7}, DType::f32))->output();
+  const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
+  const auto kernel = cpu().linear(s, input);
+  EXPECT_EQ(kernel->input(), input);
+  EXPECT_EQ(kernel->output(), Layout({2, 11}, DType::f32));
+  expect_affine_contract(*kernel, as_convolution(s));
+}
+
+INSTANTIATE_TEST_SUITE_P(Channels, LinearOfImages, testing::Values(1, 3, 16, 17, 32));
+
+TEST(LinearErrors, RefuseFeaturesThatTheInputDoesNotHave) {
+  const LinearShape s{.batch = 4, .in_features = 100, .out_features = 10};
+  EXPECT_THROW(cpu().linear(s, Layout({4, 99}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu().linear(s, Layout({5, 80}, DType::f32)), ConfigError);
+  try {
+    cpu().linear(s, Layout({4, 99}, DType::f32));
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("99"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("100"), std::string::npos) << error.what();
+  }
+}
+
+TEST(LinearErrors, RefuseSizesBelowOne) {
+  EXPECT_THROW(
+      cpu().linear({.batch = 4, .in_features = 100, .out_features = 0}, Layout({4, 100}, DType::f32)),
+      ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

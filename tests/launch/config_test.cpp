@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kPreset = "fashion_mnist_cnn";
+
+// A file that lives as long as the object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(fmt::format("{}lockstep_config_{}_{}.toml", testing::TempDir(), getpid(), count_++)) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  static inline int count_ = 0;
+  std::string path_;
+};
+
+Config with(const std::vector<std::string>& overrides) { return load_config(kPreset, overrides); }
+Config from_text(const std::string& text) { return load_config(TemporaryFile(text).path(), {}); }
+
+template <typename Action>
+std::string config_error(const Action& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no ConfigError";
+  return {};
+}
+std::string set_error(const std::string& override_text) {
+  return config_error([&] { with({override_text}); });
+}
+std::string text_error(const std::string& text) {
+  return config_error([&] { from_text(text); });
+}
+
+TEST(Config, PresetSetsWhatItsFileSays) {
+  const Config config = with({});
+  EXPECT_EQ(config.model.name, "cnn");
+  EXPECT_EQ(config.data.path, "/usr/share/datasets/fashion-mnist");
+  EXPECT_EQ(config.data.mean, std::vector<double>{0.2860});
+  EXPECT_EQ(config.train.batch, 64);
+  EXPECT_EQ(config.optimizer.weight_decay, 5e-4);
+  EXPECT_EQ(config.schedule.warmup_epochs, 0.5);
+  EXPECT_EQ(config.train.accumulation, 1) << "what the preset leaves out keeps its default";
+}
+
+TEST(Config, EveryPresetFileIsBuiltIn) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/launch/presets"))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path().stem());
+  std::ranges::sort(files);
+  EXPECT_EQ(preset_names(), files);
+  EXPECT_GE(files.size(), 3u);
+}
+
+TEST(Config, PresetEqualsItsFile) {
+  for (const std::string& name : preset_names()) {
+    const std::string path = fmt::format("{}/launch/presets/{}.toml", LOCKSTEP_SOURCE_DIR, name);
+    EXPECT_EQ(to_toml(load_config(name, {})), to_toml(load_config(path, {}))) << name;
+  }
+}
+
+TEST(Config, TextOfEveryPresetLoadsToTheSameText) {
+  for (const std::string& name : preset_names()) {
+    const std::string text = to_toml(load_config(name, {}));
+    EXPECT_EQ(to_toml(from_text(text)), text) << name;
+  }
+}
+
+TEST(Config, TextKeepsAwkwardValues) {
+  Config config = with({});
+  config.data.path = "a \"b\" \\ #c = [d]\n\te\x7f \xc3\xa9";
+  config.optimizer.learning_rate = 0.1 + 0.2;
+  config.optimizer.weight_decay = 1e-300;
+  config.schedule.warmup_epochs = 1e20;
+  config.schedule.milestones = {1, 2.5, 1e16};
+  config.train.seed = INT64_MAX;
+  config.train.batch = (std::int64_t{1} << 53) + 1;
+  config.comm.overlap = false;
+  const Config again = from_text(to_toml(config));
+  EXPECT_EQ(again.data.path, config.data.path);
+  EXPECT_EQ(again.optimizer.learning_rate, config.optimizer.learning_rate);
+  EXPECT_EQ(again.optimizer.weight_decay, config.optimizer.weight_decay);
+  EXPECT_EQ(again.schedule.warmup_epochs, config.schedule.warmup_epochs);
+  EXPECT_EQ(again.schedule.milestones, config.schedule.milestones);
+  EXPECT_EQ(again.train.seed, config.train.seed);
+  EXPECT_EQ(again.train.batch, config.train.batch);
+  EXPECT_FALSE(again.comm.overlap);
+  EXPECT_EQ(to_toml(again), to_toml(config));
+}
+
+TEST(Config, OverridesApplyInOrder) {
+  EXPECT_EQ(with({"train.batch=16", "train.batch=8"}).train.batch, 8);
+  EXPECT_EQ(with({"train.batch=0", "train.batch=8"}).train.batch, 8) << "only the last value counts";
+}
+
+TEST(Config, OverrideValuesAreTomlOrABareWord) {
+  const Config config = with({"model.name=mlp", "world.device = \"cpu\"", "comm.overlap=false",
+                              "comm.bucket_mib=[2, 0.5, 1]", "optimizer.learning_rate=1", "train.seed=1_000",
+                              "data.path=/data/x=y #1", "run.dir=2024-01-02", "data.mean=[]"});
+  EXPECT_EQ(config.model.name, "mlp");
+  EXPECT_EQ(config.world.device, "cpu");
+  EXPECT_FALSE(config.comm.overlap);
+  EXPECT_EQ(config.comm.bucket_mib, (std::array<double, 3>{2, 0.5, 1}));
+  EXPECT_EQ(config.optimizer.learning_rate, 1.0) << "an integer is a number";
+  EXPECT_EQ(config.train.seed, 1000);
+  EXPECT_EQ(config.data.path, "/data/x=y #1");
+  EXPECT_EQ(config.run.dir, "2024-01-02") << "a string, though TOML would read a date";
+  EXPECT_TRUE(config.data.mean.empty());
+}
+
+TEST(Config, BoundariesThatAreAllowed) {
+  for (const char* text :
+       {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=64",
+        "optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.gamma=1", "schedule.final_fraction=1",
+        "schedule.warmup_epochs=0", "schedule.milestones=[1, 2]", "schedule.milestones=[]"})
+    EXPECT_NO_THROW(with({text})) << text;
+}
+
+TEST(Config, ValuesOutOfRange) {
+  const std::map<std::string, std::string> errors = {
+      {"train.batch=0", "train.batch = 0: allowed are integers >= 1"},
+      {"train.accumulation=0", "train.accumulation = 0: allowed are integers >= 1"},
+      {"train.epochs=0", "train.epochs = 0: allowed are integers >= 1"},
+      {"train.steps=-1", "train.steps = -1: allowed are integers >= 0"},
+      {"train.threads=-1", "train.threads = -1: allowed are integers >= 0"},
+      {"train.seed=-5", "train.seed = -5: allowed are integers >= 0"},
+      {"data.loader_threads=0", "data.loader_threads = 0: allowed are integers from 1 to 64"},
+      {"data.loader_threads=65", "data.loader_threads = 65: allowed are integers from 1 to 64"},
+      {"optimizer.learning_rate=0", "optimizer.learning_rate = 0: allowed are numbers > 0"},
+      {"optimizer.learning_rate=-0.0", "optimizer.learning_rate = 0: allowed are numbers > 0"},
+      {"optimizer.learning_rate=nan", "optimizer.learning_rate = nan: only finite numbers are allowed"},
+      {"optimizer.learning_rate=inf", "optimizer.learning_rate = inf: only finite numbers are allowed"},
+      {"optimizer.momentum=1", "optimizer.momentum = 1: allowed are numbers >= 0 and < 1"},
+      {"optimizer.weight_decay=-1e-4", "optimizer.weight_decay = -0.0001: allowed are numbers >= 0"},
+      {"schedule.warmup_epochs=-1", "schedule.warmup_epochs = -1: allowed are numbers >= 0"},
+      {"schedule.gamma=0", "schedule.gamma = 0: allowed are numbers > 0 and <= 1"},
+      {"schedule.gamma=1.5", "schedule.gamma = 1.5: allowed are numbers > 0 and <= 1"},
+      {"schedule.final_fraction=2", "schedule.final_fraction = 2: allowed are numbers from 0 to 1"},
+      {"schedule.milestones=[2, 1]",
+       "schedule.milestones = [2, 1]: allowed are lists of ascending numbers > 0"},
+      {"schedule.milestones=[1, 1]",
+       "schedule.milestones = [1, 1]: allowed are lists of ascending numbers > 0"},
+      {"schedule.milestones=[0]", "schedule.milestones = [0]: allowed are lists of ascending numbers > 0"},
+      {"comm.bucket_mib=[1, 0, 1]", "comm.bucket_mib = [1, 0, 1]: allowed are lists of 3 numbers > 0"},
+      {"data.deviation=[0]", "data.deviation = [0]: allowed are lists of numbers > 0"},
+      {"data.mean=[inf]", "data.mean = [inf]: only finite numbers are allowed"},
+      {"data.path=", "data.path is empty: set it in the file or with --set data.path=..."},
+      {"run.dir=\"\"", "run.dir is empty: set it in the file or with --set run.dir=..."},
+      {"data.mean=[0.5, 0.5]",
+       "data.mean has 2 and data.deviation has 1 values: one for each channel is expected in both, or [] for "
+       "none"}};
+  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+}
+
+TEST(Config, ValuesOfTheWrongType) {
+  const std::map<std::string, std::string> errors = {
+      {"train.batch=1.5", "train.batch = 1.5: an integer >= 1 is expected"},
+      {"train.batch=64.0", "train.batch = 64.0: an integer >= 1 is expected"},
+      {"train.batch=many", "train.batch = \"many\": an integer >= 1 is expected"},
+      {"train.batch=[1]", "train.batch = [ 1 ]: an integer >= 1 is expected"},
+      {"optimizer.learning_rate=fast", "optimizer.learning_rate = \"fast\": a number > 0 is expected"},
+      {"optimizer.learning_rate=true", "optimizer.learning_rate = true: a number > 0 is expected"},
+      {"comm.overlap=1", "comm.overlap = 1: true or false is expected"},
+      {"comm.overlap=yes", "comm.overlap = \"yes\": true or false is expected"},
+      {"comm.bucket_mib=[1, 25]", "comm.bucket_mib = [ 1, 25 ]: a list of 3 numbers > 0 is expected"},
+      {"comm.bucket_mib=25", "comm.bucket_mib = 25: a list of 3 numbers > 0 is expected"},
+      {"schedule.milestones=[\"a\"]",
+       "schedule.milestones = [ \"a\" ]: a list of ascending numbers > 0 is expected"},
+      {"data.mean=0.5", "data.mean = 0.5: a list of numbers is expected"}};
+  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+  EXPECT_EQ(text_error("[data]\npath = 3\n"), "data.path = 3: a string is expected");
+  EXPECT_EQ(text_error("[model]\nname = 3\n"), "model.name = 3: one of mlp, cnn, resnet20 is expected");
+}
+
+TEST(Config, UnknownWordsSuggestTheNearest) {
+  const std::map<std::string, std::string> errors = {
+      {"model.name=ccn", "model.name = \"ccn\": allowed are mlp, cnn, resnet20; did you mean cnn?"},
+      {"model.name=resnet-20",
+       "model.name = \"resnet-20\": allowed are mlp, cnn, resnet20; did you mean resnet20?"},
+      {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd"},
+      {"schedule.name=cosin",
+       "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
+      {"data.format=cifar", "data.format = \"cifar\": allowed are idx"},
+      {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry; did you mean carry?"},
+      {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cpu?"},
+      {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};
+  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+}
+
+TEST(Config, UnknownKeysSuggestTheNearest) {
+  EXPECT_EQ(set_error("train.bacth=1"), "unknown key train.bacth; did you mean train.batch?");
+  EXPECT_EQ(set_error("model.batch=1"), "unknown key model.batch; did you mean train.batch?");
+  EXPECT_EQ(set_error("learning_rate=1"), "unknown key learning_rate; did you mean optimizer.learning_rate?");
+  EXPECT_EQ(set_error("zzzzzzzzzzzzzzzz=1"), "unknown key zzzzzzzzzzzzzzzz");
+  EXPECT_EQ(text_error("[train]\nbacth = 1\n"), "unknown key train.bacth; did you mean train.batch?");
+  EXPECT_EQ(text_error("[train.batch]\nx = 1\n").substr(0, 14), "train.batch = ");
+  EXPECT_EQ(text_error("batch = 1\n"), "unknown key batch; did you mean train.batch?");
+  EXPECT_EQ(text_error("[trian]\nbatch = 1\n"), "unknown section [trian]; did you mean [train]?");
+  EXPECT_EQ(text_error("[elsewhere]\n"), "unknown section [elsewhere]");
+  EXPECT_EQ(text_error("train = 3\n"), "train = 3: a section [train] of keys is expected");
+  EXPECT_EQ(text_error("[[train]]\nbatch = 3\n").substr(0, 8), "train = ");
+}
+
+TEST(Config, MalformedOverrides) {
+  EXPECT_EQ(set_error("train.batch"), "--set train.batch: section.key=value is expected");
+  EXPECT_EQ(set_error("=3"), "--set =3: section.key=value is expected");
+  EXPECT_EQ(set_error(""), "--set : section.key=value is expected");
+  EXPECT_EQ(set_error("train.batch="), "--set train.batch=: no value is given; an integer >= 1 is expected");
+  EXPECT_EQ(set_error("data.mean=[0.1"), "--set data.mean=[0.1: the value is not valid TOML");
+  EXPECT_EQ(set_error("data.path=\"x"), "--set data.path=\"x: the value is not valid TOML");
+  EXPECT_NE(set_error("train.batch=1\nother=2").find("train.batch = "), std::string::npos)
+      << "a second assignment does not slip in";
+}
+
+TEST(Config, SyntaxErrorsNameFileAndLine) {
+  const TemporaryFile file("[train]\nbatch = 1\nepochs = = 2\n");
+  const std::string message = config_error([&] { load_config(file.path(), {}); });
+  EXPECT_TRUE(message.starts_with(file.path() + ":3: ")) << message;
+  EXPECT_FALSE(text_error("[train]\nbatch = 1\nbatch = 2\n").empty()) << "a key given twice";
+  EXPECT_FALSE(text_error("[data]\npath = \"\xff\"\n").empty()) << "not UTF-8";
+  EXPECT_FALSE(text_error(std::string(5000, '[')).empty()) << "nested too deep";
+  EXPECT_FALSE(text_error("x = " + std::string(5000, '[')).empty()) << "nested too deep";
+}
+
+TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
+  EXPECT_EQ(
+      from_text("\xef\xbb\xbf# \xc3\xa9\n[data]\npath = 'a\\' # \"\xc3\xa9\n[run]\ndir = \"\\\"\xc3\xa9\"\n")
+          .run.dir,
+      "\"\xc3\xa9");
+  EXPECT_TRUE(text_error("[train]\nbatch = 0\xc3\xa9\n")
+                  .ends_with(":2: only ASCII is allowed outside quotes and comments"));
+  EXPECT_TRUE(text_error("[data]\npath = '''\n\xc3\xa9'''\n")
+                  .ends_with(":2: strings of several lines are not supported"));
+  EXPECT_EQ(set_error("train.batch=1\xc3\xa9"), "train.batch = \"1\xc3\xa9\": an integer >= 1 is expected");
+  EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run.dir, "\xc3\xa9");
+}
+
+TEST(Config, FilesThatCannotBeRead) {
+  for (const std::string& path :
+       {std::string("missing.toml"), std::string("/"), testing::TempDir() + "none/x.toml"})
+    try {
+      load_config(path, {});
+      ADD_FAILURE() << path;
+    } catch (const IoError& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  EXPECT_NE(config_error([] { load_config("/dev/zero", {}); }).find("/dev/zero is larger"),
+            std::string::npos);
+}
+
+TEST(Config, EmptyFileLacksTheData) {
+  EXPECT_EQ(text_error(""), "data.path is empty: set it in the file or with --set data.path=...");
+}
+
+TEST(Config, UnknownPresetsNameTheNearestAndListAll) {
+  const std::string message = config_error([] { load_config("fashion_mnist_cn", {}); });
+  EXPECT_TRUE(message.starts_with("unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn?"))
+      << message;
+  for (const std::string& name : preset_names()) EXPECT_NE(message.find(name), std::string::npos) << name;
+  EXPECT_EQ(config_error([] { load_config("x", {}); }).find("did you mean"), std::string::npos);
+}
+
+TEST(Config, FirstDifferenceNamesKeyAndValues) {
+  const std::string base = to_toml(with({"train.batch=32"}));
+  EXPECT_EQ(first_difference(base, base), "");
+  EXPECT_EQ(first_difference(base, to_toml(with({"train.batch=64"}))), "train.batch: 32 against 64");
+  EXPECT_EQ(
+      first_difference(base, to_toml(with({"train.batch=32", "run.dir=a = b", "model.batch_norm=false"}))),
+      "model.batch_norm: true against false");
+  EXPECT_EQ(first_difference("[a]\nx = 1\n", "[a]\nx = 1\ny = 2\n"), "a.y: nothing against 2");
+  EXPECT_EQ(first_difference("[a]\nx = 1\ny = 2\n", "[a]\nx = 1\n"), "a.y: 2 against nothing");
+  EXPECT_EQ(first_difference("[a]\nx = 1\n", "[b]\nx = 1\n"), "a.x: 1 against nothing");
+}
+
+TEST(Config, EveryKeyIsDescribedAndPrinted) {
+  const std::string described = describe_keys(), printed = to_toml(Config());
+  EXPECT_NE(described.find("train.batch "), std::string::npos);
+  EXPECT_NE(described.find("samples per rank and micro-batch (integers >= 1)"), std::string::npos)
+      << described;
+  EXPECT_NE(described.find("constant, step, cosine"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(described, '\n'), std::ranges::count(printed, '=')) << printed;
+}
+
+TEST(Config, Nearest) {
+  const std::vector<std::string> words = {"batch", "epochs", "steps"};
+  EXPECT_EQ(nearest("bacth", words), "batch");
+  EXPECT_EQ(nearest("step", words), "steps");
+  EXPECT_EQ(nearest("epochs", words), "epochs");
+  EXPECT_EQ(nearest("xyz", words), "");
+  EXPECT_EQ(nearest("", words), "");
+  EXPECT_EQ(nearest("batch", {}), "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/launch/program.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSide = 12;
+constexpr int kClasses = 4;
+
+void write_big_endian(std::ofstream& file, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
+}
+
+// Noise, with a bright quarter that tells the class.
+void write_dataset(const std::filesystem::path& folder, const std::string& prefix, std::uint32_t count) {
+  const Random random(11, prefix);
+  std::ofstream images(folder / (prefix + "-images-idx3-ubyte"), std::ios::binary);
+  std::ofstream labels(folder / (prefix + "-labels-idx1-ubyte"), std::ios::binary);
+  for (const std::uint32_t word : {0x803u, count, std::uint32_t{kSide}, std::uint32_t{kSide}}) {
+    write_big_endian(images, word);
+  }
+  write_big_endian(labels, 0x801u);
+  write_big_endian(labels, count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const int label = static_cast<int>(i % kClasses);
+    labels.put(static_cast<char>(label));
+    for (int pixel = 0; pixel < kSide * kSide; ++pixel) {
+      const int row = pixel / kSide;
+      const int column = pixel % kSide;
+      const bool bright = (row >= kSide / 2) == (label / 2 == 1) && (column >= kSide / 2) == (label % 2 == 1);
+      const std::uint32_t noise = random.bits(std::uint64_t{i} * kSide * kSide + static_cast<std::uint64_t>(pixel)) & 127;
+      images.put(static_cast<char>(noise + (bright ? 80 : 0)));
+    }
+  }
+}
+
+}  // namespace
+
+ProgramResult run_shell(const std::string& command) {
+  ProgramResult result;
+  FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
+  CHECK(pipe != nullptr);
+  std::array<char, 4096> part;
+  while (const std::size_t got = fread(part.data(), 1, part.size(), pipe)) result.output.append(part.data(), got);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+ProgramResult run_ranks(int ranks, const std::string& command) {
+  return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
+}
+
+std::string program(const std::string& name) { return std::string(LOCKSTEP_BINARY_DIR) + "/" + name; }
+
+Workplace::Workplace(const std::string& name)
+    : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())) {
+  std::filesystem::create_directories(folder_ / "data");
+  write_dataset(folder_ / "data", "train", 512);
+  write_dataset(folder_ / "data", "t10k", 103);
+  std::ofstream(folder_ / "config.toml") << fmt::format(
+      "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
+      "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = \"cpu\"\n"
+      "[run]\ndir = \"{}\"\n",
+      (folder_ / "data").string(), (folder_ / "run").string());
+}
+
+Workplace::~Workplace() { std::filesystem::remove_all(folder_); }
+
+std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {
+  std::string command = program("lockstep") + " train " + path("config.toml").string();
+  for (const std::string& setting : settings) command += " --set '" + setting + "'";
+  return command + " " + flags;
+}
+
+std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path) {
+  SafetensorsReader reader(path);
+  std::map<std::string, std::vector<float>> tensors;
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    std::vector<float>& values = tensors[entry.name];
+    values.resize(static_cast<std::size_t>(entry.shape.elements()));
+    reader.read(entry, std::as_writable_bytes(std::span(values)));
+  }
+  return tensors;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the real program under mpirun, as a user would, on a small dataset made on the fly.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct ProgramResult {
+  int exit_code = -1;
+  std::string output;  // standard output and standard error
+};
+
+ProgramResult run_shell(const std::string& command);
+// mpirun -np ranks COMMAND
+ProgramResult run_ranks(int ranks, const std::string& command);
+// The path of the built program NAME.
+std::string program(const std::string& name);
+
+// A folder for one test, removed at its end; with a dataset in IDX format and a configuration for it.
+class Workplace {
+ public:
+  explicit Workplace(const std::string& name);
+  ~Workplace();
+
+  std::filesystem::path path(const std::string& name) const { return folder_ / name; }
+  // "lockstep train <config> --set ..." with one --set for each setting.
+  std::string train(const std::vector<std::string>& settings, const std::string& flags = "") const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// Every tensor of a safetensors file.
+std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path);
+
+std::string text_of(const std::filesystem::path& path);
+
+}  // namespace lockstep

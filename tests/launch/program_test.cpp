@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a user of the program sees: reports, traces, files, exit codes and messages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// A run that must fail with this code, saying each part once, not once per rank.
+void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.output;
+  for (const std::string& part : parts) EXPECT_EQ(count(result.output, part), 1) << part << " in:\n" << result.output;
+}
+
+TEST(Train, LearnsAndLeavesMetrics) {
+  const Workplace workplace("metrics");
+  const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a progress bar in piped output";
+  EXPECT_NE(result.output.find("global batch 16"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("3 epochs of 32 steps"), std::string::npos) << result.output;
+
+  std::ifstream file(workplace.path("run") / "metrics.jsonl");
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
+  EXPECT_GT(lines[2]["test_accuracy"], 0.9);
+  for (const Json& line : lines) {
+    double sum = 0;
+    for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum / line["train_seconds"].get<double>(), 1.0, 0.01) << line;
+  }
+}
+
+TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
+  const Workplace workplace("counts");  // 103 test samples: no multiple of anything used here
+  std::vector<double> losses;
+  for (const int ranks : {1, 3}) {
+    const ProgramResult result =
+        run_ranks(ranks, workplace.train({"train.steps=1", "optimizer.learning_rate=1e-12", "train.batch=5"}));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const Json line = Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+    losses.push_back(line["test_loss"]);
+    const double correct = line["test_accuracy"].get<double>() * 103;
+    EXPECT_NEAR(correct, std::round(correct), 1e-6);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-6 * losses[0]);
+}
+
+TEST(Train, BucketsTravelBeforeBackwardEnds) {
+  const Workplace workplace("overlap");
+  const auto trace = workplace.path("trace.json");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"model.name=resnet20", "train.steps=5", "comm.bucket_mib=[0.02, 0.05, 0.02]"},
+                                   "--trace " + trace.string()));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const Json events = Json::parse(text_of(trace)).at("traceEvents");
+  std::vector<std::pair<double, double>> backward;
+  for (const Json& event : events) {
+    if (event.value("name", "") != "backward") continue;
+    const double begin = event["ts"];
+    backward.emplace_back(begin, begin + event["dur"].get<double>());
+  }
+  EXPECT_EQ(backward.size(), 5u);
+  int inside = 0;
+  int buckets = 0;
+  for (const Json& event : events) {
+    if (event.value("name", "") != "bucket") continue;
+    ++buckets;
+    const double end = event["ts"].get<double>() + event["dur"].get<double>();
+    for (const auto& [backward_begin, backward_end] : backward) {
+      inside += event["ts"] > backward_begin && end < backward_end ? 1 : 0;
+    }
+  }
+  EXPECT_GT(buckets, 5 * 5);
+  EXPECT_GT(inside, buckets / 2) << "of " << buckets << " buckets";
+}
+
+TEST(Train, StartsFromAnExportedFile) {
+  const Workplace workplace("init");
+  const std::string file = workplace.path("a.safetensors").string();
+  const std::string copy = workplace.path("b.safetensors").string();
+  ASSERT_EQ(run_ranks(1, workplace.train({"model.name=cnn", "train.steps=3"}, "--export " + file)).exit_code, 0);
+  const ProgramResult result = run_ranks(
+      2, workplace.train({"model.name=cnn", "model.batch_norm=true", "train.steps=1", "optimizer.learning_rate=1e-30",
+                          "train.seed=9"},
+                         "--init " + file + " --export " + copy));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(tensors_of(file).at("conv1.weight"), tensors_of(copy).at("conv1.weight"));
+  expect_failure(run_ranks(2, workplace.train({"model.name=mlp"}, "--init " + file)), exit_code::data,
+                 {"which this network does not have"});
+}
+
+TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
+  const Workplace workplace("plan");
+  const ProgramResult result = run_ranks(2, program("lockstep") + " plan " + workplace.path("config.toml").string());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const char* part : {"ranks", "memory per rank", "buckets", "bytes per step", "fc1.weight", "global batch 16"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+}
+
+TEST(Info, NamesWhatIsBuiltIn) {
+  const ProgramResult result = run_shell(program("lockstep") + " info");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const char* part : {"oneDNN", "Open MPI", "cuda", "fashion_mnist_cnn"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+}
+
+TEST(Usage, WrongCommandLinesNameTheNearest) {
+  const std::string lockstep = program("lockstep");
+  expect_failure(run_shell(lockstep + " trian x"), exit_code::usage, {"train?"});
+  expect_failure(run_shell(lockstep + " train x --exprot y"), exit_code::usage, {"--export?"});
+  expect_failure(run_shell(lockstep), exit_code::usage, {"subcommand"});
+  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"config is required"});
+  EXPECT_EQ(run_shell(lockstep + " --help").exit_code, 0);
+  EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
+}
+
+TEST(BadInput, ConfigurationNamesTheKeyOnce) {
+  const Workplace workplace("config");
+  const auto run = [&](const std::string& setting) { return run_ranks(2, workplace.train({setting})); };
+  expect_failure(run("train.bacth=3"), exit_code::config, {"train.batch"});
+  expect_failure(run("train.batch=0"), exit_code::config, {"train.batch"});
+  expect_failure(run("optimizer.learning_rate=-1"), exit_code::config, {"optimizer.learning_rate"});
+  expect_failure(run("model.name=cnm"), exit_code::config, {"model.name"});
+  expect_failure(run("train.epochs=\"many\""), exit_code::config, {"train.epochs"});
+  expect_failure(run("train.batch=400"), exit_code::config, {"512", "800"});
+  expect_failure(run_ranks(2, program("lockstep") + " train fashion_mnist_cn"), exit_code::config,
+                 {"fashion_mnist_cnn"});
+  expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, {"cuda"});
+}
+
+TEST(BadInput, DataNamesTheFile) {
+  const Workplace workplace("data");
+  expect_failure(run_ranks(2, workplace.train({"data.path=/nowhere"})), exit_code::io, {"dataset-fashion-mnist"});
+  std::filesystem::resize_file(workplace.path("data") / "train-images-idx3-ubyte", 5000);
+  expect_failure(run_ranks(2, workplace.train({})), exit_code::data, {"train-images-idx3-ubyte"});
+}
+
+TEST(BadInput, UnwritablePlacesAreFoundBeforeTraining) {
+  const Workplace workplace("unwritable");
+  expect_failure(run_ranks(2, workplace.train({}, "--export /nowhere/x.safetensors")), exit_code::io, {"/nowhere/x"});
+  expect_failure(run_ranks(2, workplace.train({"run.dir=/proc/nowhere"})), exit_code::io, {"/proc/nowhere"});
+}
+
+TEST(BadInput, RanksWithDifferentConfigurationsStop) {
+  const Workplace workplace("differ");
+  const std::string one = workplace.train({});
+  const std::string other = workplace.train({"optimizer.momentum=0.8"});
+  const ProgramResult result =
+      run_shell("mpirun --oversubscribe --bind-to none -np 1 " + one + " : -np 2 " + other + " : -np 1 " + one);
+  expect_failure(result, exit_code::config, {"rank 1, 2", "optimizer.momentum"});
+}
+
+TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
+  const Workplace workplace("diverge");
+  const ProgramResult result = run_ranks(2, workplace.train({"optimizer.learning_rate=1e20", "model.name=cnn",
+                                                             "model.batch_norm=false"}));
+  expect_failure(result, exit_code::failed, {"not finite", "last_good.safetensors"});
+  EXPECT_NE(result.output.find("step "), std::string::npos);
+  const auto tensors = tensors_of(workplace.path("run") / "last_good.safetensors");
+  EXPECT_EQ(tensors.count("conv1.weight"), 1u);
+}
+
+// A rank whose disk breaks in the middle of training takes the job with it, with its message and exit code.
+TEST(Failure, AnExceptionOnOneRankEndsTheJob) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProgramResult result = run_ranks(3, program("failing_rank"));
+  expect_failure(result, exit_code::data, {"rank 1: sample is broken"});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "the job hung";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+class ReportTest : public testing::Test {
+ protected:
+  ReportTest()
+      : directory_(fmt::format("{}lockstep_report_{}_{}", testing::TempDir(), getpid(),
+                               testing::UnitTest::GetInstance()->current_test_info()->name())) {}
+  ~ReportTest() override { std::filesystem::remove_all(directory_); }
+
+  ReportOptions options(bool terminal) const {
+    return {.terminal = terminal,
+            .directory = directory_ / "run",
+            .epochs = 5,
+            .steps_per_epoch = 937,
+            .global_batch = 128};
+  }
+  std::vector<std::string> metrics() const {
+    std::ifstream file(directory_ / "run" / "metrics.jsonl");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  std::filesystem::path directory_;
+};
+
+EpochReport example() {
+  EpochReport report{.epoch = 2,
+                     .steps = 1874,
+                     .train_loss = 0.312,
+                     .test_loss = 0.298,
+                     .test_accuracy = 0.8931,
+                     .samples_per_second = 12345.4,
+                     .learning_rate = 0.05,
+                     .train_seconds = 10,
+                     .evaluation_seconds = 1.5,
+                     .account = {}};
+  report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0.56};
+  return report;
+}
+
+template <typename Action>
+std::string output_of(const Action& action) {
+  testing::internal::CaptureStdout();
+  action();
+  return testing::internal::GetCapturedStdout();
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::istringstream stream(text);
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+void run_epoch(Report& report, std::int64_t epoch, std::int64_t steps) {
+  for (std::int64_t step = 1; step <= steps; ++step) report.step(epoch, step, 0.4567, 1234567.8);
+}
+
+TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
+  Report report(options(false));
+  EXPECT_EQ(
+      output_of([&] { report.epoch(example()); }),
+      "epoch 2/5  train loss 0.312  test loss 0.298  test accuracy 89.31 %  12,345 samples/s  | data 0.1 %  "
+      "forward 31.0 %  backward 60.2 %  exposed comm 1.1 %  optimizer 2.0 %  rest 5.6 %\n");
+}
+
+TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
+  Report report(options(false));
+  EXPECT_EQ(output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); }),
+            "Lockstep: cnn, 2 ranks on cpu\n5 epochs of 937 steps, global batch 128\n");
+}
+
+TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
+  Report report(options(false));
+  const std::string output = output_of([&] { run_epoch(report, 2, 937); });
+  const std::vector<std::string> lines = split(output, '\n');
+  ASSERT_EQ(lines.size(), 10u) << output;
+  EXPECT_TRUE(lines.front().starts_with("epoch 2/5  94/937  loss 0.457  1,234,568 samples/s  ")) << output;
+  EXPECT_TRUE(lines.back().starts_with("epoch 2/5  937/937  ")) << output;
+  EXPECT_TRUE(lines.back().ends_with(" left")) << output;
+  EXPECT_EQ(output.find_first_of("\r\x1b["), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, PlainOutputOfAShortEpochHasALineForEachStep) {
+  ReportOptions short_run = options(false);
+  short_run.steps_per_epoch = 3;
+  Report report(short_run);
+  EXPECT_EQ(split(output_of([&] { run_epoch(report, 1, 3); }), '\n').size(), 3u);
+}
+
+TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
+  ReportOptions many = options(true);
+  Report report(many);
+  const std::string output = output_of([&] { run_epoch(report, 1, 937); });
+  EXPECT_EQ(output.find('\n'), std::string::npos);
+  EXPECT_TRUE(output.starts_with('\r'));
+  const std::vector<std::string> drawn = split(output.substr(1), '\r');
+  ASSERT_GE(drawn.size(), 2u) << "the first and the last step are always drawn";
+  for (const std::string& line : drawn) {
+    ASSERT_TRUE(line.starts_with("\x1b[K")) << line;
+    EXPECT_LE(line.size() - 3, 79u) << line;
+  }
+  EXPECT_NE(drawn.front().find("epoch 1/5  [...."), std::string::npos) << drawn.front();
+  EXPECT_NE(drawn.back().find("####]  937/937  loss 0.457  1,234,568 samples/s"), std::string::npos)
+      << drawn.back();
+  EXPECT_EQ(drawn.back().find('.', drawn.back().find('[', 3)), drawn.back().find("0.457") + 1)
+      << "a full bar";
+}
+
+TEST_F(ReportTest, BarGivesWayToHugeNumbers) {
+  ReportOptions huge = options(true);
+  huge.epochs = 1'000'000'000'000;
+  huge.steps_per_epoch = 1'000'000;
+  Report report(huge);
+  const std::string output = output_of([&] { report.step(123'456'789'012, 1'000'000, 1e-30, 1e21); });
+  EXPECT_LE(output.size(), 4u + 79u) << output;
+  EXPECT_NE(output.find("1000000/1000000"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, SummaryReplacesTheBar) {
+  Report report(options(true));
+  const std::string output = output_of([&] {
+    report.step(2, 937, 0.5, 100);
+    report.epoch(example());
+  });
+  EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  train loss 0.312"), std::string::npos) << output;
+  EXPECT_NE(output.find("rest 5.6 %\n"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
+  Report report(options(false));
+  const std::string output = output_of([&] {
+    report.step(5, 936, 0.5, 100);
+    report.step(5, 937, 0.5, 100);
+  });
+  EXPECT_NE(output.find("937/937  loss 0.500  100 samples/s  0:00 left"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
+  Report report(options(false));
+  output_of([&] {
+    report.epoch(example());
+    ASSERT_EQ(metrics().size(), 1u) << "readable while the run goes on";
+    report.epoch(example());
+  });
+  ASSERT_EQ(metrics().size(), 2u);
+  const json line = json::parse(metrics().front());
+  EXPECT_EQ(line["epoch"], 2);
+  EXPECT_EQ(line["steps"], 1874);
+  EXPECT_EQ(line["train_loss"], 0.312);
+  EXPECT_EQ(line["test_loss"], 0.298);
+  EXPECT_EQ(line["test_accuracy"], 0.8931);
+  EXPECT_EQ(line["samples_per_second"], 12345.4);
+  EXPECT_EQ(line["learning_rate"], 0.05);
+  EXPECT_EQ(line["train_seconds"], 10);
+  EXPECT_EQ(line["evaluation_seconds"], 1.5);
+  EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
+      "exposed_communication": 0.11, "optimizer": 0.2, "rest": 0.56})"));
+  EXPECT_EQ(line.size(), 10u);
+}
+
+TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
+  EpochReport report = example();
+  report.train_loss = std::nan("");
+  report.test_loss = std::numeric_limits<double>::infinity();
+  const json line = json::parse(to_json(report));
+  EXPECT_TRUE(line["train_loss"].is_null());
+  EXPECT_TRUE(line["test_loss"].is_null());
+  Report printed(options(false));
+  EXPECT_NE(output_of([&] { printed.epoch(report); }).find("train loss nan  test loss inf"),
+            std::string::npos);
+}
+
+TEST_F(ReportTest, AnEpochWithoutTimeHasAnAccountOfZeros) {
+  Report report(options(false));
+  EXPECT_NE(output_of([&] { report.epoch(EpochReport()); }).find("forward 0.0 %"), std::string::npos);
+}
+
+TEST_F(ReportTest, ANewRunStartsNewMetrics) {
+  for (int run = 0; run < 2; ++run) {
+    Report report(options(false));
+    output_of([&] { report.epoch(example()); });
+  }
+  EXPECT_EQ(metrics().size(), 1u);
+}
+
+TEST_F(ReportTest, SilentRanksPrintAndCreateNothing) {
+  ReportOptions silent = options(true);
+  silent.speaks = false;
+  const std::string output = output_of([&] {
+    Report report(silent);
+    report.header("x");
+    run_epoch(report, 1, 937);
+    report.epoch(example());
+  });
+  EXPECT_EQ(output, "");
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+template <typename Action>
+void expect_io_error(const Action& action, const std::string& path) {
+  try {
+    action();
+    ADD_FAILURE() << "no IoError";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ReportTest, ErrorsNameThePath) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ / "run") << "a file where the directory should be";
+  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run").string());
+
+  std::filesystem::remove(directory_ / "run");
+  std::filesystem::create_directories(directory_ / "run" / "metrics.jsonl");
+  expect_io_error([&] { Report report(options(false)); }, "metrics.jsonl: Is a directory");
+}
+
+TEST_F(ReportTest, AFullDiskIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  std::filesystem::create_directories(directory_ / "run");
+  std::filesystem::create_symlink("/dev/full", directory_ / "run" / "metrics.jsonl");
+  Report report(options(false));
+  output_of([&] { expect_io_error([&] { report.epoch(example()); }, "metrics.jsonl: No space left"); });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/graph.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+namespace {
+
+const GraphInput kInput{.batch = 4, .height = 28, .width = 28, .channels = 1, .classes = 10};
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Graph, ComputesShapes) {
+  Graph graph(kInput);
+  Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .stride = 2, .padding = 1}, "a");
+  EXPECT_EQ(graph.shape(x), (Shape{4, 8, 14, 14}));
+  x = graph.convolution(x, {.channels = 16, .kernel = 3, .dilation = 2}, "b");
+  EXPECT_EQ(graph.shape(x), (Shape{4, 16, 10, 10}));
+  x = graph.pooling(x, {.kernel = 3, .stride = 2, .padding = 1});
+  EXPECT_EQ(graph.shape(x), (Shape{4, 16, 5, 5}));
+  EXPECT_EQ(graph.shape(graph.pooling(x, {.global = true})), (Shape{4, 16, 1, 1}));
+  EXPECT_EQ(graph.shape(graph.linear(x, {.features = 7}, "c")), (Shape{4, 7}));
+}
+
+TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
+  Graph graph(kInput);
+  const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
+  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"), std::string::npos);
+  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 8, .groups = 4}, "grouped"); }).find("grouped"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 8, .kernel = 31}, "wide"); }).find("kernel 31"),
+            std::string::npos);
+  const Value flat = graph.linear(x, {.features = 9}, "flat");
+  EXPECT_NE(message_of([&] { graph.pooling(flat, {}); }).find("[N, C, H, W]"), std::string::npos);
+  EXPECT_NE(message_of([&] { graph.add(x, flat); }).find("differ"), std::string::npos);
+  EXPECT_NE(message_of([&] { graph.classify(flat); }).find("[4, 10]"), std::string::npos);
+}
+
+TEST(Networks, EveryNameBuilds) {
+  for (const std::string& name : network_names()) {
+    Graph graph(kInput);
+    build_network(graph, {.name = name});
+    EXPECT_GE(graph.logits().id, 0) << name;
+  }
+  Graph graph(kInput);
+  EXPECT_NE(message_of([&] { build_network(graph, {.name = "resnet21"}); }).find("resnet20"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Network with its own gradient memory and a fixed batch of made-up images, for tests without communication.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "models/network.h"
+
+namespace lockstep {
+
+class NetworkFixture {
+ public:
+  NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1);
+
+  Network& network() { return *network_; }
+  std::span<float> gradients() { return gradients_; }
+  NetworkInput input();
+  Stream& stream() { return stream_; }
+
+  // Mean loss of the batch, in training mode.
+  double forward();
+  // Forward and backward; gradients() then holds those of the mean loss.
+  double forward_backward(Write write = Write::overwrite, GradientListener* listener = nullptr);
+
+ private:
+  GraphInput shape_;
+  std::unique_ptr<Network> network_;
+  std::vector<float> gradients_;
+  std::vector<std::uint8_t> images_;
+  std::vector<std::int32_t> labels_;
+  std::vector<float> weights_;
+  Stream stream_;
+};
+
+}  // namespace lockstep

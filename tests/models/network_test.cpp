@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "models/networks/networks.h"
+#include "tests/models/network_fixture.h"
+
+namespace lockstep {
+namespace {
+
+struct Case {
+  const char* name;
+  GraphInput input;
+  std::function<void(Graph&)> build;
+};
+
+// Values used two and three times, a value added to itself, and a pre-activation shortcut: what memory sharing could
+// get wrong.
+void tangled(Graph& graph) {
+  const Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
+  const Value a = graph.relu(x);
+  const Value b = graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "b");
+  const Value c = graph.add(a, graph.batch_norm(b, {.relu = true}, "c"));
+  const Value d = graph.add(c, a);
+  const Value e = graph.add(d, d);
+  const Value f = graph.relu(graph.add(graph.relu(e), x));
+  graph.classify(graph.linear(graph.pooling(f, {.kind = PoolingKind::average, .global = true}),
+                              {.features = graph.input_shape().classes}, "fc"));
+}
+
+const GraphInput kSmall{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
+
+std::vector<Case> cases() {
+  return {{"mlp", kSmall, mlp},
+          {"cnn", kSmall, [](Graph& graph) { cnn(graph, true); }},
+          {"cnn without batch norm", kSmall, [](Graph& graph) { cnn(graph, false); }},
+          {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
+          {"tangled", kSmall, tangled}};
+}
+
+// Central differences of the whole network's loss along each parameter's own gradient: the slope there is its length.
+TEST(Network, GradientsMatchFiniteDifferences) {
+  for (const Case& test : cases()) {
+    NetworkFixture fixture(test.input, test.build);
+    fixture.forward_backward();
+    const std::vector<float> gradients(fixture.gradients().begin(), fixture.gradients().end());
+    for (const Parameter& parameter : fixture.network().parameters()) {
+      const std::span<const float> gradient(gradients.data() + parameter.offset,
+                                            static_cast<std::size_t>(parameter.layout.physical_elements()));
+      double square = 0;
+      for (const float g : gradient) square += static_cast<double>(g) * g;
+      const double length = std::sqrt(square);
+      if (length < 1e-4) continue;  // below what fp32 differences resolve
+      const auto step = static_cast<float>(2e-3 / length);
+      const auto loss_at = [&](float distance) {
+        std::vector<float> saved(parameter.value, parameter.value + gradient.size());
+        for (std::size_t i = 0; i < gradient.size(); ++i) parameter.value[i] += distance * gradient[i];
+        const double loss = fixture.forward();
+        std::copy(saved.begin(), saved.end(), parameter.value);
+        return loss;
+      };
+      const double slope = (loss_at(step) - loss_at(-step)) / (2.0 * step);
+      EXPECT_NEAR(slope, square, 0.05 * square + 2e-4 * length) << test.name << ", " << parameter.name;
+    }
+  }
+}
+
+TEST(Network, SharedMemoryChangesNothing) {
+  for (const Case& test : cases()) {
+    NetworkFixture fixture(test.input, test.build);
+    const MemoryPlan& memory = fixture.network().memory();
+    EXPECT_LT(memory.activations, memory.activations_unshared) << test.name;
+    const double first = fixture.forward_backward();
+    const std::vector<float> gradients(fixture.gradients().begin(), fixture.gradients().end());
+    EXPECT_EQ(fixture.forward_backward(), first) << test.name;
+    EXPECT_TRUE(std::equal(gradients.begin(), gradients.end(), fixture.gradients().begin())) << test.name;
+  }
+}
+
+TEST(Network, AccumulatingTwiceDoublesGradients) {
+  for (const Case& test : cases()) {
+    NetworkFixture fixture(test.input, test.build);
+    fixture.forward_backward();
+    const std::vector<float> once(fixture.gradients().begin(), fixture.gradients().end());
+    fixture.forward_backward(Write::accumulate);
+    for (std::size_t i = 0; i < once.size(); ++i) {
+      ASSERT_FLOAT_EQ(fixture.gradients()[i], 2 * once[i]) << test.name << ", element " << i;
+    }
+  }
+}
+
+struct Recorder : GradientListener {
+  std::vector<std::size_t> order;
+  void gradient_ready(std::size_t index) override { order.push_back(index); }
+};
+
+TEST(Network, AnnouncesEveryGradientOnceInArenaOrder) {
+  NetworkFixture fixture(kSmall, [](Graph& graph) { cifar_resnet(graph, 1); });
+  Recorder recorder;
+  fixture.forward_backward(Write::overwrite, &recorder);
+  const auto parameters = fixture.network().parameters();
+  ASSERT_EQ(recorder.order.size(), parameters.size());
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_EQ(recorder.order[i], i);
+    EXPECT_GE(parameters[i].offset, end);
+    end = parameters[i].offset + parameters[i].layout.physical_elements();
+  }
+  EXPECT_EQ(parameters.front().name, "fc.weight");
+  EXPECT_EQ(parameters.back().name, "conv1.weight");
+}
+
+TEST(Network, EvaluationLeavesStatisticsAlone) {
+  NetworkFixture fixture(kSmall, [](Graph& graph) { cnn(graph, true); });
+  fixture.forward();
+  const std::span<float> statistics = fixture.network().statistics();
+  const std::vector<float> before(statistics.begin(), statistics.end());
+  fixture.network().forward(fixture.input(), {.stream = fixture.stream(), .mode = Mode::evaluation});
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), statistics.begin()));
+  fixture.forward();
+  EXPECT_FALSE(std::equal(before.begin(), before.end(), statistics.begin()));
+}
+
+TEST(Network, SeedDecidesTheInitialValues) {
+  const auto build = [](Graph& graph) { cnn(graph, true); };
+  NetworkFixture one(kSmall, build, 1);
+  NetworkFixture same(kSmall, build, 1);
+  NetworkFixture other(kSmall, build, 2);
+  const auto values = [](NetworkFixture& fixture) {
+    const std::span<float> all = fixture.network().values();
+    return std::vector<float>(all.begin(), all.end());
+  };
+  EXPECT_EQ(values(one), values(same));
+  EXPECT_NE(values(one), values(other));
+}
+
+TEST(Network, RefusesAnotherBatch) {
+  NetworkFixture fixture(kSmall, mlp);
+  NetworkInput input = fixture.input();
+  input.images.shape = {5, 8, 8, 3};
+  EXPECT_THROW(fixture.network().forward(input, {.stream = fixture.stream()}), Error);
+}
+
+TEST(Network, NeedsLogits) {
+  Graph graph(kSmall);
+  EXPECT_THROW(Network(graph, {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

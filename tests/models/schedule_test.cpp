@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Schedule, WarmsUpLinearlyThenStaysConstant) {
+  const Schedule schedule{.base = 0.4, .total_steps = 100, .warmup_steps = 4};
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(3), 0.4);
+  EXPECT_DOUBLE_EQ(schedule.at(4), 0.4);
+  EXPECT_DOUBLE_EQ(schedule.at(99), 0.4);
+}
+
+TEST(Schedule, StepMultipliesAtMilestones) {
+  const Schedule schedule{.kind = ScheduleKind::step, .base = 1.0, .milestones = {10, 20}, .gamma = 0.1};
+  EXPECT_DOUBLE_EQ(schedule.at(9), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(10), 0.1);
+  EXPECT_NEAR(schedule.at(20), 0.01, 1e-12);
+}
+
+TEST(Schedule, CosineEndsAtItsFinalFraction) {
+  const Schedule schedule{
+      .kind = ScheduleKind::cosine, .base = 1.0, .total_steps = 110, .warmup_steps = 10, .final_fraction = 0.1};
+  EXPECT_DOUBLE_EQ(schedule.at(10), 1.0);
+  EXPECT_NEAR(schedule.at(60), 0.55, 1e-12);
+  EXPECT_NEAR(schedule.at(110), 0.1, 1e-12);
+  EXPECT_NEAR(schedule.at(1000), 0.1, 1e-12);
+}
+
+}  // namespace
+}  // namespace lockstep

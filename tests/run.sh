@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Sets up like launch/quickstart.sh, builds, and runs every test. One word chooses another check:
+#   tests/run.sh          all tests, optimised build
+#   tests/run.sh asan     the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/run.sh tsan     the unit tests under ThreadSanitizer
+#   tests/run.sh cuda     compile and link everything with the CUDA backend; `cuda` tests skip without a GPU
+#   tests/run.sh format   clang-format, without changing anything
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh" libgtest-dev clang-format
+
+what=${1:-cpu}
+sanitizers=$PWD/tests/sanitizers
+
+build() {
+  cmake --preset "$1" >/dev/null
+  cmake --build --preset "$1"
+}
+
+case $what in
+  cpu)
+    build cpu
+    ctest --preset cpu -j "$(nproc)"
+    ;;
+  asan)
+    build asan
+    export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
+    ctest --preset asan -L unit -j "$(nproc)"
+    ;;
+  tsan)
+    build tsan
+    # libgomp's barriers are invisible to ThreadSanitizer: one thread per team leaves only our own threads to judge.
+    export TSAN_OPTIONS=suppressions=$sanitizers/tsan.supp:halt_on_error=1 OMP_NUM_THREADS=1
+    ctest --preset tsan -L unit -j "$(nproc)"
+    ;;
+  cuda)
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    if [ ! -x "$nvcc" ]; then
+      echo "Skipped: the CUDA build, because there is no nvcc here"
+      exit 0
+    fi
+    export CUDACXX=$nvcc
+    build cuda
+    build/cuda/bin/lockstep info
+    ctest --preset cuda -L cuda --no-tests=ignore
+    ;;
+  format)
+    git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror
+    ;;
+  *)
+    echo "tests/run.sh: unknown check \"$what\"; allowed are cpu, asan, tsan, cuda, format" >&2
+    exit 64
+    ;;
+esac
