@@ -4,6 +4,7 @@
 // code. LOCKSTEP_TEST_RANKS_PER_NODE makes several nodes of one.
 #include <cstdlib>
 #include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,13 +20,16 @@ std::optional<World>& world_slot() {
 }
 
 class FailureListener : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = fmt::format("{}.{}", test.test_suite_name(), test.name());
+  }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    log::error("{} failed at {}:{}: {}", test == nullptr ? "?" : test->name(),
-               result.file_name() == nullptr ? "?" : result.file_name(), result.line_number(),
-               result.message());
+    const char* file = result.file_name() == nullptr ? "?" : result.file_name();
+    log::error("{} failed at {}:{}: {}", test_, file, result.line_number(), result.message());
   }
+
+  std::string test_;
 };
 
 int run() {
