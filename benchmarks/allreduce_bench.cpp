@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast do ranks add up gradients? All-reduce in place over fp32, from memory the communicator made (a shared window
-// inside a node) and from plain memory, for growing sizes. Every result is verified.
+// How fast do ranks add up gradients? All-reduce in place over fp32, from memory the communicator made (a
+// shared window inside a node) and from plain memory, for growing sizes. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench --json FILE
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,9 @@ struct Options {
 };
 
 // Small integers: their sum is exact in fp32 in any order.
-float input(int rank, std::size_t i) { return static_cast<float>((i + 3 * static_cast<std::size_t>(rank)) % 17); }
+float input(int rank, std::size_t i) {
+  return static_cast<float>((i + 3 * static_cast<std::size_t>(rank)) % 17);
+}
 
 void fill(float* data, std::size_t count, int rank) {
   for (std::size_t i = 0; i < count; ++i) data[i] = input(rank, i);
@@ -64,7 +66,8 @@ int run(const Options& options, World& world) {
   const int n = world.size();
   const bool speaks = world.rank() == 0;
   nlohmann::json rows = nlohmann::json::array();
-  if (speaks) std::printf("%12s  %-7s  %12s  %10s  %10s\n", "bytes", "memory", "median us", "algbw GB/s", "busbw GB/s");
+  if (speaks)
+    std::printf("%12s  %-7s  %12s  %10s  %10s\n", "bytes", "memory", "median us", "algbw GB/s", "busbw GB/s");
   for (std::size_t bytes = options.smallest; bytes <= options.largest; bytes *= 4) {
     for (const Buffer* buffer : {&window, &plain}) {
       auto* data = reinterpret_cast<float*>(buffer->data());
@@ -74,13 +77,19 @@ int run(const Options& options, World& world) {
       const char* memory = buffer == &window ? "window" : "plain";
       if (!speaks) continue;
       std::printf("%12zu  %-7s  %12.1f  %10.2f  %10.2f\n", bytes, memory, seconds * 1e6, algorithm, bus);
-      rows.push_back({{"bytes", bytes}, {"memory", memory}, {"median_us", seconds * 1e6}, {"algbw_gb_per_s", algorithm},
+      rows.push_back({{"bytes", bytes},
+                      {"memory", memory},
+                      {"median_us", seconds * 1e6},
+                      {"algbw_gb_per_s", algorithm},
                       {"busbw_gb_per_s", bus}});
     }
   }
   if (speaks && !options.json.empty()) {
-    std::ofstream(options.json) << nlohmann::json{{"benchmark", "allreduce"}, {"ranks", n}, {"host", world.host()},
-                                                  {"repeats", options.repeats}, {"rows", rows}}
+    std::ofstream(options.json) << nlohmann::json{{"benchmark", "allreduce"},
+                                                  {"ranks", n},
+                                                  {"host", world.host()},
+                                                  {"repeats", options.repeats},
+                                                  {"rows", rows}}
                                        .dump(2)
                                 << '\n';
   }
@@ -92,8 +101,10 @@ int run(const Options& options, World& world) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app("All-reduce in place over fp32. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, what each rank "
-               "sends and receives; memory says whether the communicator allocated it (window) or not (plain).");
+  CLI::App app(
+      "All-reduce in place over fp32. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, what each "
+      "rank "
+      "sends and receives; memory says whether the communicator allocated it (window) or not (plain).");
   app.add_option("--smallest", options.smallest, "bytes, a multiple of 4");
   app.add_option("--largest", options.largest, "bytes; sizes grow by 4");
   app.add_option("--repeats", options.repeats, "timed repetitions; the median counts");

@@ -10,7 +10,8 @@ namespace {
 
 std::size_t bytes_between(std::span<const Parameter> parameters, std::size_t first, std::size_t last) {
   const Parameter& end = parameters[last - 1];
-  return static_cast<std::size_t>(end.offset - parameters[first].offset) * sizeof(float) + align_up(end.layout.bytes());
+  return static_cast<std::size_t>(end.offset - parameters[first].offset) * sizeof(float) +
+         align_up(end.layout.bytes());
 }
 
 // Where the last bucket begins: as many of the last gradients as its capacity holds, at least one.
@@ -35,11 +36,12 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const Bu
   std::size_t first = 0;
   const auto close = [&](std::size_t last) {
     if (last == first) return;
-    buckets.push_back({.begin = parameters[first].offset,
-                       .end = parameters[first].offset +
-                              static_cast<std::int64_t>(bytes_between(parameters, first, last) / sizeof(float)),
-                       .first_parameter = first,
-                       .last_parameter = last});
+    buckets.push_back(
+        {.begin = parameters[first].offset,
+         .end = parameters[first].offset +
+                static_cast<std::int64_t>(bytes_between(parameters, first, last) / sizeof(float)),
+         .first_parameter = first,
+         .last_parameter = last});
     first = last;
   };
   for (std::size_t i = 0; i < tail; ++i) {
@@ -64,7 +66,8 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   compare_plans();
-  arena_ = communicator.allocate(buckets_.empty() ? 0 : static_cast<std::size_t>(buckets_.back().end) * sizeof(float));
+  arena_ = communicator.allocate(
+      buckets_.empty() ? 0 : static_cast<std::size_t>(buckets_.back().end) * sizeof(float));
   for (Parameter& parameter : parameters_) parameter.gradient = gradients().data() + parameter.offset;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     for (std::size_t i = buckets_[bucket].first_parameter; i < buckets_[bucket].last_parameter; ++i) {
@@ -120,12 +123,15 @@ void GradientBuckets::launch(std::size_t index) {
   stream.wait(produced_);
   Progress* progress = &progress_[index];
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
-  communicator_.all_reduce(gradients().data() + bucket.begin, static_cast<std::size_t>(bucket.end - bucket.begin),
-                           DType::f32, ReduceOp::sum);
+  communicator_.all_reduce(gradients().data() + bucket.begin,
+                           static_cast<std::size_t>(bucket.end - bucket.begin), DType::f32, ReduceOp::sum);
   if (timeline_ == nullptr) return;
   stream.enqueue([timeline = timeline_, progress, index] {
-    timeline->record({.name = "bucket", .track = Track::communication, .index = static_cast<std::int32_t>(index),
-                      .begin_ns = progress->started_ns, .end_ns = now_ns()});
+    timeline->record({.name = "bucket",
+                      .track = Track::communication,
+                      .index = static_cast<std::int32_t>(index),
+                      .begin_ns = progress->started_ns,
+                      .end_ns = now_ns()});
   });
 }
 
@@ -144,10 +150,11 @@ void GradientBuckets::compare_plans() {
     if (hashes[rank] != hashes[0]) differing.push_back(rank);
   }
   if (differing.empty()) return;
-  ConfigError error(fmt::format(
-      "rank {} planned other parameters, layouts or buckets than rank 0; ranks need the same configuration, libraries "
-      "and kind of processor",
-      fmt::join(differing, ", ")));
+  ConfigError error(
+      fmt::format("rank {} planned other parameters, layouts or buckets than rank 0; ranks need the same "
+                  "configuration, libraries "
+                  "and kind of processor",
+                  fmt::join(differing, ", ")));
   error.set_agreed();
   throw error;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GradientBuckets: owns all gradient memory and averages it while backward is still running. Gradients are views
-// into one flat arena, laid out in the order backward finishes them; a bucket is a contiguous piece of it. When
-// the last gradient of a bucket is final the bucket is summed over ranks on the communication stream, never out of
-// order. Nothing is packed or copied; nothing here divides: the loss gradient is already scaled by the global
-// batch.
+// GradientBuckets: owns all gradient memory and averages it while backward is still running. Gradients are
+// views into one flat arena, laid out in the order backward finishes them; a bucket is a contiguous piece of
+// it. When the last gradient of a bucket is final the bucket is summed over ranks on the communication
+// stream, never out of order. Nothing is packed or copied; nothing here divides: the loss gradient is already
+// scaled by the global batch.
 #pragma once
 
 #include <span>
@@ -18,8 +18,8 @@
 namespace lockstep {
 
 struct BucketOptions {
-  // A bucket is closed when its size reaches the capacity. The first leaves early so that communication starts
-  // early; the last is small because nothing is left to hide it.
+  // A bucket is closed when its size reaches the capacity. The first leaves early so that communication
+  // starts early; the last is small because nothing is left to hide it.
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t middle_bytes = std::size_t{25} << 20;
   std::size_t last_bytes = std::size_t{1} << 20;
@@ -27,7 +27,7 @@ struct BucketOptions {
 };
 
 struct Bucket {
-  std::int64_t begin = 0;          // elements of the flat arena
+  std::int64_t begin = 0;  // elements of the flat arena
   std::int64_t end = 0;
   std::size_t first_parameter = 0;  // parameters [first_parameter, last_parameter) in the order given
   std::size_t last_parameter = 0;
@@ -39,9 +39,9 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const Bu
 
 class GradientBuckets final : public GradientListener {
  public:
-  // Collective: allocates gradient memory, points every parameter's gradient into it, and compares the plan (names,
-  // layouts, buckets) over ranks; throws ConfigError on all ranks, naming those that differ from rank 0.
-  // parameters must outlive this.
+  // Collective: allocates gradient memory, points every parameter's gradient into it, and compares the plan
+  // (names, layouts, buckets) over ranks; throws ConfigError on all ranks, naming those that differ from rank
+  // 0. parameters must outlive this.
   GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
                   Timeline* timeline = nullptr);
   ~GradientBuckets() override;
@@ -62,7 +62,7 @@ class GradientBuckets final : public GradientListener {
   void compare_plans();
 
   struct Progress {
-    std::size_t pending = 0;        // gradients not yet final
+    std::size_t pending = 0;  // gradients not yet final
     std::int64_t ready_ns = 0;
     std::int64_t started_ns = 0;  // written on the communication stream
   };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicator: a group of ranks and the collectives they run, in the order they were enqueued. Every operation
-// is enqueued on stream() and returns at once; completion is stream order (record an Event and wait for it). All
-// ranks must enqueue the same operations in the same order.
+// Communicator: a group of ranks and the collectives they run, in the order they were enqueued. Every
+// operation is enqueued on stream() and returns at once; completion is stream order (record an Event and wait
+// for it). All ranks must enqueue the same operations in the same order.
 //
-// Results are the same bits on every rank: a sum is taken element by element in the order of ranks (over several
-// nodes: within each node, then over the nodes), whatever the size, alignment or kind of memory, so splitting one
-// all_reduce into several changes nothing.
+// Results are the same bits on every rank: a sum is taken element by element in the order of ranks (over
+// several nodes: within each node, then over the nodes), whatever the size, alignment or kind of memory, so
+// splitting one all_reduce into several changes nothing.
 //
 // On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
 #pragma once
@@ -38,17 +38,17 @@ class Communicator {
   virtual std::string_view name() const = 0;  // "self", "threads", "mpi", "nccl"
   virtual Stream& stream() = 0;
 
-  // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory). Must
-  // be freed on every rank, before the communicator.
+  // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory).
+  // Must be freed on every rank, before the communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
   // In place over `count` elements; f32, f16, bf16, i32. 16-bit floats are added in fp32 and rounded once.
   virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and may be
-  // that share's place in send.
+  // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
+  // may be that share's place in send.
   virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv. Any
-  // type.
+  // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv.
+  // Any type.
   virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
   // From root's `data` to everybody's. Any type.
   virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
@@ -69,8 +69,8 @@ class Communicator {
 // A world of one: every collective is the identity.
 std::unique_ptr<Communicator> make_self_communicator(Device device = {});
 
-// Ranks as threads of one process, for tests: hub once, then one communicator for each rank, each used by its own
-// thread.
+// Ranks as threads of one process, for tests: hub once, then one communicator for each rank, each used by its
+// own thread.
 class ThreadHub;
 std::shared_ptr<ThreadHub> make_thread_hub(int size);
 std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank);

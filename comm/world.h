@@ -36,8 +36,8 @@ class World {
   // A new communicator over all ranks (collective). CPU memory: MPI; device memory: NCCL, where built.
   std::unique_ptr<Communicator> communicator(Device device = {});
 
-  // Ends the whole job at once: every rank, with this exit code. The last resort of a rank in trouble: others may
-  // be waiting for it.
+  // Ends the whole job at once: every rank, with this exit code. The last resort of a rank in trouble: others
+  // may be waiting for it.
   [[noreturn]] void abort(int exit_code);
 
  private:

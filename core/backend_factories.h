@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each device's part of core offers to the shared types; the link decides whether the CUDA ones are core/cuda's or
-// core/no_cuda's, which throw ConfigError.
+// What each device's part of core offers to the shared types; the link decides whether the CUDA ones are
+// core/cuda's or core/no_cuda's, which throw ConfigError.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffer: memory on a device, owned. The only owner there is; a Tensor is a view into one. Memory is zeroed and
-// aligned to kAlignment. Freeing is the destructor's: nothing may still use the memory then.
+// Buffer: memory on a device, owned. The only owner there is; a Tensor is a view into one. Memory is zeroed
+// and aligned to kAlignment. Freeing is the destructor's: nothing may still use the memory then.
 #pragma once
 
 #include <cstddef>

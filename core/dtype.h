@@ -22,21 +22,29 @@ enum class DType : std::uint8_t { f32, f16, bf16, u8, i32 };
 constexpr std::size_t size_of(DType type) {
   switch (type) {
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::f16:
-    case DType::bf16: return 2;
-    case DType::u8: return 1;
+    case DType::bf16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType type) {
   switch (type) {
-    case DType::f32: return "fp32";
-    case DType::f16: return "fp16";
-    case DType::bf16: return "bf16";
-    case DType::u8: return "u8";
-    case DType::i32: return "i32";
+    case DType::f32:
+      return "fp32";
+    case DType::f16:
+      return "fp16";
+    case DType::bf16:
+      return "bf16";
+    case DType::u8:
+      return "u8";
+    case DType::i32:
+      return "i32";
   }
   return "?";
 }
@@ -55,7 +63,7 @@ struct Half {
     const std::uint32_t magnitude = word & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);   // NaN
     if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
-    if (magnitude < 0x38800000u) {                                                    // subnormal half, or zero
+    if (magnitude < 0x38800000u) {  // subnormal half, or zero
       // Adding 0.5 places the rounding at the weight of the last subnormal bit (2^-24).
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
       return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
@@ -85,7 +93,8 @@ struct BFloat16 {
   LOCKSTEP_HOST_DEVICE explicit BFloat16(float value) {
     const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
     const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
-    bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    bits =
+        static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
   }
   LOCKSTEP_HOST_DEVICE explicit operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);

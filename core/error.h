@@ -29,8 +29,8 @@ class Error : public std::runtime_error {
   Error(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 
-  // Whether every rank threw this same error together, as a decision they took alike. Then one of them says so and
-  // the job ends in order; any other error ends the job at once, since peers may be waiting.
+  // Whether every rank threw this same error together, as a decision they took alike. Then one of them says
+  // so and the job ends in order; any other error ends the job at once, since peers may be waiting.
   bool agreed() const { return agreed_; }
   void set_agreed() { agreed_ = true; }
 
@@ -52,8 +52,8 @@ struct IoError : Error {
   explicit IoError(const std::string& message) : Error(exit_code::io, message) {}
 };
 
-// The rank that log lines and failed checks name: 0 until World::join. Threads of one process share it, unless
-// a RankScope is open on the thread (ranks as threads, in tests).
+// The rank that log lines and failed checks name: 0 until World::join. Threads of one process share it,
+// unless a RankScope is open on the thread (ranks as threads, in tests).
 int current_rank();
 void set_process_rank(int rank);
 
@@ -69,7 +69,8 @@ class RankScope {
 };
 
 namespace detail {
-[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+[[noreturn]] void check_failed(const char* expression, const char* file, int line,
+                               const std::string& message);
 inline std::string check_message() { return {}; }
 template <typename... Args>
 std::string check_message(fmt::format_string<Args...> format, Args&&... args) {
@@ -79,6 +80,7 @@ std::string check_message(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace lockstep
 
 // CHECK(condition) or CHECK(condition, "format {}", value): throws Error(exit_code::failed).
-#define CHECK(condition, ...) \
-  ((condition) ? void()       \
-               : ::lockstep::detail::check_failed(#condition, __FILE__, __LINE__, ::lockstep::detail::check_message(__VA_ARGS__)))
+#define CHECK(condition, ...)                                                     \
+  ((condition) ? void()                                                           \
+               : ::lockstep::detail::check_failed(#condition, __FILE__, __LINE__, \
+                                                  ::lockstep::detail::check_message(__VA_ARGS__)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Log lines on standard error, each with its rank. Info is printed by rank 0 only, so library code never asks
-// which rank it is; warnings and errors are printed by whichever rank has one. Metrics are data and go to files,
-// not here.
+// which rank it is; warnings and errors are printed by whichever rank has one. Metrics are data and go to
+// files, not here.
 #pragma once
 
 #include <string_view>

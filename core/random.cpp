@@ -40,8 +40,10 @@ Random::Random(std::uint64_t seed, std::string_view purpose) : Random(seed, hash
 std::uint32_t Random::bits(std::uint64_t index) const {
   const std::uint64_t block = index / 4;
   const PhiloxCounter counter = {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                                 static_cast<std::uint32_t>(purpose_), static_cast<std::uint32_t>(purpose_ >> 32)};
-  return philox(counter, {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)})[index % 4];
+                                 static_cast<std::uint32_t>(purpose_),
+                                 static_cast<std::uint32_t>(purpose_ >> 32)};
+  return philox(counter,
+                {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)})[index % 4];
 }
 
 float Random::uniform(std::uint64_t index) const { return static_cast<float>(bits(index) >> 8) * 0x1p-24f; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). A number depends on (seed, purpose, index) and on nothing else: no rank, no thread, no
-// order of calls.
+// Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+// as 1, 2, 3", SC 2011). A number depends on (seed, purpose, index) and on nothing else: no rank, no thread,
+// no order of calls.
 #pragma once
 
 #include <array>
@@ -29,7 +29,9 @@ class Random {
   // Uniform in [0, 1), 24 bits.
   float uniform(std::uint64_t index) const;
   // Uniform in [low, high).
-  float uniform(std::uint64_t index, float low, float high) const { return low + (high - low) * uniform(index); }
+  float uniform(std::uint64_t index, float low, float high) const {
+    return low + (high - low) * uniform(index);
+  }
   // Standard normal, by Box-Muller.
   float normal(std::uint64_t index) const;
 

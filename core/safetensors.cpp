@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/safetensors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <set>
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "core/error.h"
 
@@ -36,17 +35,19 @@ constexpr FileType kTypes[] = {{"F32", 4, DType::f32}, {"F16", 2, DType::f16}, {
                                {"BOOL", 1, {}}};
 
 const FileType* find_type(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return name == t.name; });
+  const auto* found =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return name == t.name; });
   return found == std::end(kTypes) ? nullptr : found;
 }
 
 std::string file_name_of(DType dtype) {
-  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return t.dtype == dtype; });
+  const auto* found =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return t.dtype == dtype; });
   return found->name;
 }
 
-// Collects the header's tensors while it is parsed, refusing what the format does not allow before anything grows with
-// it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
+// Collects the header's tensors while it is parsed, refusing what the format does not allow before anything
+// grows with it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsEntry> entries;
@@ -114,7 +115,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool finish_entry() {
     SafetensorsEntry& entry = entries.back();
     const FileType* type = find_type(entry.dtype_name);
-    if (type == nullptr) return refuse(fmt::format("\"{}\" has the unknown type \"{}\"", name_, entry.dtype_name));
+    if (type == nullptr)
+      return refuse(fmt::format("\"{}\" has the unknown type \"{}\"", name_, entry.dtype_name));
     if (!fields_.contains("shape") || offsets_.size() != 2 || fields_.size() != 3) {
       return refuse(fmt::format("\"{}\" needs dtype, shape and two data_offsets, and nothing else", name_));
     }
@@ -152,8 +154,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 }
 
 // Tensors must tile the data part: no hole, no overlap, nothing behind.
-void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries, std::uint64_t data_offset,
-                  std::uint64_t data_bytes) {
+void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
+                  std::uint64_t data_offset, std::uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
@@ -186,7 +188,8 @@ void write_all(int descriptor, const void* data, std::size_t bytes, const std::f
   }
 }
 
-std::string header_of(std::span<const NamedTensor> tensors, const std::map<std::string, std::string>& metadata) {
+std::string header_of(std::span<const NamedTensor> tensors,
+                      const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
@@ -211,12 +214,14 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
   const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
   if (!error) file_.open(path, std::ios::binary);
   if (error || !file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
-  if (file_bytes < kPrefix) corrupt(path, 0, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+  if (file_bytes < kPrefix)
+    corrupt(path, 0, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
 
   std::uint64_t header_bytes = 0;
   file_.read(reinterpret_cast<char*>(&header_bytes), kPrefix);
   if (header_bytes > kMaxHeader || header_bytes > file_bytes - kPrefix) {
-    corrupt(path, 0, fmt::format("a header of {} bytes does not fit into a file of {}", header_bytes, file_bytes));
+    corrupt(path, 0,
+            fmt::format("a header of {} bytes does not fit into a file of {}", header_bytes, file_bytes));
   }
   std::string text(header_bytes, '\0');
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
@@ -232,14 +237,14 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
 }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const SafetensorsEntry& entry) { return entry.name == name; });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const SafetensorsEntry& entry) { return entry.name == name; });
   return found == entries_.end() ? nullptr : &*found;
 }
 
 void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte> destination) {
-  CHECK(destination.size() == entry.end - entry.begin, "{} bytes for {}, which has {}", destination.size(), entry.name,
-        entry.end - entry.begin);
+  CHECK(destination.size() == entry.end - entry.begin, "{} bytes for {}, which has {}", destination.size(),
+        entry.name, entry.end - entry.begin);
   file_.seekg(static_cast<std::streamoff>(data_offset_ + entry.begin));
   file_.read(reinterpret_cast<char*>(destination.data()), static_cast<std::streamsize>(destination.size()));
   if (!file_) throw IoError(fmt::format("{}: \"{}\" cannot be read", path_.string(), entry.name));
@@ -255,7 +260,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
     const std::uint64_t header_bytes = header.size();
     write_all(descriptor, &header_bytes, sizeof(header_bytes), temporary);
     write_all(descriptor, header.data(), header.size(), temporary);
-    for (const NamedTensor& named : tensors) write_all(descriptor, named.tensor.data, named.tensor.bytes(), temporary);
+    for (const NamedTensor& named : tensors)
+      write_all(descriptor, named.tensor.data, named.tensor.bytes(), temporary);
     if (fsync(descriptor) != 0) cannot_write(temporary);
   } catch (...) {
     close(descriptor);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors in a file, in the safetensors format (huggingface/safetensors): a JSON header, then raw little-endian
-// data. Files may come from anywhere: every length, offset and shape is checked before anything is allocated.
+// Tensors in a file, in the safetensors format (huggingface/safetensors): a JSON header, then raw
+// little-endian data. Files may come from anywhere: every length, offset and shape is checked before anything
+// is allocated.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +51,8 @@ struct NamedTensor {
   Tensor tensor;  // host memory, dense
 };
 
-// Writes to a temporary file beside `path`, syncs it and renames it: path holds the old file or the new one, never
-// a part. Throws IoError.
+// Writes to a temporary file beside `path`, syncs it and renames it: path holds the old file or the new one,
+// never a part. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

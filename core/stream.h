@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream: ordered work on a device. Event: a point in that order others can wait for. Everything in a training
-// step is ordered by these two; the host blocks only where a CPU stream has no other way to wait.
+// Stream: ordered work on a device. Event: a point in that order others can wait for. Everything in a
+// training step is ordered by these two; the host blocks only where a CPU stream has no other way to wait.
 //
-// On the CPU a compute stream runs its work inline, on the calling thread; a communication or copy stream is one
-// worker thread with a ring of tasks (no allocation after construction). On CUDA both are CUDA streams.
+// On the CPU a compute stream runs its work inline, on the calling thread; a communication or copy stream is
+// one worker thread with a ring of tasks (no allocation after construction). On CUDA both are CUDA streams.
 //
-// An exception in a worker's task stops the stream: later tasks are skipped, and every wait for an event of that
-// stream, and synchronize(), rethrow it.
+// An exception in a worker's task stops the stream: later tasks are skipped, and every wait for an event of
+// that stream, and synchronize(), rethrow it.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class Task {
 
   Task() = default;
   template <typename F>
-    requires(std::is_trivially_copyable_v<F> && sizeof(F) <= kCapacity && !std::is_same_v<F, Task>)
-  Task(F function) {  // NOLINT: implicit, so that a lambda is a Task
+  requires(std::is_trivially_copyable_v<F> && sizeof(F) <= kCapacity && !std::is_same_v<F, Task>)
+      Task(F function) {  // NOLINT: implicit, so that a lambda is a Task
     static_assert(alignof(F) <= alignof(std::max_align_t));
     std::memcpy(storage_, &function, sizeof(F));
     call_ = [](void* storage) { (*static_cast<F*>(storage))(); };
@@ -89,7 +89,8 @@ class Stream {
   void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
   // Marks the work enqueued so far.
   void record(Event& event) { backend_->record(event.backend()); }
-  // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams only.
+  // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams
+  // only.
   void wait(Event& event) { backend_->wait(event.backend()); }
   // Blocks the host until everything enqueued is done.
   void synchronize() { backend_->synchronize(); }

@@ -14,28 +14,39 @@
 namespace lockstep {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
 std::string_view name_of(Track track) {
   switch (track) {
-    case Track::step: return "step";
-    case Track::compute: return "compute";
-    case Track::communication: return "communication";
-    case Track::data: return "data";
+    case Track::step:
+      return "step";
+    case Track::compute:
+      return "compute";
+    case Track::communication:
+      return "communication";
+    case Track::data:
+      return "data";
   }
   return "?";
 }
 
 std::string_view name_of(Phase phase) {
   switch (phase) {
-    case Phase::data_wait: return "data_wait";
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::exposed_communication: return "exposed_communication";
-    case Phase::optimizer: return "optimizer";
-    case Phase::rest: return "rest";
+    case Phase::data_wait:
+      return "data_wait";
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::exposed_communication:
+      return "exposed_communication";
+    case Phase::optimizer:
+      return "optimizer";
+    case Phase::rest:
+      return "rest";
   }
   return "?";
 }
@@ -47,7 +58,9 @@ void Timeline::record(const Span& span) {
   if (place < spans_.size()) spans_[place] = span;
 }
 
-std::span<const Span> Timeline::spans() const { return {spans_.data(), std::min(next_.load(), spans_.size())}; }
+std::span<const Span> Timeline::spans() const {
+  return {spans_.data(), std::min(next_.load(), spans_.size())};
+}
 
 std::size_t Timeline::dropped() const {
   const std::size_t recorded = next_.load();
@@ -62,17 +75,21 @@ void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) c
   for (const Span& span : spans()) origin = origin == 0 ? span.begin_ns : std::min(origin, span.begin_ns);
   std::ofstream file(path, std::ios::trunc);
   file << fmt::format(R"({{"displayTimeUnit":"ms","droppedSpans":{},"traceEvents":[)", dropped());
-  file << fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})", rank);
+  file << fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
+                      rank);
   for (const Track track : {Track::step, Track::compute, Track::communication, Track::data}) {
-    file << fmt::format(",\n" R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", rank,
-                        static_cast<int>(track), name_of(track));
+    file << fmt::format(
+        ",\n"
+        R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
+        rank, static_cast<int>(track), name_of(track));
   }
   for (const Span& span : spans()) {
     file << fmt::format(
-        ",\n" R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
+        ",\n"
+        R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
         span.name, name_of(span.track), rank, static_cast<int>(span.track),
-        static_cast<double>(span.begin_ns - origin) * 1e-3, static_cast<double>(span.end_ns - span.begin_ns) * 1e-3,
-        span.index);
+        static_cast<double>(span.begin_ns - origin) * 1e-3,
+        static_cast<double>(span.end_ns - span.begin_ns) * 1e-3, span.index);
   }
   file << "]}\n";
   file.close();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Timeline: what happened when. Spans are recorded into memory reserved beforehand, from any thread, at the price
-// of two clock reads; recording changes neither results nor order. PhaseClock: where a rank's wall time went, as
-// phases that add up to it. Both are read by reports and traces.
+// Timeline: what happened when. Spans are recorded into memory reserved beforehand, from any thread, at the
+// price of two clock reads; recording changes neither results nor order. PhaseClock: where a rank's wall time
+// went, as phases that add up to it. Both are read by reports and traces.
 #pragma once
 
 #include <array>

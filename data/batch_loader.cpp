@@ -20,6 +20,7 @@ struct Slot {
   Batch batch;
   std::int64_t ticket = -1;  // the micro-batch it holds or is being filled with
   bool ready = false;
+  std::exception_ptr error;  // instead of the batch
 };
 
 Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
@@ -35,8 +36,8 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
 
 }  // namespace
 
-// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring). Threads
-// take tickets in order as slots become free; next() waits for the one it is at.
+// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring).
+// Threads take tickets in order as slots become free; next() waits for the one it is at.
 struct BatchLoader::State {
   const Dataset& dataset;
   Shard shard;
@@ -45,24 +46,16 @@ struct BatchLoader::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::int64_t first_step = 0;   // of the whole run: where the last seek went
-  std::int64_t next_fill = 0;    // ticket
-  std::int64_t next_read = 0;    // ticket
-  std::int64_t filling = 0;      // slots being filled now
+  std::int64_t first_step = 0;  // of the whole run: where the last seek went
+  std::int64_t next_fill = 0;   // ticket
+  std::int64_t next_read = 0;   // ticket
+  std::int64_t filling = 0;     // slots being filled now
   bool seeking = false;
   bool stopping = false;
-  std::exception_ptr error;
   std::vector<std::thread> threads;
 
   State(const Dataset& d, Shard s, const LoaderOptions& o) : dataset(d), shard(s), options(o) {
     for (int i = 0; i < options.slots; ++i) ring.push_back(make_slot(options, dataset.image_shape()));
-    const int rank = current_rank();
-    for (int i = 0; i < options.threads; ++i) {
-      threads.emplace_back([this, rank] {
-        const RankScope scope(rank);
-        work();
-      });
-    }
   }
   ~State() {
     {
@@ -73,14 +66,28 @@ struct BatchLoader::State {
     for (std::thread& thread : threads) thread.join();
   }
 
+  // Apart from the constructor, so that the destructor ends those that did start when one cannot.
+  void start() {
+    const int rank = current_rank();
+    for (int i = 0; i < options.threads; ++i) {
+      threads.emplace_back([this, rank] {
+        const RankScope scope(rank);
+        work();
+      });
+    }
+  }
+
   std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
 
   std::int64_t steps_before(std::int64_t epoch) const {
     const std::int64_t samples = dataset.size();
     switch (options.tail) {
-      case Tail::drop: return epoch * (samples / global_batch());
-      case Tail::carry: return epoch * samples / global_batch();
-      case Tail::pad: return epoch * ((samples + global_batch() - 1) / global_batch());
+      case Tail::drop:
+        return epoch * (samples / global_batch());
+      case Tail::carry:
+        return epoch * samples / global_batch();
+      case Tail::pad:
+        return epoch * ((samples + global_batch() - 1) / global_batch());
     }
     return 0;
   }
@@ -88,31 +95,32 @@ struct BatchLoader::State {
   Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
 
   // The slot of the batch that next() gave last is still in use: it becomes free with the next call.
-  bool may_fill() const { return !seeking && next_fill < next_read - 1 + static_cast<std::int64_t>(ring.size()); }
+  bool may_fill() const {
+    return !seeking && next_fill < next_read - 1 + static_cast<std::int64_t>(ring.size());
+  }
 
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return stopping || (may_fill() && !error); });
+      changed.wait(lock, [&] { return stopping || may_fill(); });
       if (stopping) return;
       const std::int64_t ticket = next_fill++;
       Slot& slot = slot_of(ticket);
       slot.ticket = ticket;
       slot.ready = false;
+      slot.error = nullptr;
       const std::int64_t step = first_step + ticket / options.accumulation;
       const std::int64_t micro = ticket % options.accumulation;
       ++filling;
       lock.unlock();
-      std::exception_ptr failure;
       try {
         fill(slot, step, micro);
       } catch (...) {
-        failure = std::current_exception();
+        slot.error = std::current_exception();
       }
       lock.lock();
       --filling;
       slot.ready = true;
-      if (failure && !error) error = failure;
       changed.notify_all();
     }
   }
@@ -160,17 +168,21 @@ struct BatchLoader::State {
 };
 
 BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options) {
-  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.slots >= 2 &&
-        shard.rank >= 0 && shard.rank < shard.size);
+  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.slots >= 2,
+        "batch {}, accumulation {}, {} threads, {} slots", options.batch, options.accumulation,
+        options.threads, options.slots);
+  CHECK(shard.rank >= 0 && shard.rank < shard.size, "rank {} of {}", shard.rank, shard.size);
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && dataset.size() < global) {
-    throw ConfigError(fmt::format(
-        "the dataset has {} samples, less than one global batch of {} ({} ranks x batch {} x accumulation {}); lower "
-        "train.batch or train.accumulation, or start fewer ranks",
-        dataset.size(), global, shard.size, options.batch, options.accumulation));
+    throw ConfigError(
+        fmt::format("the dataset has {} samples, less than one global batch of {} ({} ranks x batch {} x "
+                    "accumulation {}); lower "
+                    "train.batch or train.accumulation, or start fewer ranks",
+                    dataset.size(), global, shard.size, options.batch, options.accumulation));
   }
   CHECK(dataset.size() > 0, "the dataset is empty");
   state_ = std::make_unique<State>(dataset, shard, options);
+  state_->start();
 }
 
 BatchLoader::~BatchLoader() = default;
@@ -188,7 +200,6 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   state_->first_step = state_->steps_before(epoch) + step;
   state_->next_fill = state_->next_read = 0;
   for (Slot& slot : state_->ring) slot.ticket = -1;
-  state_->error = nullptr;
   state_->seeking = false;
   lock.unlock();
   state_->changed.notify_all();
@@ -199,8 +210,11 @@ const Batch& BatchLoader::next() {
   const std::int64_t ticket = state_->next_read++;
   state_->changed.notify_all();
   Slot& slot = state_->slot_of(ticket);
-  state_->changed.wait(lock, [&] { return state_->error || (slot.ticket == ticket && slot.ready); });
-  if (state_->error) std::rethrow_exception(state_->error);
+  state_->changed.wait(lock, [&] { return slot.ticket == ticket && slot.ready; });
+  if (slot.error) {
+    state_->next_read = ticket;
+    std::rethrow_exception(slot.error);
+  }
   return slot.batch;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BatchLoader: fills batches ahead of the training loop, on its own threads, into a ring of slots made once. Every
-// batch of every rank has the same size. Its whole state is (seed, epoch, step), on any number of ranks.
+// BatchLoader: fills batches ahead of the training loop, on its own threads, into a ring of slots made once.
+// Every batch of every rank has the same size. Its whole state is (seed, epoch, step), on any number of
+// ranks.
 //
-// A training step's global batch takes consecutive positions of the sample order, ranks * accumulation * batch of
-// them. Micro-batch m of rank r takes the batch at (r * accumulation + m) * batch: k ranks with accumulation j see
-// the same micro-batches as one rank with accumulation k * j.
+// A training step's global batch takes consecutive positions of the sample order, ranks * accumulation *
+// batch of them. Micro-batch m of rank r takes the batch at (r * accumulation + m) * batch: k ranks with
+// accumulation j see the same micro-batches as one rank with accumulation k * j.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct LoaderOptions {
   int slots = 4;  // batches kept ready, at least 2
 };
 
-// Host memory of one slot, valid until the next call of next().
+// Host memory of one slot, valid until the next call of next() or seek().
 struct Batch {
   Tensor images;   // u8 [batch, H, W, C]
   Tensor labels;   // i32 [batch]
@@ -46,8 +47,8 @@ struct Batch {
 
 class BatchLoader {
  public:
-  // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch (drop,
-  // carry), naming both numbers.
+  // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch
+  // (drop, carry), naming both numbers.
   BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
   ~BatchLoader();
 
@@ -56,11 +57,12 @@ class BatchLoader {
   // Steps of this epoch; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
 
-  // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new loader
-  // stands at (0, 0).
+  // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new
+  // loader stands at (0, 0).
   void seek(std::int64_t epoch, std::int64_t step);
-  // The next micro-batch; after the last of an epoch's last step comes the next epoch's first (with Tail::pad: the
-  // same samples again). Waits until it is ready. Rethrows what a loader thread threw.
+  // The next micro-batch; after the last of an epoch's last step comes the next epoch's first (with
+  // Tail::pad: the same samples again). Waits until it is ready. Rethrows what the dataset threw for this
+  // micro-batch, each time until a seek.
   const Batch& next();
 
  private:

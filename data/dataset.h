@@ -39,8 +39,8 @@ struct DatasetOptions {
   std::filesystem::path path;  // a folder
 };
 
-// Throws ConfigError for an unknown format, IoError for missing files (with the path and what to install), DataError
-// for corrupt ones (file and offset).
+// Throws ConfigError for an unknown format, IoError for missing files (with the path and what to install),
+// DataError for corrupt ones (file and offset).
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/idx.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <limits>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include <zlib.h>
 
 #include "core/error.h"
 
@@ -17,22 +21,31 @@ constexpr std::uint32_t kImageMagic = 0x00000803;  // unsigned bytes, three dime
 constexpr std::uint32_t kLabelMagic = 0x00000801;  // unsigned bytes, one dimension
 constexpr std::uint64_t kMaxBytes = std::uint64_t{8} << 30;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
+constexpr std::size_t kInput = std::size_t{1} << 16;
 
-// Reads plain and gzip files alike, and says where in the uncompressed bytes it went wrong.
+// Reads plain and gzip files alike (told apart by their first bytes), and says where in the uncompressed
+// bytes it went wrong. Does its own inflating because zlib's gzread() ignores whatever follows a gzip stream.
 class IdxFile {
  public:
-  explicit IdxFile(const std::filesystem::path& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-    if (file_ == nullptr) throw IoError(fmt::format("{}: cannot be opened", path_.string()));
-    gzbuffer(file_, 1 << 17);
+  explicit IdxFile(const std::filesystem::path& path)
+      : path_(path), file_(path, std::ios::binary), buffer_(kInput) {
+    if (!file_) fail_to_read();
+    refill();
+    gzip_ = input_.size() >= 2 && input_[0] == 0x1f && input_[1] == 0x8b;
+    if (gzip_)
+      CHECK(inflateInit2(&stream_, MAX_WBITS + 16) == Z_OK, "zlib: {}", stream_.msg ? stream_.msg : "");
   }
-  ~IdxFile() { gzclose_r(file_); }
+  ~IdxFile() {
+    if (gzip_) inflateEnd(&stream_);
+  }
   IdxFile(const IdxFile&) = delete;
   IdxFile& operator=(const IdxFile&) = delete;
 
   std::uint32_t word() {
     std::uint8_t bytes[4];
     read(bytes, sizeof(bytes));
-    return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
+    return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 |
+           bytes[3];
   }
 
   // Grows with what is there, not with what the header claims.
@@ -47,53 +60,100 @@ class IdxFile {
     return data;
   }
 
+  void expect_magic(std::uint32_t expected, const char* what) {
+    const std::uint32_t magic = word();
+    if (magic != expected) {
+      fail(0, fmt::format("magic number {:#010x}, expected {:#010x} (IDX {})", magic, expected, what));
+    }
+  }
+
   // Reads on to the end, which also checks gzip's checksum.
   void expect_end() {
     std::uint8_t extra = 0;
-    const int got = gzread(file_, &extra, 1);
-    if (got < 0) fail_in_stream();
-    if (got > 0) fail("there are bytes after the last one the header promises");
-    if (stream_is_broken()) fail_in_stream();
+    if (read_some(&extra, 1) > 0) fail(offset_, "there are bytes after the last one the header promises");
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(fmt::format("{}: at byte {} (uncompressed): {}", path_.string(), offset_, what));
+  [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const {
+    throw DataError(fmt::format("{}: at byte {} (uncompressed): {}", path_.string(), offset, what));
   }
 
  private:
   void read(std::uint8_t* to, std::size_t count) {
-    const int got = gzread(file_, to, static_cast<unsigned>(count));
-    if (got < 0) fail_in_stream();
-    offset_ += static_cast<std::uint64_t>(got);
-    if (static_cast<std::size_t>(got) < count) {
-      if (stream_is_broken()) fail_in_stream();
-      fail(fmt::format("the file ends here, {} bytes were expected", count - static_cast<std::size_t>(got)));
+    while (count > 0) {
+      const std::size_t got = read_some(to, count);
+      if (got == 0) fail(offset_, fmt::format("the file ends here, {} more bytes were expected", count));
+      offset_ += got;
+      to += got;
+      count -= got;
     }
   }
-  bool stream_is_broken() {
-    int code = Z_OK;
-    gzerror(file_, &code);
-    return code != Z_OK && code != Z_STREAM_END;
+
+  // At least one byte, or 0 at the end.
+  std::size_t read_some(std::uint8_t* to, std::size_t count) {
+    if (gzip_) return inflate_some(to, count);
+    if (input_.empty()) refill();
+    const std::size_t got = std::min(count, input_.size());
+    std::copy_n(input_.begin(), got, to);
+    input_ = input_.subspan(got);
+    return got;
   }
-  [[noreturn]] void fail_in_stream() {
-    int code = Z_OK;
-    const std::string text = gzerror(file_, &code);
-    fail(fmt::format("broken gzip stream: {}", text));
+
+  // A gzip file is one stream or several in a row.
+  std::size_t inflate_some(std::uint8_t* to, std::size_t count) {
+    stream_.next_out = to;
+    stream_.avail_out = static_cast<uInt>(count);
+    while (stream_.avail_out == count) {
+      if (input_.empty()) refill();
+      if (input_.empty() && between_streams_) return 0;
+      if (input_.empty()) fail(offset_, "the file ends in the middle of its gzip stream");
+      stream_.next_in = input_.data();
+      stream_.avail_in = static_cast<uInt>(input_.size());
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      input_ = input_.last(stream_.avail_in);
+      if (code != Z_OK && code != Z_STREAM_END) {
+        fail(offset_ + count - stream_.avail_out,
+             fmt::format("broken gzip stream: {}", stream_.msg != nullptr ? stream_.msg : zError(code)));
+      }
+      between_streams_ = code == Z_STREAM_END;
+      if (between_streams_) inflateReset(&stream_);
+    }
+    return count - stream_.avail_out;
+  }
+
+  void refill() {
+    file_.read(reinterpret_cast<char*>(buffer_.data()), static_cast<std::streamsize>(buffer_.size()));
+    if (file_.bad()) fail_to_read();
+    input_ = {buffer_.data(), static_cast<std::size_t>(file_.gcount())};
+  }
+  [[noreturn]] void fail_to_read() const {
+    throw IoError(fmt::format("{}: cannot be read: {}", path_.string(), std::strerror(errno)));
   }
 
   std::filesystem::path path_;
-  gzFile file_;
+  std::ifstream file_;
+  std::vector<std::uint8_t> buffer_;
+  std::span<std::uint8_t> input_;  // of buffer_, not consumed yet
+  bool gzip_ = false;
+  bool between_streams_ = false;
+  z_stream stream_ = {};
   std::uint64_t offset_ = 0;
 };
 
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
   for (const std::string& candidate : {name, name + ".gz"}) {
-    if (std::filesystem::exists(folder / candidate)) return folder / candidate;
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(folder / candidate, error);
+    if (status.type() != std::filesystem::file_type::not_found) return folder / candidate;
+  }
+  const std::string path = (folder / name).string();
+  if (path.starts_with("/usr/share/datasets/")) {
+    throw IoError(
+        fmt::format("{}: not found, plain or with .gz; apt-get install dataset-fashion-mnist", path));
   }
   throw IoError(fmt::format(
-      "{}: not found, plain or with .gz; data.path must name a folder of IDX files (Fashion-MNIST: apt-get install "
-      "dataset-fashion-mnist, then /usr/share/datasets/fashion-mnist)",
-      (folder / name).string()));
+      "{}: not found, plain or with .gz; data.path must name a folder that holds images and labels in IDX "
+      "format, such as /usr/share/datasets/fashion-mnist after apt-get install dataset-fashion-mnist",
+      path));
 }
 
 class IdxDataset final : public Dataset {
@@ -101,12 +161,10 @@ class IdxDataset final : public Dataset {
   IdxDataset(const std::filesystem::path& images, const std::filesystem::path& labels) {
     read_images(images);
     IdxFile file(labels);
-    if (const std::uint32_t magic = file.word(); magic != kLabelMagic) {
-      file.fail(fmt::format("magic number {:#010x}, expected {:#010x} (IDX labels)", magic, kLabelMagic));
-    }
+    file.expect_magic(kLabelMagic, "labels");
     const std::uint32_t count = file.word();
     if (count != count_) {
-      file.fail(fmt::format("{} labels, but {} has {} images", count, images.filename().string(), count_));
+      file.fail(4, fmt::format("{} labels, but {} has {} images", count, images.filename().string(), count_));
     }
     labels_ = file.bytes(count);
     file.expect_end();
@@ -126,16 +184,16 @@ class IdxDataset final : public Dataset {
  private:
   void read_images(const std::filesystem::path& path) {
     IdxFile file(path);
-    if (const std::uint32_t magic = file.word(); magic != kImageMagic) {
-      file.fail(fmt::format("magic number {:#010x}, expected {:#010x} (IDX images)", magic, kImageMagic));
-    }
+    file.expect_magic(kImageMagic, "images");
     count_ = file.word();
     shape_ = {.height = file.word(), .width = file.word(), .channels = 1};
     constexpr std::int64_t kMaxSide = 1 << 16;
-    if (count_ < 1 || shape_.height < 1 || shape_.width < 1 || shape_.height > kMaxSide || shape_.width > kMaxSide ||
+    if (count_ < 1 || shape_.height < 1 || shape_.width < 1 || shape_.height > kMaxSide ||
+        shape_.width > kMaxSide ||
         static_cast<std::uint64_t>(count_) > kMaxBytes / static_cast<std::uint64_t>(shape_.bytes())) {
-      file.fail(fmt::format("{} images of {}x{}: at least 1 each, and at most {} bytes in all, are possible", count_,
-                            shape_.height, shape_.width, kMaxBytes));
+      file.fail(4,
+                fmt::format("{} images of {}x{}: at least 1 each, and at most {} bytes in all, are possible",
+                            count_, shape_.height, shape_.width, kMaxBytes));
     }
     pixels_ = file.bytes(static_cast<std::uint64_t>(count_ * shape_.bytes()));
     file.expect_end();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datasets in the IDX format of MNIST (LeCun, Cortes, Burges): big-endian headers, raw bytes, plain or gzip. Both files
-// of a split are checked and held in memory.
+// Datasets in the IDX format of MNIST (LeCun, Cortes, Burges): big-endian headers, raw bytes, plain or gzip.
+// Both files of a split are checked and held in memory.
 #pragma once
 
 #include <filesystem>
@@ -11,9 +11,10 @@
 
 namespace lockstep {
 
-// The folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k for the test split, each
-// plain or with .gz; the plain one is taken where both exist. classes() is one more than the split's largest label.
-// Throws IoError for a missing file, DataError for a corrupt one: file, offset in its uncompressed bytes, what.
+// The folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k for the test
+// split, each plain or with .gz; the plain one is taken where both exist. classes() is one more than the
+// split's largest label. Throws IoError for a missing file, DataError for a corrupt one: file, offset in its
+// uncompressed bytes, what.
 std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split split);
 
 }  // namespace lockstep

@@ -35,7 +35,8 @@ std::uint64_t SampleOrder::encrypt(std::uint64_t value) const {
   std::uint64_t left = value >> half_bits_;
   std::uint64_t right = value & mask;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const PhiloxCounter counter = {static_cast<std::uint32_t>(right), round, static_cast<std::uint32_t>(epoch_),
+    const PhiloxCounter counter = {static_cast<std::uint32_t>(right), round,
+                                   static_cast<std::uint32_t>(epoch_),
                                    static_cast<std::uint32_t>(epoch_ >> 32)};
     const PhiloxKey key = {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)};
     const std::uint64_t mixed = left ^ (philox(counter, key)[0] & mask);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SampleOrder: a pseudo-random permutation of [0, size) for each (seed, epoch), evaluated at any position in O(1)
-// memory and time: a Feistel network of Philox rounds on the smallest even number of bits that covers size, walked
-// until the value falls inside (cycle walking; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// SampleOrder: a pseudo-random permutation of [0, size) for each (seed, epoch), evaluated at any position in
+// O(1) memory and time: a Feistel network of Philox rounds on the smallest even number of bits that covers
+// size, walked until the value falls inside (cycle walking; Black and Rogaway, "Ciphers with arbitrary finite
+// domains", 2002).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and linear layer: both apply weights and a bias to an activation, so both are one kind of kernel.
-// Planned once for fixed shapes; a call allocates nothing. Weights keep the layout the kernel chose, all through
-// training: gradients and optimizer state follow it.
+// Convolution and linear layer: both apply weights and a bias to an activation, so both are one kind of
+// kernel. Planned once for fixed shapes; a call allocates nothing. Weights keep the layout the kernel chose,
+// all through training: gradients and optimizer state follow it.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,12 @@ struct ConvolutionShape {
   std::int64_t groups = 1;
   bool bias = false;
 
-  std::int64_t out_height() const { return (in_height + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1; }
-  std::int64_t out_width() const { return (in_width + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1; }
+  std::int64_t out_height() const {
+    return (in_height + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  }
+  std::int64_t out_width() const {
+    return (in_width + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  }
 };
 
 // Input [batch, ...] with in_features elements a sample (flattened in C, H, W order); output
@@ -56,8 +60,8 @@ class AffineKernel {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
   // output = weights * input + bias. bias is null exactly when the shape has none.
-  virtual void forward(Stream& stream, const void* input, const void* weights, const float* bias, void* output,
-                       void* scratch) = 0;
+  virtual void forward(Stream& stream, const void* input, const void* weights, const float* bias,
+                       void* output, void* scratch) = 0;
   // input_gradient = weights^T * output_gradient.
   virtual void backward_data(Stream& stream, const void* output_gradient, const void* weights,
                              void* input_gradient, void* scratch) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: everything a device can compute. The only place where the kernels of a device are chosen: plan with
-// backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
+// Backend: everything a device can compute. The only place where the kernels of a device are chosen: plan
+// with backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
 //
 // Calls are ordered on the given compute stream. On the CPU they run inline; the planned kernels and the
 // functions below must be called from one thread per process (they share one OpenMP team).
@@ -58,10 +58,12 @@ class Backend {
   // One line for the log: library and version, instruction set.
   virtual std::string describe() const = 0;
 
-  // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the shape's.
+  // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
+  // shape's.
   virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input) = 0;
   virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) = 0;
-  virtual std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) = 0;
+  virtual std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options,
+                                                      const Layout& input) = 0;
   virtual std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) = 0;
   virtual std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) = 0;
   virtual std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) = 0;

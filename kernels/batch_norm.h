@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), with an optional fused ReLU.
-// Normalises with the biased variance of the batch; the running variance takes the unbiased one, as PyTorch does.
+// Normalises with the biased variance of the batch; the running variance takes the unbiased one, as PyTorch
+// does.
 #pragma once
 
 #include "core/stream.h"

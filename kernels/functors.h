@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of elementwise operations, written once: the CPU backend loops over it, the CUDA backend launches
-// it. Each is a plain value, callable on host and device.
+// The arithmetic of elementwise operations, written once: the CPU backend loops over it, the CUDA backend
+// launches it. Each is a plain value, callable on host and device.
 #pragma once
 
 #include "core/dtype.h"
@@ -14,7 +14,9 @@ struct ReluForward {
 
 // From the output: y is positive exactly where x was.
 struct ReluBackward {
-  LOCKSTEP_HOST_DEVICE float operator()(float y, float y_gradient) const { return y > 0.0f ? y_gradient : 0.0f; }
+  LOCKSTEP_HOST_DEVICE float operator()(float y, float y_gradient) const {
+    return y > 0.0f ? y_gradient : 0.0f;
+  }
 };
 
 struct Add {

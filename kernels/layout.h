@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: how a logical tensor lies in memory. Kernels choose layouts when they are planned (channels blocked by
-// 16, say); everybody else passes them on unread. A layout with no backend part is plain: dense and row-major,
-// activations as [N, C, H, W], convolution weights as [O, I/groups, H, W], linear weights as [O, I].
+// Layout: how a logical tensor lies in memory. Kernels choose layouts when they are planned (channels blocked
+// by 16, say); everybody else passes them on unread. A layout with no backend part is plain: dense and
+// row-major, activations as [N, C, H, W], convolution weights as [O, I/groups, H, W], linear weights as [O,
+// I].
 //
 // Physical memory may be larger than the logical tensor (padded channels). Padding holds zeros and stays zero
 // under every kernel, so elementwise work may run over all physical elements.

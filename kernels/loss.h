@@ -22,8 +22,8 @@ struct SoftmaxCrossEntropy {
   const float* logits = nullptr;         // [batch, classes]
   const std::int32_t* labels = nullptr;  // [batch], each in [0, classes)
   const float* weights = nullptr;        // [batch]
-  // logits_gradient = gradient_scale * weight * (softmax(logits) - onehot(label)). May alias logits; null: not
-  // wanted. gradient_scale is loss_scale / global_batch: the one place where anything is averaged.
+  // logits_gradient = gradient_scale * weight * (softmax(logits) - onehot(label)). May alias logits; null:
+  // not wanted. gradient_scale is loss_scale / global_batch: the one place where anything is averaged.
   float gradient_scale = 0;
   float* logits_gradient = nullptr;
   LossSums* sums = nullptr;  // overwritten

@@ -68,9 +68,10 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
   const std::vector<int> differing = ranks_where(gather(communicator, difference.empty() ? 0 : 1));
   if (differing.empty()) return;
   const std::string first = broadcast(communicator, difference, differing.front());
-  throw_agreed(ConfigError(fmt::format(
-      "the configuration of rank {} differs from rank 0's, first in {}; start every rank with the same command",
-      fmt::join(differing, ", "), first)));
+  throw_agreed(
+      ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
+                              "rank with the same command",
+                              fmt::join(differing, ", "), first)));
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decisions all ranks take alike before the first step: whether everyone got through a phase of the start, and whether
-// everyone was told the same.
+// Decisions all ranks take alike before the first step: whether everyone got through a phase of the start,
+// and whether everyone was told the same.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,13 @@
 
 namespace lockstep {
 
-// Collective. Runs `work` on every rank; when it threw an Error on any of them, all throw the error of the lowest
-// failing rank together (Error::agreed), naming that rank unless every rank failed. work must not communicate.
+// Collective. Runs `work` on every rank; when it threw an Error on any of them, all throw the error of the
+// lowest failing rank together (Error::agreed), naming that rank unless every rank failed. work must not
+// communicate.
 void run_agreed(Communicator& communicator, const std::function<void()>& work);
 
-// Collective. Throws an agreed ConfigError on all ranks when this rank's configuration text (Config's TOML) differs
-// from rank 0's on any rank, naming the ranks and the first differing key.
+// Collective. Throws an agreed ConfigError on all ranks when this rank's configuration text (Config's TOML)
+// differs from rank 0's on any rank, naming the ranks and the first differing key.
 void require_same_config(Communicator& communicator, const std::string& toml);
 
 }  // namespace lockstep

@@ -35,8 +35,12 @@ std::string explain(const CLI::App& app, const std::string& word) {
 }
 
 void add_config_flags(CLI::App& command, Command& parsed, std::string& device) {
-  command.add_option("config", parsed.config, "A shipped preset (" + join(preset_names()) + ") or a TOML file")->required();
-  command.add_option("--set", parsed.overrides, "section.key=value: overrides one key; repeatable")->take_all()->expected(1);
+  command
+      .add_option("config", parsed.config, "A shipped preset (" + join(preset_names()) + ") or a TOML file")
+      ->required();
+  command.add_option("--set", parsed.overrides, "section.key=value: overrides one key; repeatable")
+      ->take_all()
+      ->expected(1);
   command.add_option("--device", device, "auto, cpu or cuda: short for --set world.device=...");
   command.add_flag("--print-config", parsed.print_config, "Print the configuration as TOML and stop");
   command.footer("Keys (section.key, type, default, meaning):\n" + describe_keys());
@@ -50,12 +54,14 @@ Command parse_command_line(int argc, const char* const* argv) {
   CLI::App app(
       "Lockstep trains neural networks on many devices at once, started by mpirun:\n"
       "  mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
-      "Exit codes: 0 done, 64 wrong command line, 65 corrupt data, 70 failed (loss not finite, internal error), "
+      "Exit codes: 0 done, 64 wrong command line, 65 corrupt data, 70 failed (loss not finite, internal "
+      "error), "
       "74 file missing or disk full, 75 stopped but resumable, 78 impossible configuration.",
       "lockstep");
   app.require_subcommand(1);
   CLI::App* train = app.add_subcommand("train", "Train a network");
-  CLI::App* plan = app.add_subcommand("plan", "Print ranks and devices, memory, buckets and bytes per step; run nothing");
+  CLI::App* plan =
+      app.add_subcommand("plan", "Print ranks and devices, memory, buckets and bytes per step; run nothing");
   app.add_subcommand("info", "Print what was built in and what was found on this machine");
   add_config_flags(*train, parsed, device);
   add_config_flags(*plan, parsed, device);
@@ -74,7 +80,8 @@ Command parse_command_line(int argc, const char* const* argv) {
     throw UsageError(explain(app, app.remaining(true).front()));
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining(true);
-    throw UsageError(rest.empty() ? std::string(error.what()) + "; see lockstep --help" : explain(app, rest.front()));
+    throw UsageError(rest.empty() ? std::string(error.what()) + "; see lockstep --help"
+                                  : explain(app, rest.front()));
   }
   if (!device.empty()) parsed.overrides.push_back("world.device=" + device);
   parsed.kind = train->parsed() ? CommandKind::train : plan->parsed() ? CommandKind::plan : CommandKind::info;

@@ -12,15 +12,16 @@ namespace lockstep {
 
 int run_info() {
   fmt::print("Lockstep {}\n", kVersion);
-  fmt::print("cpu      {} cores; {}\n", std::thread::hardware_concurrency(), backend_for(Device{}).describe());
+  fmt::print("cpu      {} cores; {}\n", std::thread::hardware_concurrency(),
+             backend_for(Device{}).describe());
   fmt::print("mpi      {}\n", mpi_version());
   const CudaStatus cuda = cuda_status();
   fmt::print("cuda     {}; {}\n", cuda.built ? "built in" : "not built in", cuda.message);
   for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
     const CudaDevice& device = cuda.devices[i];
     fmt::print("  cuda:{}  {}  {:.1f} GiB  compute capability {}.{}  {}\n", i, device.name,
-               static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0), device.compute_capability / 10,
-               device.compute_capability % 10, device.uuid);
+               static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
+               device.compute_capability / 10, device.compute_capability % 10, device.uuid);
   }
   fmt::print("presets  {}\n", fmt::join(preset_names(), ", "));
   return exit_code::done;

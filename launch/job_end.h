@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a rank in trouble ends. An error all ranks share (Error::agreed) unwinds as usual and is told once. Any other may
-// leave peers waiting for this rank, and tearing down what is shared with them would wait for them in turn: so it is
-// told by this rank and ends the whole job on the spot.
+// How a rank in trouble ends. An error all ranks share (Error::agreed) unwinds as usual and is told once. Any
+// other may leave peers waiting for this rank, and tearing down what is shared with them would wait for them
+// in turn: so it is told by this rank and ends the whole job on the spot.
 #pragma once
 
 #include <functional>

@@ -29,10 +29,14 @@ int main(int argc, char** argv) {
   try {
     const Command command = parse_command_line(argc, argv);
     switch (command.kind) {
-      case CommandKind::help: fmt::print("{}", command.text); return exit_code::done;
-      case CommandKind::info: return run_info();
+      case CommandKind::help:
+        fmt::print("{}", command.text);
+        return exit_code::done;
+      case CommandKind::info:
+        return run_info();
       case CommandKind::train:
-      case CommandKind::plan: return run_in_world(command);
+      case CommandKind::plan:
+        return run_in_world(command);
     }
   } catch (const Error& error) {
     if (launched_rank() == 0) print_error(error.what());

@@ -30,11 +30,13 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
   communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
   communicator.stream().synchronize();
   if (world.rank() != 0) return;
-  fmt::print("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", "rank", "node", "local", "device", "threads", "host");
+  fmt::print("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", "rank", "node", "local", "device", "threads",
+             "host");
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     const RankRow& row = rows[rank];
     const std::string name = row.cuda_device < 0 ? "cpu" : fmt::format("cuda:{}", row.cuda_device);
-    fmt::print("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", rank, row.node, row.local_rank, name, row.threads, row.host);
+    fmt::print("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", rank, row.node, row.local_rank, name, row.threads,
+               row.host);
   }
 }
 
@@ -45,7 +47,8 @@ void print_memory(Training& training) {
   };
   fmt::print("memory per rank\n");
   line("activations", memory.activations,
-       fmt::format("one arena; {:.2f} MiB without sharing", static_cast<double>(memory.activations_unshared) / kMiB));
+       fmt::format("one arena; {:.2f} MiB without sharing",
+                   static_cast<double>(memory.activations_unshared) / kMiB));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("statistics", memory.statistics, "batch norm's running mean and variance");
   line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
@@ -67,7 +70,8 @@ void print_buckets(Training& training, int ranks) {
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
   const double sent = static_cast<double>(total) * 2.0 * (ranks - 1) / ranks;
-  fmt::print("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})\n", total, sent, ranks);
+  fmt::print("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})\n", total,
+             sent, ranks);
 }
 
 struct PlanRun {
@@ -91,8 +95,9 @@ int plan(PlanRun& run, const Command& command, World& world) {
   print_memory(training);
   print_buckets(training, world.size());
   BatchLoader& loader = training.train_loader();
-  fmt::print("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs\n", training.train_set().size(),
-             loader.global_batch(), loader.steps_in_epoch(0), config.train.epochs);
+  fmt::print("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs\n",
+             training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
+             config.train.epochs);
   return exit_code::done;
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/terminal.h"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -16,7 +15,8 @@ namespace {
 Terminal terminal_at(int descriptor) {
   Terminal terminal{.present = isatty(descriptor) != 0};
   winsize size = {};
-  if (terminal.present && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.columns = size.ws_col;
+  if (terminal.present && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    terminal.columns = size.ws_col;
   return terminal;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether somebody watches. mpirun gives every rank a terminal of its own making, even when its output goes to a pipe;
-// what counts is where mpirun itself prints.
+// Whether somebody watches. mpirun gives every rank a terminal of its own making, even when its output goes
+// to a pipe; what counts is where mpirun itself prints.
 #pragma once
 
 namespace lockstep {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <optional>
+
+#include <unistd.h>
 
 #include "core/error.h"
 #include "launch/agreement.h"
@@ -36,15 +36,16 @@ void require_writable_folder(const std::string& path) {
 }
 
 std::string header_line(const Config& config, const World& world, Training& training) {
-  return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}", kVersion,
-                     config.model.name, to_string(training.network().device()), training.threads(),
+  return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}",
+                     kVersion, config.model.name, to_string(training.network().device()), training.threads(),
                      training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
                      config.train.batch, config.train.accumulation);
 }
 
 void write_results(const Command& command, Training& training) {
   if (!command.export_.empty()) StateSnapshot(training.network()).save(command.export_);
-  if (!command.digest.empty()) write_text(command.digest, digest(training.network(), training.optimizer()) + "\n");
+  if (!command.digest.empty())
+    write_text(command.digest, digest(training.network(), training.optimizer()) + "\n");
   if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
 }
 
@@ -93,7 +94,8 @@ int train(TrainRun& run, const Command& command, World& world) {
   run_agreed(*run.communicator, [&] {
     run.config = load_config(command.config, command.overrides);
     if (!first) return;
-    for (const std::string* path : {&command.export_, &command.digest, &command.trace}) require_writable_folder(*path);
+    for (const std::string* path : {&command.export_, &command.digest, &command.trace})
+      require_writable_folder(*path);
   });
   if (command.print_config) {
     if (first) fmt::print("{}", to_toml(run.config));

@@ -94,8 +94,11 @@ void Trainer::micro_batch(bool first, bool last) {
                   .listener = last ? &parts_.buckets : nullptr};
   const auto span = [&](const char* name, std::int64_t begin) {
     if (parts_.timeline == nullptr) return;
-    parts_.timeline->record({.name = name, .track = Track::compute, .index = static_cast<std::int32_t>(step_),
-                             .begin_ns = begin, .end_ns = now_ns()});
+    parts_.timeline->record({.name = name,
+                             .track = Track::compute,
+                             .index = static_cast<std::int32_t>(step_),
+                             .begin_ns = begin,
+                             .end_ns = now_ns()});
   };
 
   clock_.enter(Phase::forward);
@@ -113,8 +116,8 @@ void Trainer::micro_batch(bool first, bool last) {
   span("backward", backward_begin);
 }
 
-// Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without asking.
-// A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
+// Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
+// asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
 void Trainer::stop_if_not_finite() {
   const std::span<float> gradients = parts_.buckets.gradients();
   std::int32_t finite = 1;
@@ -138,10 +141,12 @@ void Trainer::stop_if_not_finite() {
     if (communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
     saved = fmt::format("; the state before this step is in {}", options_.last_good.string());
   }
-  const std::string what = ranks.empty() ? "the gradient is not finite (every rank's loss is)"
-                                         : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  Error error(exit_code::failed, fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
-                                             step_ + 1, what, saved));
+  const std::string what = ranks.empty()
+                               ? "the gradient is not finite (every rank's loss is)"
+                               : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
+  Error error(exit_code::failed,
+              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}", step_ + 1, what,
+                          saved));
   error.set_agreed();
   throw error;
 }

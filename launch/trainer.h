@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainer: the training loop, on any number of ranks and any device. The one file to read to understand Lockstep: each
-// step runs the micro-batches, lets full gradient buckets leave while backward goes on, waits for them, checks that
-// everybody can go on, and updates.
+// Trainer: the training loop, on any number of ranks and any device. The one file to read to understand
+// Lockstep: each step runs the micro-batches, lets full gradient buckets leave while backward goes on, waits
+// for them, checks that everybody can go on, and updates.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct LossTotals {
 
 class Trainer {
  public:
-  // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the network's
-  // batch. timeline may be null.
+  // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
+  // network's batch. timeline may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -62,8 +62,8 @@ class Trainer {
   // All epochs, each followed by an evaluation and a line of the report. Collective.
   void fit(Report& report);
 
-  // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. When gradients are not
-  // finite, saves the state as it was before the step and throws an agreed Error naming step and ranks.
+  // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. When gradients are
+  // not finite, saves the state as it was before the step and throws an agreed Error naming step and ranks.
   void step();
   // Averages running statistics over ranks, then the whole test set, each sample once. Collective.
   Evaluation evaluate();
@@ -86,9 +86,9 @@ class Trainer {
   Stream stream_;
   Buffer finite_;
   PhaseClock clock_;
-  LossTotals totals_;          // of this rank, since the epoch began
-  bool loss_finite_ = true;    // of this rank, this step
-  std::int64_t step_ = 0;      // steps done
+  LossTotals totals_;        // of this rank, since the epoch began
+  bool loss_finite_ = true;  // of this rank, this step
+  std::int64_t step_ = 0;    // steps done
 };
 
 }  // namespace lockstep

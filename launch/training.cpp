@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/training.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <thread>
+
+#include <sched.h>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -21,7 +21,8 @@ constexpr double kMiB = 1024.0 * 1024.0;
 int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
+    return static_cast<int>(std::thread::hardware_concurrency());
   return CPU_COUNT(&cores);
 }
 
@@ -49,9 +50,10 @@ Device choose_device(const std::string& wanted, const World& world) {
   const auto devices = static_cast<int>(cuda.devices.size());
   if (wanted == "auto" && devices < world.local_size()) return {};
   if (devices < world.local_size()) {
-    throw ConfigError(fmt::format("world.device = \"cuda\": {} ranks on {}, but {} CUDA devices ({}); start fewer ranks "
-                                  "or use --device cpu",
-                                  world.local_size(), world.host(), devices, cuda.message));
+    throw ConfigError(
+        fmt::format("world.device = \"cuda\": {} ranks on {}, but {} CUDA devices ({}); start fewer ranks "
+                    "or use --device cpu",
+                    world.local_size(), world.host(), devices, cuda.message));
   }
   return {.kind = DeviceKind::cuda, .index = world.local_rank()};
 }
@@ -60,13 +62,15 @@ int choose_threads(std::int64_t wanted, const World& world) {
   if (wanted > 0) return static_cast<int>(wanted);
   const int cores = usable_cores();
   if (cores == 1 && std::thread::hardware_concurrency() > 1) {
-    log::warning("bound to one core of {}: communication has no core to overlap on; start with mpirun --bind-to none",
-                 std::thread::hardware_concurrency());
+    log::warning(
+        "bound to one core of {}: communication has no core to overlap on; start with mpirun --bind-to none",
+        std::thread::hardware_concurrency());
   }
   return std::max(1, cores / world.local_size());
 }
 
-Training::Training(const Config& config, const World& world, Communicator& communicator, const Options& options)
+Training::Training(const Config& config, const World& world, Communicator& communicator,
+                   const Options& options)
     : config_(config) {
   run_agreed(communicator, [&] {
     const Device device = choose_device(config_.world.device, world);
@@ -78,9 +82,10 @@ Training::Training(const Config& config, const World& world, Communicator& commu
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), communicator, bucket_options(config_),
                                                timeline_.get());
-  optimizer_ = std::make_unique<Sgd>(network_->device(), network_->values(), buckets_->gradients(),
-                                     SgdOptions{.momentum = static_cast<float>(config_.optimizer.momentum),
-                                                .weight_decay = static_cast<float>(config_.optimizer.weight_decay)});
+  optimizer_ =
+      std::make_unique<Sgd>(network_->device(), network_->values(), buckets_->gradients(),
+                            SgdOptions{.momentum = static_cast<float>(config_.optimizer.momentum),
+                                       .weight_decay = static_cast<float>(config_.optimizer.weight_decay)});
 }
 
 void Training::open_data(Shard shard) {
@@ -88,7 +93,8 @@ void Training::open_data(Shard shard) {
   train_set_ = open_dataset(dataset, Split::train);
   test_set_ = open_dataset(dataset, Split::test);
   if (test_set_->image_shape() != train_set_->image_shape() || test_set_->classes() > train_set_->classes()) {
-    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
+    throw DataError(
+        fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
   }
   check_channels(config_, *train_set_);
   LoaderOptions options{.batch = config_.train.batch,
@@ -123,7 +129,9 @@ Schedule Training::schedule() const {
                                  ? config_.train.epochs * train_set_->size() / train_loader_->global_batch()
                                  : config_.train.epochs * train_loader_->steps_in_epoch(0);
   const double steps_per_epoch = static_cast<double>(total) / static_cast<double>(config_.train.epochs);
-  const auto steps = [&](double epochs) { return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch)); };
+  const auto steps = [&](double epochs) {
+    return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch));
+  };
   Schedule schedule{.kind = wanted.name == "cosine" ? ScheduleKind::cosine
                             : wanted.name == "step" ? ScheduleKind::step
                                                     : ScheduleKind::constant,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training: the parts of a run, built from a Config in the order they depend on each other. What `lockstep train` and
-// `lockstep plan` share.
+// Training: the parts of a run, built from a Config in the order they depend on each other. What `lockstep
+// train` and `lockstep plan` share.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,12 @@
 
 namespace lockstep {
 
-// The device of this rank: what world.device asks for, or with "auto" a GPU where the build and the machine have one
-// for every local rank, else the CPU. Throws ConfigError.
+// The device of this rank: what world.device asks for, or with "auto" a GPU where the build and the machine
+// have one for every local rank, else the CPU. Throws ConfigError.
 Device choose_device(const std::string& wanted, const World& world);
 
-// Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the node.
+// Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the
+// node.
 int choose_threads(std::int64_t wanted, const World& world);
 
 // Collective. Errors are agreed by all ranks.

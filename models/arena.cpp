@@ -21,7 +21,8 @@ ArenaPlan plan_arena(std::span<const ArenaBlock> blocks) {
     const std::size_t bytes = align_up(blocks[block].bytes);
     std::vector<std::size_t> rivals;  // placed blocks alive together with this one, by offset
     for (const std::size_t other : placed) {
-      if (blocks[other].first <= blocks[block].last && blocks[block].first <= blocks[other].last) rivals.push_back(other);
+      if (blocks[other].first <= blocks[block].last && blocks[block].first <= blocks[other].last)
+        rivals.push_back(other);
     }
     std::sort(rivals.begin(), rivals.end(),
               [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });

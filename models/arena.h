@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ArenaPlan: places blocks of memory with known lifetimes into one arena, so that blocks alive at the same time do not
-// overlap and the others share. Greedy: largest block first, at the lowest offset that is free for its whole lifetime.
+// ArenaPlan: places blocks of memory with known lifetimes into one arena, so that blocks alive at the same
+// time do not overlap and the others share. Greedy: largest block first, at the lowest offset that is free
+// for its whole lifetime.
 #pragma once
 
 #include <cstddef>

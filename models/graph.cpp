@@ -21,23 +21,24 @@ void require_image(const Shape& shape, const std::string& layer) {
 
 Graph::Graph(const GraphInput& input) : input_(input) {
   if (input.batch < 1 || input.height < 1 || input.width < 1 || input.channels < 1 || input.classes < 1) {
-    throw ConfigError(fmt::format("graph input: batch {}, {}x{}x{}, {} classes; each must be at least 1", input.batch,
-                                  input.height, input.width, input.channels, input.classes));
+    throw ConfigError(fmt::format("graph input: batch {}, {}x{}x{}, {} classes; each must be at least 1",
+                                  input.batch, input.height, input.width, input.channels, input.classes));
   }
   shapes_.push_back({input.batch, input.channels, input.height, input.width});
 }
 
 const Shape& Graph::checked(Value value) const {
-  CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()), "value {} is not of this graph", value.id);
+  CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()), "value {} is not of this graph",
+        value.id);
   return shapes_[static_cast<std::size_t>(value.id)];
 }
 
 const Shape& Graph::shape(Value value) const { return checked(value); }
 
 Value Graph::append(Layer layer, const Shape& shape) {
-  const bool taken = !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(), [&](const Layer& other) {
-    return other.name == layer.name;
-  });
+  const bool taken =
+      !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
+                                         [&](const Layer& other) { return other.name == layer.name; });
   require(!taken, layer.name, "a layer of this name exists already");
   layer.output = {static_cast<int>(shapes_.size())};
   shapes_.push_back(shape);
@@ -51,10 +52,15 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
   require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
               options.dilation > 0 && options.groups > 0,
           name, "channels, kernel, stride, dilation and groups must be at least 1, padding at least 0");
-  require(in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
-          fmt::format("{} -> {} channels do not divide into {} groups", in[1], options.channels, options.groups));
-  const ConvolutionShape shape{.in_height = in[2], .in_width = in[3], .kernel = options.kernel, .stride = options.stride,
-                               .padding = options.padding, .dilation = options.dilation};
+  require(
+      in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
+      fmt::format("{} -> {} channels do not divide into {} groups", in[1], options.channels, options.groups));
+  const ConvolutionShape shape{.in_height = in[2],
+                               .in_width = in[3],
+                               .kernel = options.kernel,
+                               .stride = options.stride,
+                               .padding = options.padding,
+                               .dilation = options.dilation};
   const std::int64_t reach = options.dilation * (options.kernel - 1) + 1;
   require(in[2] + 2 * options.padding >= reach && in[3] + 2 * options.padding >= reach, name,
           fmt::format("kernel {} does not fit into {}", options.kernel, to_string(in)));
@@ -76,12 +82,13 @@ Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::str
 Value Graph::pooling(Value x, const PoolingOptions& options) {
   const Shape in = checked(x);
   require_image(in, "pooling");
-  const bool fits = options.global || (options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
-                                       2 * options.padding <= options.kernel &&
-                                       in[2] + 2 * options.padding >= options.kernel &&
-                                       in[3] + 2 * options.padding >= options.kernel);
-  require(fits, "pooling", fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
-                                       options.stride, options.padding, to_string(in)));
+  const bool fits = options.global ||
+                    (options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
+                     2 * options.padding <= options.kernel && in[2] + 2 * options.padding >= options.kernel &&
+                     in[3] + 2 * options.padding >= options.kernel);
+  require(fits, "pooling",
+          fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
+                      options.stride, options.padding, to_string(in)));
   return append({.name = "", .operation = options, .inputs = {x}, .output = {}},
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }

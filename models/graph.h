@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph: what a network computes, as a list of layers in execution order. Symbolic: no memory, no device. Shapes are
-// known at once and wrong ones are refused where they are written. Network plans a Graph for a device.
+// Graph: what a network computes, as a list of layers in execution order. Symbolic: no memory, no device.
+// Shapes are known at once and wrong ones are refused where they are written. Network plans a Graph for a
+// device.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,8 @@ struct LinearOptions {
 struct ReluOptions {};
 struct AddOptions {};
 
-using Operation =
-    std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions, ReluOptions, AddOptions>;
+using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
+                               ReluOptions, AddOptions>;
 
 struct Layer {
   std::string name;  // prefix of its parameters' names; empty for layers without any
@@ -68,7 +69,8 @@ class Graph {
   explicit Graph(const GraphInput& input);
 
   Value input() const { return {0}; }
-  // Each appends a layer. name becomes the parameters' prefix, PyTorch's way ("layer1.0.conv1"), and must be unique.
+  // Each appends a layer. name becomes the parameters' prefix, PyTorch's way ("layer1.0.conv1"), and must be
+  // unique.
   Value convolution(Value x, const ConvolutionOptions& options, const std::string& name);
   // [N, ...] is flattened.
   Value linear(Value x, const LinearOptions& options, const std::string& name);

@@ -76,11 +76,14 @@ void Network::allocate_state() {
 }
 
 std::byte* Network::block_data(int block) const {
-  return block < 0 ? nullptr : activation_arena_.data() + plan_.arena.offsets[static_cast<std::size_t>(block)];
+  return block < 0 ? nullptr
+                   : activation_arena_.data() + plan_.arena.offsets[static_cast<std::size_t>(block)];
 }
 
 void Network::bind_memory() {
-  const auto value = [&](int index) -> const PlannedValue& { return plan_.values[static_cast<std::size_t>(index)]; };
+  const auto value = [&](int index) -> const PlannedValue& {
+    return plan_.values[static_cast<std::size_t>(index)];
+  };
   std::size_t next_state = 0;
   bindings_.resize(plan_.nodes.size());
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
@@ -145,7 +148,8 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
 
   plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
                          block_data(plan_.values[0].data_block));
-  for (std::size_t node = 0; node < plan_.nodes.size(); ++node) plan_.nodes[node].layer->forward(pass, bindings_[node]);
+  for (std::size_t node = 0; node < plan_.nodes.size(); ++node)
+    plan_.nodes[node].layer->forward(pass, bindings_[node]);
 
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
   backend_.softmax_cross_entropy(

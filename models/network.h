@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Network: a Graph planned for a device and a batch size. Construction does everything that can be decided once:
-// kernels and their layouts, one activation arena with overlapping lifetimes, one parameter arena. After that forward
-// and backward allocate nothing and decide nothing.
+// Network: a Graph planned for a device and a batch size. Construction does everything that can be decided
+// once: kernels and their layouts, one activation arena with overlapping lifetimes, one parameter arena.
+// After that forward and backward allocate nothing and decide nothing.
 //
-// Owns activations, parameter values and running statistics. Gradients belong to GradientBuckets, which must be
-// attached (it sets Parameter::gradient) before the first backward.
+// Owns activations, parameter values and running statistics. Gradients belong to GradientBuckets, which must
+// be attached (it sets Parameter::gradient) before the first backward.
 #pragma once
 
 #include <memory>
@@ -93,8 +93,8 @@ class Network {
   GraphInput input_;
   Backend& backend_;
   NetworkPlan plan_;
-  std::vector<LayerMemory> bindings_;             // by node
-  std::vector<std::size_t> first_parameter_;      // by node: index of its first parameter
+  std::vector<LayerMemory> bindings_;         // by node
+  std::vector<std::size_t> first_parameter_;  // by node: index of its first parameter
   std::vector<Parameter> parameters_;
   std::vector<StateTensor> state_;
   MemoryPlan memory_;

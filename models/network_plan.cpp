@@ -47,7 +47,8 @@ class NodePlanner {
     return plan_.nodes.back().outputs[0];
   }
 
-  void append(std::unique_ptr<PlannedLayer> layer, const std::string& name, std::vector<int> inputs, int outputs) {
+  void append(std::unique_ptr<PlannedLayer> layer, const std::string& name, std::vector<int> inputs,
+              int outputs) {
     const int node = static_cast<int>(plan_.nodes.size());
     bool wants_gradient = !layer->parameter_specs().empty();
     for (const int input : inputs) {
@@ -59,7 +60,8 @@ class NodePlanner {
     PlannedNode made{.layer = std::move(layer), .name = name, .inputs = std::move(inputs), .outputs = {}};
     for (int i = 0; i < outputs; ++i) {
       made.outputs.push_back(static_cast<int>(plan_.values.size()));
-      plan_.values.push_back({.layout = made.layer->output(), .producer = node, .wants_gradient = wants_gradient});
+      plan_.values.push_back(
+          {.layout = made.layer->output(), .producer = node, .wants_gradient = wants_gradient});
     }
     plan_.nodes.push_back(std::move(made));
   }
@@ -71,8 +73,8 @@ class NodePlanner {
   std::vector<int> current_;    // by graph value
 };
 
-// Gives every tensor a block of the arena. Time runs from the input (0) over the layers (1..n) and the loss (n + 1)
-// back to the first layer (2n + 1).
+// Gives every tensor a block of the arena. Time runs from the input (0) over the layers (1..n) and the loss
+// (n + 1) back to the first layer (2n + 1).
 class MemoryPlanner {
  public:
   explicit MemoryPlanner(NetworkPlan& plan) : plan_(plan), count_(static_cast<int>(plan.nodes.size())) {}
@@ -117,10 +119,12 @@ class MemoryPlanner {
 
   int data_last(const PlannedValue& value) const {
     int last = value.consumer < 0 ? loss_time() : forward_time(value.consumer);
-    if (value.consumer >= 0 && plan_.nodes[static_cast<std::size_t>(value.consumer)].layer->backward_reads_input()) {
+    if (value.consumer >= 0 &&
+        plan_.nodes[static_cast<std::size_t>(value.consumer)].layer->backward_reads_input()) {
       last = backward_time(value.consumer);
     }
-    if (value.producer >= 0 && plan_.nodes[static_cast<std::size_t>(value.producer)].layer->backward_reads_output()) {
+    if (value.producer >= 0 &&
+        plan_.nodes[static_cast<std::size_t>(value.producer)].layer->backward_reads_output()) {
       last = std::max(last, backward_time(value.producer));
     }
     return last;
@@ -138,8 +142,8 @@ class MemoryPlanner {
         const std::size_t bytes = value.layout.bytes();
         const bool shares = sharing == Sharing::same || (sharing == Sharing::in_place &&
                                                          may_overwrite(source, bytes, forward_time(node)));
-        value.data_block = shares ? join(source, bytes, data_last(value))
-                                  : add(bytes, forward_time(node), data_last(value));
+        value.data_block =
+            shares ? join(source, bytes, data_last(value)) : add(bytes, forward_time(node), data_last(value));
       }
     }
   }
@@ -174,8 +178,12 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, std::span<const f
   if (graph.logits().id < 0) throw ConfigError("the graph has no logits: call classify() on its last value");
   const GraphInput& input = graph.input_shape();
   NetworkPlan plan;
-  plan.image_input = backend.image_input({.batch = input.batch, .height = input.height, .width = input.width,
-                                          .channels = input.channels, .mean = mean, .deviation = deviation});
+  plan.image_input = backend.image_input({.batch = input.batch,
+                                          .height = input.height,
+                                          .width = input.width,
+                                          .channels = input.channels,
+                                          .mean = mean,
+                                          .deviation = deviation});
   NodePlanner(graph, backend, plan).run();
   MemoryPlanner(plan).run();
   return plan;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NetworkPlan: everything about a Graph on a device that is decided before memory exists: the layers with their
-// kernels and layouts, forks where a value is used more than once, and which tensor lies where in the activation
-// arena. Network allocates what this says and runs it.
+// NetworkPlan: everything about a Graph on a device that is decided before memory exists: the layers with
+// their kernels and layouts, forks where a value is used more than once, and which tensor lies where in the
+// activation arena. Network allocates what this says and runs it.
 #pragma once
 
 #include <memory>

@@ -18,7 +18,8 @@ void check_names(const Network& network, const SafetensorsReader& reader, const 
     const bool known = std::any_of(network.state().begin(), network.state().end(),
                                    [&](const StateTensor& tensor) { return tensor.name == entry.name; });
     if (!known && !entry.name.ends_with(kIgnoredSuffix)) {
-      throw DataError(fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
+      throw DataError(
+          fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
     }
   }
 }
@@ -31,7 +32,8 @@ const SafetensorsEntry& matching_entry(const StateTensor& tensor, const Safetens
   }
   if (entry->dtype != DType::f32 || entry->shape != tensor.layout.shape()) {
     throw DataError(fmt::format("{}: \"{}\" is {} {}, the network has F32 {}", path.string(), tensor.name,
-                                entry->dtype_name, to_string(entry->shape), to_string(tensor.layout.shape())));
+                                entry->dtype_name, to_string(entry->shape),
+                                to_string(tensor.layout.shape())));
   }
   return *entry;
 }
@@ -74,7 +76,8 @@ StateSnapshot::StateSnapshot(Network& network) {
   }
 }
 
-void StateSnapshot::save(const std::filesystem::path& path, const std::map<std::string, std::string>& metadata) const {
+void StateSnapshot::save(const std::filesystem::path& path,
+                         const std::map<std::string, std::string>& metadata) const {
   std::vector<NamedTensor> tensors;
   for (const Entry& entry : entries_) {
     // The writer only reads.

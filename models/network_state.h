@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network's state out of and into the world: plain fp32 tensors under PyTorch's names, whatever layouts the kernels
-// chose, and safetensors files of them.
+// A network's state out of and into the world: plain fp32 tensors under PyTorch's names, whatever layouts the
+// kernels chose, and safetensors files of them.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-// One tensor between its layout on the device and plain host memory of shape().elements(). Waits for the stream.
+// One tensor between its layout on the device and plain host memory of shape().elements(). Waits for the
+// stream.
 void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain);
 void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain);
 
@@ -36,9 +37,9 @@ class StateSnapshot {
   std::vector<Entry> entries_;
 };
 
-// Reads every tensor of the network's state from a safetensors file. Tensors the network does not have are refused,
-// but for PyTorch's num_batches_tracked counters. Nothing is changed unless everything fits. Throws IoError, DataError
-// (naming the tensor, its shape in the file and in the network).
+// Reads every tensor of the network's state from a safetensors file. Tensors the network does not have are
+// refused, but for PyTorch's num_batches_tracked counters. Nothing is changed unless everything fits. Throws
+// IoError, DataError (naming the tensor, its shape in the file and in the network).
 void load_state(Network& network, const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers over flat memory: values, gradients and state share offsets, so a step is one kernel over everything,
-// not one for each tensor.
+// Optimizers over flat memory: values, gradients and state share offsets, so a step is one kernel over
+// everything, not one for each tensor.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ float* gradient(const LayerMemory& memory, std::size_t index) {
 // Convolution or linear.
 class AffineLayer final : public PlannedLayer {
  public:
-  AffineLayer(std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in, std::int64_t fan_out, std::int64_t outputs,
-              bool bias, Initialization initialization)
+  AffineLayer(std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in, std::int64_t fan_out,
+              std::int64_t outputs, bool bias, Initialization initialization)
       : kernel_(std::move(kernel)) {
     output_ = kernel_->output();
     ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
@@ -27,7 +27,9 @@ class AffineLayer final : public PlannedLayer {
       case Initialization::fan_in_uniform:
         weight.uniform_bound = shift.uniform_bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
         break;
-      case Initialization::he_normal: weight.deviation = std::sqrt(2.0f / static_cast<float>(fan_out)); break;
+      case Initialization::he_normal:
+        weight.deviation = std::sqrt(2.0f / static_cast<float>(fan_out));
+        break;
     }
     parameter_specs_.push_back(std::move(weight));
     if (bias) parameter_specs_.push_back(std::move(shift));
@@ -46,8 +48,8 @@ class AffineLayer final : public PlannedLayer {
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    kernel_->backward_data(pass.stream, memory.output_gradients[0], values(memory, 0), memory.input_gradients[0],
-                           memory.scratch);
+    kernel_->backward_data(pass.stream, memory.output_gradients[0], values(memory, 0),
+                           memory.input_gradients[0], memory.scratch);
   }
 
  private:
@@ -74,8 +76,8 @@ class BatchNormLayer final : public PlannedLayer {
     const BatchNormParameters parameters{.scale = values(memory, 0), .shift = values(memory, 1)};
     const BatchNormStatistics running{.mean = memory.statistics[0], .variance = memory.statistics[1]};
     if (pass.mode == Mode::training) {
-      kernel_->forward_training(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0], memory.saved,
-                                memory.scratch);
+      kernel_->forward_training(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0],
+                                memory.saved, memory.scratch);
     } else {
       kernel_->forward_evaluation(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0],
                                   memory.scratch);
@@ -125,12 +127,14 @@ class ReluLayer final : public PlannedLayer {
   Sharing gradient_sharing(int) const override { return Sharing::in_place; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    backend_.relu_forward(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.inputs[0]),
+    backend_.relu_forward(pass.stream, output_.physical_elements(),
+                          static_cast<const float*>(memory.inputs[0]),
                           static_cast<float*>(memory.outputs[0]));
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.relu_backward(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.outputs[0]),
+    backend_.relu_backward(pass.stream, output_.physical_elements(),
+                           static_cast<const float*>(memory.outputs[0]),
                            static_cast<const float*>(memory.output_gradients[0]),
                            static_cast<float*>(memory.input_gradients[0]));
   }
@@ -186,7 +190,8 @@ class ForkLayer final : public PlannedLayer {
   void forward(const Pass&, const LayerMemory&) override {}
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.add(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.output_gradients[0]),
+    backend_.add(pass.stream, output_.physical_elements(),
+                 static_cast<const float*>(memory.output_gradients[0]),
                  static_cast<const float*>(memory.output_gradients[1]),
                  static_cast<float*>(memory.input_gradients[0]));
   }
@@ -208,18 +213,27 @@ std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& oper
     const Shape& in;
 
     std::unique_ptr<PlannedLayer> operator()(const ConvolutionOptions& o) const {
-      const ConvolutionShape shape{.batch = in[0], .in_channels = in[1], .in_height = in[2], .in_width = in[3],
-                                   .out_channels = o.channels, .kernel = o.kernel, .stride = o.stride,
-                                   .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .bias = o.bias};
+      const ConvolutionShape shape{.batch = in[0],
+                                   .in_channels = in[1],
+                                   .in_height = in[2],
+                                   .in_width = in[3],
+                                   .out_channels = o.channels,
+                                   .kernel = o.kernel,
+                                   .stride = o.stride,
+                                   .padding = o.padding,
+                                   .dilation = o.dilation,
+                                   .groups = o.groups,
+                                   .bias = o.bias};
       const std::int64_t window = o.kernel * o.kernel;
       return std::make_unique<AffineLayer>(backend.convolution(shape, x), in[1] / o.groups * window,
-                                           o.channels / o.groups * window, o.channels, o.bias, o.initialization);
+                                           o.channels / o.groups * window, o.channels, o.bias,
+                                           o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const LinearOptions& o) const {
-      const LinearShape shape{.batch = in[0], .in_features = in.elements() / in[0], .out_features = o.features,
-                              .bias = o.bias};
-      return std::make_unique<AffineLayer>(backend.linear(shape, x), shape.in_features, o.features, o.features, o.bias,
-                                           o.initialization);
+      const LinearShape shape{
+          .batch = in[0], .in_features = in.elements() / in[0], .out_features = o.features, .bias = o.bias};
+      return std::make_unique<AffineLayer>(backend.linear(shape, x), shape.in_features, o.features,
+                                           o.features, o.bias, o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
       return std::make_unique<BatchNormLayer>(backend.batch_norm(o, x));

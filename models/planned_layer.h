@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlannedLayer: one layer of a Network, bound to kernels and then, once, to memory. It says what it needs before any
-// memory exists (layouts, saved and scratch bytes, which tensors backward reads, what may share memory), so that
-// Network can lay out the arena.
+// PlannedLayer: one layer of a Network, bound to kernels and then, once, to memory. It says what it needs
+// before any memory exists (layouts, saved and scratch bytes, which tensors backward reads, what may share
+// memory), so that Network can lay out the arena.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@
 
 namespace lockstep {
 
-// Whether an output may lie where an input does (and, for gradients, an input's gradient where an output's does).
+// Whether an output may lie where an input does (and, for gradients, an input's gradient where an output's
+// does).
 enum class Sharing {
   none,
   in_place,  // may be written over it
@@ -62,8 +63,9 @@ class PlannedLayer {
   virtual Sharing gradient_sharing(int input) const { return static_cast<void>(input), Sharing::none; }
 
   virtual void forward(const Pass& pass, const LayerMemory& memory) = 0;
-  // Backward in two parts, so that the parameters' gradients can travel while the inputs' are computed. A layer whose
-  // kernel makes both at once does all of it in the first part, and always writes its input's gradient.
+  // Backward in two parts, so that the parameters' gradients can travel while the inputs' are computed. A
+  // layer whose kernel makes both at once does all of it in the first part, and always writes its input's
+  // gradient.
   virtual bool backward_is_one_kernel() const { return false; }
   // Writes the parameters' gradients as pass.gradients says.
   virtual void backward_parameters(const Pass&, const LayerMemory&) {}

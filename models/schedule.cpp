@@ -10,9 +10,11 @@ namespace lockstep {
 double Schedule::at(std::int64_t step) const {
   if (step < warmup_steps) return base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
   switch (kind) {
-    case ScheduleKind::constant: return base;
+    case ScheduleKind::constant:
+      return base;
     case ScheduleKind::step: {
-      const auto passed = std::count_if(milestones.begin(), milestones.end(), [&](std::int64_t m) { return step >= m; });
+      const auto passed =
+          std::count_if(milestones.begin(), milestones.end(), [&](std::int64_t m) { return step >= m; });
       return base * std::pow(gamma, static_cast<double>(passed));
     }
     case ScheduleKind::cosine: {

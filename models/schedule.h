@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Learning rate by step: linear warm-up, then constant, steps or half a cosine (Loshchilov and Hutter, "SGDR", 2017).
+// Learning rate by step: linear warm-up, then constant, steps or half a cosine (Loshchilov and Hutter,
+// "SGDR", 2017).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams and events of the CPU. An event counts: each record() takes the next generation, and completing it raises
-// `completed`; a wait is for the generation that was current when it was asked for.
+// Streams and events of the CPU. An event counts: each record() takes the next generation, and completing it
+// raises `completed`; a wait is for the generation that was current when it was asked for.
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -65,7 +65,9 @@ class CpuEvent final : public EventBackend {
   std::shared_ptr<EventState> state_ = std::make_shared<EventState>();
 };
 
-const std::shared_ptr<EventState>& state_of(EventBackend& event) { return static_cast<CpuEvent&>(event).state(); }
+const std::shared_ptr<EventState>& state_of(EventBackend& event) {
+  return static_cast<CpuEvent&>(event).state();
+}
 
 // Compute: everything happens at once, on the caller's thread.
 class InlineStream final : public StreamBackend {

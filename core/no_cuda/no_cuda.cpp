@@ -8,7 +8,8 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void not_built() {
-  throw ConfigError("this build has no CUDA: configure with -DLOCKSTEP_CUDA=ON (preset cuda), or use --device cpu");
+  throw ConfigError(
+      "this build has no CUDA: configure with -DLOCKSTEP_CUDA=ON (preset cuda), or use --device cpu");
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ class CpuBatchNorm final : public BatchNormKernel {
     plan(data);
   }
 
-  void forward_training(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running, void* y,
-                        void* saved, void* scratch) override {
-    training_.run({x, parameters.scale, parameters.shift, mean(saved), variance(saved), y, pad(scratch), mask(saved)});
+  void forward_training(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running,
+                        void* y, void* saved, void* scratch) override {
+    training_.run(
+        {x, parameters.scale, parameters.shift, mean(saved), variance(saved), y, pad(scratch), mask(saved)});
     const float keep = 1.0f - options_.momentum;
     const float unbiased =
         samples_ > 1 ? static_cast<float>(samples_) / static_cast<float>(samples_ - 1) : 1.0f;
@@ -44,19 +45,20 @@ class CpuBatchNorm final : public BatchNormKernel {
     }
   }
 
-  void forward_evaluation(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running, void* y,
-                          void* scratch) override {
+  void forward_evaluation(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running,
+                          void* y, void* scratch) override {
     evaluation_.run({x, parameters.scale, parameters.shift, running.mean, running.variance, y, pad(scratch)});
   }
 
-  void backward(Stream&, const void* x, const void* y_gradient, BatchNormParameters parameters, const void* saved,
-                void* x_gradient, float* scale_gradient, float* shift_gradient, Write write, void* scratch) override {
+  void backward(Stream&, const void* x, const void* y_gradient, BatchNormParameters parameters,
+                const void* saved, void* x_gradient, float* scale_gradient, float* shift_gradient,
+                Write write, void* scratch) override {
     auto* bytes = const_cast<void*>(saved);  // read only, as the primitive's inputs
     const bool adds = write == Write::accumulate;
     float* scale_target = adds ? channel_row(scratch, 0) : scale_gradient;
     float* shift_target = adds ? channel_row(scratch, 1) : shift_gradient;
-    backward_.run({x, mean(bytes), variance(bytes), y_gradient, parameters.scale, parameters.shift, x_gradient,
-                   scale_target, shift_target, pad(scratch), mask(bytes)});
+    backward_.run({x, mean(bytes), variance(bytes), y_gradient, parameters.scale, parameters.shift,
+                   x_gradient, scale_target, shift_target, pad(scratch), mask(bytes)});
     if (!adds) return;
     cpu_add(channels_, scale_gradient, scale_target, scale_gradient);
     cpu_add(channels_, shift_gradient, shift_target, shift_gradient);
@@ -91,7 +93,8 @@ class CpuBatchNorm final : public BatchNormKernel {
                            {DNNL_ARG_WORKSPACE, training.workspace_desc()}});
 
     const dnnl::batch_normalization_forward::primitive_desc evaluation(
-        {dnnl::prop_kind::forward_inference, data, options_.epsilon, flags | normalization_flags::use_global_stats},
+        {dnnl::prop_kind::forward_inference, data, options_.epsilon,
+         flags | normalization_flags::use_global_stats},
         attributes, engine);
     evaluation_ = Primitive(dnnl::batch_normalization_forward(evaluation),
                             {{DNNL_ARG_SRC, data},
@@ -118,9 +121,9 @@ class CpuBatchNorm final : public BatchNormKernel {
                            {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
 
     saved_bytes_ = 2 * channel_bytes_ + training.workspace_desc().get_size();
-    scratch_bytes_ = 2 * channel_bytes_ + std::max({training.scratchpad_desc().get_size(),
-                                                    evaluation.scratchpad_desc().get_size(),
-                                                    backward.scratchpad_desc().get_size()});
+    scratch_bytes_ = 2 * channel_bytes_ +
+                     std::max({training.scratchpad_desc().get_size(), evaluation.scratchpad_desc().get_size(),
+                               backward.scratchpad_desc().get_size()});
   }
 
   BatchNormOptions options_;

@@ -40,7 +40,8 @@ void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& a) {
   LossSums sums;
   for (std::int64_t sample = 0; sample < a.batch; ++sample) {
     const std::int32_t label = a.labels[sample];
-    CHECK(label >= 0 && label < a.classes, "sample {} has label {}, there are {} classes", sample, label, a.classes);
+    CHECK(label >= 0 && label < a.classes, "sample {} has label {}, there are {} classes", sample, label,
+          a.classes);
     bool correct = false;
     const double mine = sample_loss(a, sample, &correct);
     if (a.weights[sample] == 0) continue;

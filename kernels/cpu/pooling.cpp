@@ -33,11 +33,12 @@ class CpuPooling final : public PoolingKernel {
     const dnnl::engine& engine = onednn_engine();
 
     const dnnl::pooling_forward::primitive_desc training(
-        {dnnl::prop_kind::forward_training, algorithm, source, any, strides, kernel, pad, pad}, attributes, engine);
+        {dnnl::prop_kind::forward_training, algorithm, source, any, strides, kernel, pad, pad}, attributes,
+        engine);
     const memory::desc destination = training.dst_desc();
     const dnnl::pooling_forward::primitive_desc inference(
-        {dnnl::prop_kind::forward_inference, algorithm, source, destination, strides, kernel, pad, pad}, attributes,
-        engine);
+        {dnnl::prop_kind::forward_inference, algorithm, source, destination, strides, kernel, pad, pad},
+        attributes, engine);
     const dnnl::pooling_backward::primitive_desc backward(
         {algorithm, source, destination, strides, kernel, pad, pad}, attributes, engine, training);
     output_ = to_layout(out, destination);
@@ -46,13 +47,15 @@ class CpuPooling final : public PoolingKernel {
                                                             {DNNL_ARG_DST, destination},
                                                             {DNNL_ARG_SCRATCHPAD, training.scratchpad_desc()},
                                                             {DNNL_ARG_WORKSPACE, training.workspace_desc()}});
-    inference_ = Primitive(dnnl::pooling_forward(inference), {{DNNL_ARG_SRC, source},
-                                                              {DNNL_ARG_DST, destination},
-                                                              {DNNL_ARG_SCRATCHPAD, inference.scratchpad_desc()}});
-    backward_ = Primitive(dnnl::pooling_backward(backward), {{DNNL_ARG_DIFF_DST, destination},
-                                                             {DNNL_ARG_DIFF_SRC, source},
-                                                             {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
-                                                             {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
+    inference_ =
+        Primitive(dnnl::pooling_forward(inference), {{DNNL_ARG_SRC, source},
+                                                     {DNNL_ARG_DST, destination},
+                                                     {DNNL_ARG_SCRATCHPAD, inference.scratchpad_desc()}});
+    backward_ =
+        Primitive(dnnl::pooling_backward(backward), {{DNNL_ARG_DIFF_DST, destination},
+                                                     {DNNL_ARG_DIFF_SRC, source},
+                                                     {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
+                                                     {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
     scratch_bytes_ = std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
                                backward.scratchpad_desc().get_size()});
   }
@@ -75,13 +78,14 @@ class CpuPooling final : public PoolingKernel {
 
 void validate(const PoolingOptions& o, const Layout& input) {
   const Shape& in = input.shape();
-  if (in.rank() != 4) throw ConfigError(fmt::format("pooling: the input is {}, expected [N, C, H, W]", to_string(in)));
+  if (in.rank() != 4)
+    throw ConfigError(fmt::format("pooling: the input is {}, expected [N, C, H, W]", to_string(in)));
   if (o.global) return;
   const bool fits = o.kernel > 0 && o.stride > 0 && o.padding >= 0 && 2 * o.padding <= o.kernel &&
                     in[2] + 2 * o.padding >= o.kernel && in[3] + 2 * o.padding >= o.kernel;
   if (!fits) {
-    throw ConfigError(fmt::format("pooling: window {} with stride {} and padding {} does not fit {}", o.kernel, o.stride,
-                                  o.padding, to_string(in)));
+    throw ConfigError(fmt::format("pooling: window {} with stride {} and padding {} does not fit {}",
+                                  o.kernel, o.stride, o.padding, to_string(in)));
   }
 }
 

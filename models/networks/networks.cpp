@@ -11,7 +11,8 @@ void build_network(Graph& graph, const NetworkChoice& choice) {
   if (choice.name == "mlp") return mlp(graph);
   if (choice.name == "cnn") return cnn(graph, choice.batch_norm);
   if (choice.name == "resnet20") return cifar_resnet(graph, 3);
-  throw ConfigError(fmt::format("unknown network \"{}\": allowed are {}", choice.name, fmt::join(network_names(), ", ")));
+  throw ConfigError(
+      fmt::format("unknown network \"{}\": allowed are {}", choice.name, fmt::join(network_names(), ", ")));
 }
 
 void mlp(Graph& graph) {

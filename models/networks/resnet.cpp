@@ -15,7 +15,11 @@ struct BlockOptions {
 Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
   const std::int64_t channels = options.channels;
   Value y = graph.convolution(x,
-                              {.channels = channels, .kernel = 3, .stride = options.stride, .padding = 1, .bias = false,
+                              {.channels = channels,
+                               .kernel = 3,
+                               .stride = options.stride,
+                               .padding = 1,
+                               .bias = false,
                                .initialization = kInitialization},
                               name + ".conv1");
   y = graph.batch_norm(y, {.relu = true}, name + ".bn1");
@@ -37,8 +41,8 @@ Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std:
 
 void cifar_resnet(Graph& graph, int blocks) {
   Value x = graph.convolution(
-      graph.input(), {.channels = 16, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization},
-      "conv1");
+      graph.input(),
+      {.channels = 16, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization}, "conv1");
   x = graph.batch_norm(x, {.relu = true}, "bn1");
   for (int stage = 0; stage < 3; ++stage) {
     for (int block = 0; block < blocks; ++block) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // N ranks are one rank with N times the accumulation: the same samples, the same mean, the same parameters.
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "tests/launch/program.h"
 
@@ -31,12 +30,13 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 Tensors trained(const Workplace& workplace, const std::string& model, const Split& split, int steps) {
-  const auto file = workplace.path(fmt::format("{}_{}_{}.safetensors", split.ranks, split.accumulation, steps));
-  const ProgramResult result =
-      run_ranks(split.ranks, workplace.train({"model.name=" + model, "model.batch_norm=false", "train.epochs=10",
-                                              fmt::format("train.accumulation={}", split.accumulation),
-                                              fmt::format("train.steps={}", steps)},
-                                             "--export " + file.string()));
+  const auto file =
+      workplace.path(fmt::format("{}_{}_{}.safetensors", split.ranks, split.accumulation, steps));
+  const ProgramResult result = run_ranks(
+      split.ranks, workplace.train({"model.name=" + model, "model.batch_norm=false", "train.epochs=10",
+                                    fmt::format("train.accumulation={}", split.accumulation),
+                                    fmt::format("train.steps={}", steps)},
+                                   "--export " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return tensors_of(file);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training job whose rank 1 cannot read its data any more after some steps. Also a program that trains its own
-// network with the library.
+// A training job whose rank 1 cannot read its data any more after some steps. Also a program that trains its
+// own network with the library.
 #include <atomic>
 
 #include "core/error.h"

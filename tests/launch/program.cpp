@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/launch/program.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -40,7 +40,8 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
       const int row = pixel / kSide;
       const int column = pixel % kSide;
       const bool bright = (row >= kSide / 2) == (label / 2 == 1) && (column >= kSide / 2) == (label % 2 == 1);
-      const std::uint32_t noise = random.bits(std::uint64_t{i} * kSide * kSide + static_cast<std::uint64_t>(pixel)) & 127;
+      const std::uint32_t noise =
+          random.bits(std::uint64_t{i} * kSide * kSide + static_cast<std::uint64_t>(pixel)) & 127;
       images.put(static_cast<char>(noise + (bright ? 80 : 0)));
     }
   }
@@ -53,7 +54,8 @@ ProgramResult run_shell(const std::string& command) {
   FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
   CHECK(pipe != nullptr);
   std::array<char, 4096> part;
-  while (const std::size_t got = fread(part.data(), 1, part.size(), pipe)) result.output.append(part.data(), got);
+  while (const std::size_t got = fread(part.data(), 1, part.size(), pipe))
+    result.output.append(part.data(), got);
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
@@ -72,7 +74,8 @@ Workplace::Workplace(const std::string& name)
   write_dataset(folder_ / "data", "t10k", 103);
   std::ofstream(folder_ / "config.toml") << fmt::format(
       "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
-      "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = \"cpu\"\n"
+      "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
+      "\"cpu\"\n"
       "[run]\ndir = \"{}\"\n",
       (folder_ / "data").string(), (folder_ / "run").string());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/arena.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "core/buffer.h"
 #include "core/random.h"
@@ -12,7 +12,9 @@
 namespace lockstep {
 namespace {
 
-bool alive_together(const ArenaBlock& a, const ArenaBlock& b) { return a.first <= b.last && b.first <= a.last; }
+bool alive_together(const ArenaBlock& a, const ArenaBlock& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
 
 TEST(Arena, BlocksAliveTogetherNeverOverlap) {
   const Random random(3, "arena");

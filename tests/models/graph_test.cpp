@@ -35,11 +35,14 @@ TEST(Graph, ComputesShapes) {
 TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
   Graph graph(kInput);
   const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
-  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"), std::string::npos);
-  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 8, .groups = 4}, "grouped"); }).find("grouped"),
+  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 8, .kernel = 31}, "wide"); }).find("kernel 31"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { graph.convolution(x, {.channels = 8, .groups = 4}, "grouped"); }).find("grouped"),
+      std::string::npos);
+  EXPECT_NE(
+      message_of([&] { graph.convolution(x, {.channels = 8, .kernel = 31}, "wide"); }).find("kernel 31"),
+      std::string::npos);
   const Value flat = graph.linear(x, {.features = 9}, "flat");
   EXPECT_NE(message_of([&] { graph.pooling(flat, {}); }).find("[N, C, H, W]"), std::string::npos);
   EXPECT_NE(message_of([&] { graph.add(x, flat); }).find("differ"), std::string::npos);
@@ -53,7 +56,8 @@ TEST(Networks, EveryNameBuilds) {
     EXPECT_GE(graph.logits().id, 0) << name;
   }
   Graph graph(kInput);
-  EXPECT_NE(message_of([&] { build_network(graph, {.name = "resnet21"}); }).find("resnet20"), std::string::npos);
+  EXPECT_NE(message_of([&] { build_network(graph, {.name = "resnet21"}); }).find("resnet20"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -5,20 +5,24 @@
 
 namespace lockstep {
 
-NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed)
+NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build,
+                               std::uint64_t seed)
     : shape_(input), stream_(Device{}, StreamUse::compute) {
   Graph graph(input);
   build(graph);
   const auto channels = static_cast<std::size_t>(input.channels);
-  network_ = std::make_unique<Network>(graph, NetworkOptions{.seed = seed,
-                                                             .mean = std::vector<float>(channels, 0.5f),
-                                                             .deviation = std::vector<float>(channels, 0.25f)});
+  network_ =
+      std::make_unique<Network>(graph, NetworkOptions{.seed = seed,
+                                                      .mean = std::vector<float>(channels, 0.5f),
+                                                      .deviation = std::vector<float>(channels, 0.25f)});
   gradients_.resize(network_->values().size());
-  for (Parameter& parameter : network_->parameters()) parameter.gradient = gradients_.data() + parameter.offset;
+  for (Parameter& parameter : network_->parameters())
+    parameter.gradient = gradients_.data() + parameter.offset;
 
   const Random random(seed, "test images");
   images_.resize(static_cast<std::size_t>(input.batch * input.height * input.width * input.channels));
-  for (std::size_t i = 0; i < images_.size(); ++i) images_[i] = static_cast<std::uint8_t>(random.bits(i) & 255);
+  for (std::size_t i = 0; i < images_.size(); ++i)
+    images_[i] = static_cast<std::uint8_t>(random.bits(i) & 255);
   for (std::int64_t i = 0; i < input.batch; ++i) {
     labels_.push_back(static_cast<std::int32_t>(i % input.classes));
     weights_.push_back(1.0f);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Network with its own gradient memory and a fixed batch of made-up images, for tests without communication.
+// A Network with its own gradient memory and a fixed batch of made-up images, for tests without
+// communication.
 #pragma once
 
 #include <functional>

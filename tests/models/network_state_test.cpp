@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/network_state.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
+
+#include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "models/networks/networks.h"
@@ -45,10 +45,20 @@ TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
   const StateSnapshot snapshot(fixture.network());
   std::vector<std::string> names;
   for (const auto& entry : snapshot.entries()) names.push_back(entry.name + to_string(entry.shape));
-  const std::vector<std::string> expected = {
-      "conv1.weight[32, 3, 3, 3]", "bn1.weight[32]", "bn1.bias[32]", "bn1.running_mean[32]", "bn1.running_var[32]",
-      "conv2.weight[64, 32, 3, 3]", "bn2.weight[64]", "bn2.bias[64]", "bn2.running_mean[64]", "bn2.running_var[64]",
-      "fc1.weight[128, 256]", "fc1.bias[128]", "fc2.weight[5, 128]", "fc2.bias[5]"};
+  const std::vector<std::string> expected = {"conv1.weight[32, 3, 3, 3]",
+                                             "bn1.weight[32]",
+                                             "bn1.bias[32]",
+                                             "bn1.running_mean[32]",
+                                             "bn1.running_var[32]",
+                                             "conv2.weight[64, 32, 3, 3]",
+                                             "bn2.weight[64]",
+                                             "bn2.bias[64]",
+                                             "bn2.running_mean[64]",
+                                             "bn2.running_var[64]",
+                                             "fc1.weight[128, 256]",
+                                             "fc1.bias[128]",
+                                             "fc2.weight[5, 128]",
+                                             "fc2.bias[5]"};
   EXPECT_EQ(names, expected);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/network.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -20,8 +20,8 @@ struct Case {
   std::function<void(Graph&)> build;
 };
 
-// Values used two and three times, a value added to itself, and a pre-activation shortcut: what memory sharing could
-// get wrong.
+// Values used two and three times, a value added to itself, and a pre-activation shortcut: what memory
+// sharing could get wrong.
 void tangled(Graph& graph) {
   const Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   const Value a = graph.relu(x);
@@ -44,7 +44,8 @@ std::vector<Case> cases() {
           {"tangled", kSmall, tangled}};
 }
 
-// Central differences of the whole network's loss along each parameter's own gradient: the slope there is its length.
+// Central differences of the whole network's loss along each parameter's own gradient: the slope there is its
+// length.
 TEST(Network, GradientsMatchFiniteDifferences) {
   for (const Case& test : cases()) {
     NetworkFixture fixture(test.input, test.build);

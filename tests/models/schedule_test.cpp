@@ -22,8 +22,11 @@ TEST(Schedule, StepMultipliesAtMilestones) {
 }
 
 TEST(Schedule, CosineEndsAtItsFinalFraction) {
-  const Schedule schedule{
-      .kind = ScheduleKind::cosine, .base = 1.0, .total_steps = 110, .warmup_steps = 10, .final_fraction = 0.1};
+  const Schedule schedule{.kind = ScheduleKind::cosine,
+                          .base = 1.0,
+                          .total_steps = 110,
+                          .warmup_steps = 10,
+                          .final_fraction = 0.1};
   EXPECT_DOUBLE_EQ(schedule.at(10), 1.0);
   EXPECT_NEAR(schedule.at(60), 0.55, 1e-12);
   EXPECT_NEAR(schedule.at(110), 0.1, 1e-12);

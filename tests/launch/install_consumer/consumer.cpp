@@ -15,7 +15,8 @@ class Brightness final : public Dataset {
   std::int64_t classes() const override { return 4; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     const auto label = static_cast<std::int32_t>(index % 4);
-    for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(60 * label + (i + index) % 20);
+    for (std::size_t i = 0; i < image.size(); ++i)
+      image[i] = static_cast<std::uint8_t>(60 * label + (i + index) % 20);
     return label;
   }
 };
@@ -23,7 +24,8 @@ class Brightness final : public Dataset {
 int main() {
   World world = World::join();
   Graph graph({.batch = 16, .height = 8, .width = 8, .channels = 1, .classes = 4});
-  Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1, .bias = false}, "conv");
+  Value x =
+      graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1, .bias = false}, "conv");
   x = graph.pooling(graph.batch_norm(x, {.relu = true}, "bn"), {.kernel = 2, .stride = 2});
   graph.classify(graph.linear(x, {.features = 4}, "fc"));
 
