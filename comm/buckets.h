@@ -34,7 +34,8 @@ struct Bucket {
   std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * sizeof(float); }
 };
 
-// How parameters, in backward order with ascending offsets, fall into buckets. Large ones are never split.
+// How parameters, in backward order with ascending offsets, fall into buckets that cover the arena without gaps.
+// Large ones are never split.
 std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options);
 
 class GradientBuckets final : public GradientListener {
@@ -44,6 +45,7 @@ class GradientBuckets final : public GradientListener {
   // 0. parameters must outlive this.
   GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
                   Timeline* timeline = nullptr);
+  // Waits for the sums of a pass that was not waited for, unless an exception is unwinding the stack.
   ~GradientBuckets() override;
 
   std::span<const Bucket> buckets() const { return buckets_; }
@@ -63,8 +65,7 @@ class GradientBuckets final : public GradientListener {
 
   struct Progress {
     std::size_t pending = 0;  // gradients not yet final
-    std::int64_t ready_ns = 0;
-    std::int64_t started_ns = 0;  // written on the communication stream
+    std::int64_t started_ns = 0;  // the communication stream's alone: a pass may begin before the last one's ended
   };
 
   std::span<Parameter> parameters_;

@@ -194,6 +194,7 @@ std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
 }
 
 void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
+  CHECK(epoch >= 0 && step >= 0, "epoch {}, step {}", epoch, step);
   std::unique_lock lock(state_->mutex);
   state_->seeking = true;
   state_->changed.wait(lock, [&] { return state_->filling == 0; });

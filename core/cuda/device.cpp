@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/check.h"
+#include "core/device.h"
+
+namespace lockstep {
+namespace {
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
+CudaStatus cuda_status() {
+  CudaStatus status{.built = true};
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);  // 0 without a driver
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) {
+    status.message = fmt::format("runtime {}, no driver on this machine", version_text(runtime));
+    return status;
+  }
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  status.message = fmt::format("runtime {}, driver for {}", version_text(runtime), version_text(driver));
+  if (counted != cudaSuccess) {
+    status.message += fmt::format(", no device: {}", cudaGetErrorString(counted));
+    return status;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties = {};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    status.devices.push_back({.name = properties.name,
+                              .uuid = uuid_text(properties.uuid),
+                              .memory_bytes = properties.totalGlobalMem,
+                              .compute_capability = 10 * properties.major + properties.minor});
+  }
+  return status;
+}
+
+}  // namespace lockstep
