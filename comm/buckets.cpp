@@ -1,17 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/buckets.h"
 
+#include <exception>
+
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace lockstep {
 namespace {
 
+std::int64_t aligned_end(const Parameter& parameter) {
+  return parameter.offset + static_cast<std::int64_t>(align_up(parameter.layout.bytes()) / sizeof(float));
+}
+
+// Where a parameter begins; the end of the arena for the one past the last.
+std::int64_t boundary(std::span<const Parameter> parameters, std::size_t index) {
+  return index < parameters.size() ? parameters[index].offset : aligned_end(parameters.back());
+}
+
 std::size_t bytes_between(std::span<const Parameter> parameters, std::size_t first, std::size_t last) {
-  const Parameter& end = parameters[last - 1];
-  return static_cast<std::size_t>(end.offset - parameters[first].offset) * sizeof(float) +
-         align_up(end.layout.bytes());
+  return static_cast<std::size_t>(boundary(parameters, last) - boundary(parameters, first)) * sizeof(float);
+}
+
+void check_offsets(std::span<const Parameter> parameters) {
+  std::int64_t end = 0;
+  for (const Parameter& parameter : parameters) {
+    CHECK(parameter.layout.dtype() == DType::f32, "{} is {}", parameter.name, name_of(parameter.layout.dtype()));
+    CHECK(parameter.offset >= end && parameter.offset % (kAlignment / sizeof(float)) == 0,
+          "{} lies at {}, the parameter before it ends at {}", parameter.name, parameter.offset, end);
+    end = aligned_end(parameter);
+  }
 }
 
 // Where the last bucket begins: as many of the last gradients as its capacity holds, at least one.
@@ -30,18 +50,17 @@ std::uint64_t hash_of(const std::string& text) {  // FNV-1a
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options) {
+  check_offsets(parameters);
   std::vector<Bucket> buckets;
   if (parameters.empty()) return buckets;
   const std::size_t tail = first_of_last_bucket(parameters, options.last_bytes);
   std::size_t first = 0;
   const auto close = [&](std::size_t last) {
     if (last == first) return;
-    buckets.push_back(
-        {.begin = parameters[first].offset,
-         .end = parameters[first].offset +
-                static_cast<std::int64_t>(bytes_between(parameters, first, last) / sizeof(float)),
-         .first_parameter = first,
-         .last_parameter = last});
+    buckets.push_back({.begin = boundary(parameters, first),
+                       .end = boundary(parameters, last),
+                       .first_parameter = first,
+                       .last_parameter = last});
     first = last;
   };
   for (std::size_t i = 0; i < tail; ++i) {
@@ -78,6 +97,12 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
 
 GradientBuckets::~GradientBuckets() {
   for (Parameter& parameter : parameters_) parameter.gradient = nullptr;
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    communicator_.stream().synchronize();  // a sum may still be using the arena
+  } catch (const std::exception& error) {
+    log::warning("gradient buckets end after an error: {}", error.what());
+  }
 }
 
 std::span<float> GradientBuckets::gradients() const {
@@ -89,7 +114,7 @@ void GradientBuckets::begin(Stream& compute) {
   next_ = 0;
   ready_.assign(parameters_.size(), false);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    progress_[bucket] = {.pending = buckets_[bucket].last_parameter - buckets_[bucket].first_parameter};
+    progress_[bucket].pending = buckets_[bucket].last_parameter - buckets_[bucket].first_parameter;
   }
 }
 
@@ -98,8 +123,7 @@ void GradientBuckets::gradient_ready(std::size_t index) {
   CHECK(index < parameters_.size(), "parameter {} of {}", index, parameters_.size());
   CHECK(!ready_[index], "the gradient of {} was announced twice", parameters_[index].name);
   ready_[index] = true;
-  Progress& progress = progress_[bucket_of_[index]];
-  if (--progress.pending == 0) progress.ready_ns = now_ns();
+  --progress_[bucket_of_[index]].pending;
   if (!options_.overlap) return;
   while (next_ < buckets_.size() && progress_[next_].pending == 0) launch(next_++);
 }
