@@ -27,7 +27,8 @@ std::size_t bytes_between(std::span<const Parameter> parameters, std::size_t fir
 void check_offsets(std::span<const Parameter> parameters) {
   std::int64_t end = 0;
   for (const Parameter& parameter : parameters) {
-    CHECK(parameter.layout.dtype() == DType::f32, "{} is {}", parameter.name, name_of(parameter.layout.dtype()));
+    CHECK(parameter.layout.dtype() == DType::f32, "{} is {}", parameter.name,
+          name_of(parameter.layout.dtype()));
     CHECK(parameter.offset >= end && parameter.offset % (kAlignment / sizeof(float)) == 0,
           "{} lies at {}, the parameter before it ends at {}", parameter.name, parameter.offset, end);
     end = aligned_end(parameter);
@@ -175,10 +176,10 @@ void GradientBuckets::compare_plans() {
   }
   if (differing.empty()) return;
   ConfigError error(
-      fmt::format("rank {} planned other parameters, layouts or buckets than rank 0; ranks need the same "
-                  "configuration, libraries "
-                  "and kind of processor",
-                  fmt::join(differing, ", ")));
+      fmt::format("{} {} planned other parameters, layouts or buckets than rank 0; all ranks need the same "
+                  "configuration, "
+                  "the same libraries and the same kind of processor",
+                  differing.size() == 1 ? "rank" : "ranks", fmt::join(differing, ", ")));
   error.set_agreed();
   throw error;
 }

@@ -34,8 +34,8 @@ struct Bucket {
   std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * sizeof(float); }
 };
 
-// How parameters, in backward order with ascending offsets, fall into buckets that cover the arena without gaps.
-// Large ones are never split.
+// How parameters, in backward order with ascending offsets, fall into buckets that cover the arena without
+// gaps. Large ones are never split.
 std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options);
 
 class GradientBuckets final : public GradientListener {
@@ -65,7 +65,8 @@ class GradientBuckets final : public GradientListener {
 
   struct Progress {
     std::size_t pending = 0;  // gradients not yet final
-    std::int64_t started_ns = 0;  // the communication stream's alone: a pass may begin before the last one's ended
+    std::int64_t started_ns =
+        0;  // the communication stream's alone: a pass may begin before the last one's ended
   };
 
   std::span<Parameter> parameters_;

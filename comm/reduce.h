@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The arithmetic of every reduction in host memory, in one place, so that each path of each communicator
-// gives the same bits: sources are added in the order given, 16-bit floats in fp32 and rounded once at the
-// end.
+// gives the same bits: sources are added in the order given, 16-bit floats in fp32 and rounded once.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,7 @@ struct Reduction {
   DType from = DType::f32;  // of the sources
   DType to = DType::f32;    // of the destinations: the same, or from's accumulator, or the other way round
   ReduceOp op = ReduceOp::sum;
-  // Sources are reduced in groups of this many (the ranks of one node), then the groups in order. 0: one
-  // group.
+  // Sources are reduced in groups of this many (the ranks of a node), then group by group. 0: one group.
   std::size_t group = 0;
 };
 

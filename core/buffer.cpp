@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/backend_factories.h"
@@ -15,7 +16,9 @@ constexpr std::size_t kPage = 4096;
 
 void* allocate_cpu(std::size_t bytes) {
   const std::size_t alignment = bytes >= (std::size_t{1} << 20) ? kPage : kAlignment;
-  void* data = std::aligned_alloc(alignment, align_up(bytes, alignment));
+  // Rounding a size near the largest one up would wrap around to almost nothing.
+  const bool representable = bytes <= std::numeric_limits<std::size_t>::max() - kPage;
+  void* data = representable ? std::aligned_alloc(alignment, align_up(bytes, alignment)) : nullptr;
   CHECK(data != nullptr, "no memory for {} bytes", bytes);
   std::memset(data, 0, align_up(bytes, alignment));
   return data;
@@ -51,10 +54,11 @@ Buffer::Buffer(Buffer&& other) noexcept
       release_(std::exchange(other.release_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(device_, other.device_);
-  std::swap(release_, other.release_);
+  Buffer moved(std::move(other));  // so that what this held is freed here, not when `other` ends
+  std::swap(data_, moved.data_);
+  std::swap(bytes_, moved.bytes_);
+  std::swap(device_, moved.device_);
+  std::swap(release_, moved.release_);
   return *this;
 }
 
@@ -64,7 +68,8 @@ Buffer::~Buffer() {
 
 bool Buffer::contains(const void* address, std::size_t bytes) const {
   const auto* begin = static_cast<const std::byte*>(address);
-  return begin >= data_ && begin + bytes <= data_ + bytes_;
+  return begin >= data_ && begin <= data_ + bytes_ &&
+         bytes <= static_cast<std::size_t>(data_ + bytes_ - begin);
 }
 
 }  // namespace lockstep

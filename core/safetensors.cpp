@@ -21,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 constexpr std::uint64_t kPrefix = 8;  // the header's length
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 constexpr std::size_t kMaxTensors = 1'000'000;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;  // of one tensor; no product overflows below it
 constexpr int kMaxDepth = 4;
 
 struct FileType {
@@ -46,6 +47,12 @@ std::string file_name_of(DType dtype) {
   return found->name;
 }
 
+// Names end up in messages, in file names and in other programs.
+bool sound_name(std::string_view name) {
+  return !name.empty() && name != "__metadata__" &&
+         std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 // Collects the header's tensors while it is parsed, refusing what the format does not allow before anything
 // grows with it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
@@ -69,6 +76,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return depth_-- != 2 || in_metadata() || finish_entry(); }
   bool key(std::string& key) override {
     if (depth_ == 1) {
+      if (!sound_name(key) && key != "__metadata__")
+        return refuse("an odd name: empty, or with control characters");
       name_ = key;
       return names_.insert(key).second || refuse("two tensors are called \"" + key + "\"");
     }
@@ -122,7 +131,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     }
     std::uint64_t bytes = type->bytes;
     for (const std::uint64_t dim : dims_) {
-      if (dim > 0 && bytes > (std::uint64_t{1} << 62) / dim) return refuse("\"" + name_ + "\" is too large");
+      if (dim > kMaxBytes || (dim > 0 && bytes > kMaxBytes / dim))
+        return refuse("\"" + name_ + "\" is too large");
       bytes *= dim;
     }
     if (dims_.size() > Shape::kMaxRank) {
@@ -194,6 +204,7 @@ std::string header_of(std::span<const NamedTensor> tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const NamedTensor& named : tensors) {
+    CHECK(sound_name(named.name), "\"{}\" is no name for a tensor", named.name);
     CHECK(!header.contains(named.name), "two tensors are called {}", named.name);
     const auto dims = named.tensor.shape.dims();
     const std::uint64_t end = offset + named.tensor.bytes();
@@ -202,7 +213,12 @@ std::string header_of(std::span<const NamedTensor> tensors,
                           {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception& error) {
+    CHECK(false, "names and metadata are UTF-8: {}", error.what());
+  }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data part is aligned
   return text;
 }
@@ -211,6 +227,10 @@ std::string header_of(std::span<const NamedTensor> tensors,
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
   std::error_code error;
+  if (std::filesystem::is_symlink(path, error)) {
+    throw DataError(fmt::format("{}: is a symbolic link; name the file itself: {}", path.string(),
+                                std::filesystem::weakly_canonical(path, error).string()));
+  }
   const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
   if (!error) file_.open(path, std::ios::binary);
   if (error || !file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
@@ -227,6 +247,11 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
   if (!file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
   if (!text.starts_with('{')) corrupt(path, kPrefix, "the header is not a JSON object");
+
+  // The parser takes a NUL for the end of its input and would not look at what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {
+    corrupt(path, kPrefix + nul, "a NUL in the header");
+  }
 
   HeaderReader reader;
   if (!nlohmann::json::sax_parse(text, &reader)) corrupt(path, kPrefix, reader.problem);
@@ -245,6 +270,7 @@ const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
 void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte> destination) {
   CHECK(destination.size() == entry.end - entry.begin, "{} bytes for {}, which has {}", destination.size(),
         entry.name, entry.end - entry.begin);
+  file_.clear();  // an earlier read may have failed
   file_.seekg(static_cast<std::streamoff>(data_offset_ + entry.begin));
   file_.read(reinterpret_cast<char*>(destination.data()), static_cast<std::streamsize>(destination.size()));
   if (!file_) throw IoError(fmt::format("{}: \"{}\" cannot be read", path_.string(), entry.name));

@@ -8,10 +8,18 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
 namespace lockstep {
+namespace {
+
+std::string quoted(const char* text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -69,10 +77,10 @@ std::size_t Timeline::dropped() const {
 
 void Timeline::clear() { next_ = 0; }
 
-// Names are literals of this program: letters, digits and underscores, nothing JSON would escape.
 void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) const {
-  std::int64_t origin = 0;
-  for (const Span& span : spans()) origin = origin == 0 ? span.begin_ns : std::min(origin, span.begin_ns);
+  const std::span<const Span> kept = spans();
+  const auto first = std::ranges::min_element(kept, {}, &Span::begin_ns);
+  const std::int64_t origin = first == kept.end() ? 0 : first->begin_ns;
   std::ofstream file(path, std::ios::trunc);
   file << fmt::format(R"({{"displayTimeUnit":"ms","droppedSpans":{},"traceEvents":[)", dropped());
   file << fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
@@ -83,11 +91,11 @@ void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) c
         R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
         rank, static_cast<int>(track), name_of(track));
   }
-  for (const Span& span : spans()) {
+  for (const Span& span : kept) {
     file << fmt::format(
         ",\n"
-        R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
-        span.name, name_of(span.track), rank, static_cast<int>(span.track),
+        R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
+        quoted(span.name), name_of(span.track), rank, static_cast<int>(span.track),
         static_cast<double>(span.begin_ns - origin) * 1e-3,
         static_cast<double>(span.end_ns - span.begin_ns) * 1e-3, span.index);
   }

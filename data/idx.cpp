@@ -210,8 +210,8 @@ class IdxDataset final : public Dataset {
 
 std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split split) {
   const std::string prefix = split == Split::train ? "train" : "t10k";
-  return std::make_unique<IdxDataset>(find_file(folder, prefix + "-images-idx3-ubyte"),
-                                      find_file(folder, prefix + "-labels-idx1-ubyte"));
+  const std::filesystem::path images = find_file(folder, prefix + "-images-idx3-ubyte");
+  return std::make_unique<IdxDataset>(images, find_file(folder, prefix + "-labels-idx1-ubyte"));
 }
 
 }  // namespace lockstep

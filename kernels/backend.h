@@ -84,5 +84,7 @@ class Backend {
 
 // The device's backend; lives as long as the process. Throws ConfigError when it was not built.
 Backend& backend_for(Device device);
+// Whether this build has kernels for the device.
+bool has_backend(DeviceKind kind);
 
 }  // namespace lockstep

@@ -10,5 +10,6 @@ namespace lockstep::detail {
 
 Backend& cpu_backend();
 Backend& cuda_backend(Device device);
+bool has_cuda_backend();
 
 }  // namespace lockstep::detail

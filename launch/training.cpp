@@ -48,7 +48,7 @@ Device choose_device(const std::string& wanted, const World& world) {
   if (wanted == "cpu") return {};
   const CudaStatus cuda = cuda_status();
   const auto devices = static_cast<int>(cuda.devices.size());
-  if (wanted == "auto" && devices < world.local_size()) return {};
+  if (wanted == "auto" && (devices < world.local_size() || !has_backend(DeviceKind::cuda))) return {};
   if (devices < world.local_size()) {
     throw ConfigError(
         fmt::format("world.device = \"cuda\": {} ranks on {}, but {} CUDA devices ({}); start fewer ranks "

@@ -2,7 +2,6 @@
 //
 // Streams and events of the CPU. An event counts: each record() takes the next generation, and completing it
 // raises `completed`; a wait is for the generation that was current when it was asked for.
-#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -29,7 +28,8 @@ class EventState {
   void complete(std::uint64_t generation, std::exception_ptr error) {
     {
       const std::lock_guard lock(mutex_);
-      completed_ = std::max(completed_, generation);
+      if (generation < completed_) return;  // recorded again meanwhile, on a stream that was faster
+      completed_ = generation;
       error_ = error;
     }
     changed_.notify_all();
@@ -66,7 +66,9 @@ class CpuEvent final : public EventBackend {
 };
 
 const std::shared_ptr<EventState>& state_of(EventBackend& event) {
-  return static_cast<CpuEvent&>(event).state();
+  auto* cpu_event = dynamic_cast<CpuEvent*>(&event);
+  CHECK(cpu_event != nullptr, "the event belongs to another device than the CPU stream");
+  return cpu_event->state();
 }
 
 // Compute: everything happens at once, on the caller's thread.
@@ -112,7 +114,7 @@ class WorkerStream final : public StreamBackend {
   }
   void synchronize() override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_ == pushed_; });
+    changed_.wait(lock, [&, target = pushed_] { return done_ >= target; });
     if (error_) std::rethrow_exception(error_);
   }
   void* native() override { return nullptr; }

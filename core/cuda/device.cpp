@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/device.h"
+
 #include <cuda_runtime_api.h>
 
 #include "core/cuda/check.h"
-#include "core/device.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +21,23 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 }  // namespace
 
+void require_cuda_device(Device device) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess) {
+    cudaGetLastError();
+    throw ConfigError(fmt::format(
+        "{} was asked for, but there is no CUDA device ({}): use --device cpu, or install a driver",
+        to_string(device), cudaGetErrorString(counted)));
+  }
+  if (device.index < 0 || device.index >= count) {
+    throw ConfigError(fmt::format(
+        "{} was asked for, but {} CUDA devices are visible: start at most {} ranks on this machine, "
+        "or check CUDA_VISIBLE_DEVICES",
+        to_string(device), count, count));
+  }
+}
+
 CudaStatus cuda_status() {
   CudaStatus status{.built = true};
   int driver = 0;
@@ -34,6 +52,7 @@ CudaStatus cuda_status() {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   status.message = fmt::format("runtime {}, driver for {}", version_text(runtime), version_text(driver));
   if (counted != cudaSuccess) {
+    cudaGetLastError();  // an answer here, no error for whoever checks next
     status.message += fmt::format(", no device: {}", cudaGetErrorString(counted));
     return status;
   }

@@ -9,12 +9,14 @@ namespace lockstep {
 namespace {
 
 void log_failure(cudaError_t status, const char* call) {
-  if (status != cudaSuccess && !driver_is_gone(status)) log::error("{}: {}", call, cudaGetErrorString(status));
+  if (status != cudaSuccess && !driver_is_gone(status))
+    log::error("{}: {}", call, cudaGetErrorString(status));
 }
 
 }  // namespace
 
 detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, MemoryKind kind) {
+  require_cuda_device(device);
   const DeviceGuard guard(device);
   void* data = nullptr;
   if (kind == MemoryKind::pinned_host) {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Loops over the functors. Below kParallelElements one thread is faster than waking a team.
 #include <bit>
-#include <cmath>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
@@ -10,51 +7,65 @@
 namespace lockstep {
 namespace {
 
+// Below this many elements one thread is done before a team is awake.
 constexpr std::int64_t kParallelElements = 1 << 14;
+
+// body(i) for every i; bodies of different i touch different elements.
+template <typename Body>
+void for_each_index(std::int64_t count, Body body) {
+  if (count < kParallelElements) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) body(i);
+}
+
+// An exponent of all ones is infinity or NaN; in integers, so that no floating-point option can optimise it
+// away.
+std::uint32_t not_finite(float value) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;
+  return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+}
 
 }  // namespace
 
 void cpu_relu_forward(std::int64_t count, const float* x, float* y) {
-  const ReluForward relu;
-#pragma omp parallel for simd if (count >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) y[i] = relu(x[i]);
+  for_each_index(count, [=, relu = ReluForward()](std::int64_t i) { y[i] = relu(x[i]); });
 }
 
 void cpu_relu_backward(std::int64_t count, const float* y, const float* y_gradient, float* x_gradient) {
-  const ReluBackward relu;
-#pragma omp parallel for simd if (count >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) x_gradient[i] = relu(y[i], y_gradient[i]);
+  for_each_index(count,
+                 [=, relu = ReluBackward()](std::int64_t i) { x_gradient[i] = relu(y[i], y_gradient[i]); });
 }
 
 void cpu_add(std::int64_t count, const float* a, const float* b, float* sum) {
-  const Add add;
-#pragma omp parallel for simd if (count >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) sum[i] = add(a[i], b[i]);
+  for_each_index(count, [=, add = Add()](std::int64_t i) { sum[i] = add(a[i], b[i]); });
 }
 
 void cpu_scale(std::int64_t count, float factor, float* values) {
-#pragma omp parallel for simd if (count >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) values[i] *= factor;
+  for_each_index(count, [=](std::int64_t i) { values[i] *= factor; });
 }
 
 void cpu_sgd_update(const SgdUpdate& arguments) {
   const SgdStep step{arguments.learning_rate, arguments.momentum, arguments.weight_decay};
-  float* value = arguments.value;
-  const float* gradient = arguments.gradient;
-  float* momentum = arguments.momentum_buffer;
-#pragma omp parallel for simd if (arguments.count >= kParallelElements)
-  for (std::int64_t i = 0; i < arguments.count; ++i) step(value[i], gradient[i], momentum[i]);
+  for_each_index(arguments.count, [=, value = arguments.value, gradient = arguments.gradient,
+                                   momentum_buffer = arguments.momentum_buffer](std::int64_t i) {
+    step(value[i], gradient[i], momentum_buffer[i]);
+  });
 }
 
-// An exponent of all ones is infinity or NaN.
 void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite) {
-  constexpr std::uint32_t kExponent = 0x7f800000u;
-  std::int32_t bad = 0;
-#pragma omp parallel for simd reduction(| : bad) if (count >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) {
-    bad |= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent ? 1 : 0;
+  std::uint32_t found = 0;
+  if (count < kParallelElements) {
+#pragma omp simd reduction(| : found)
+    for (std::int64_t i = 0; i < count; ++i) found |= not_finite(values[i]);
+  } else {
+#pragma omp parallel for simd schedule(static) reduction(| : found)
+    for (std::int64_t i = 0; i < count; ++i) found |= not_finite(values[i]);
   }
-  *finite = bad == 0 ? 1 : 0;
+  *finite = found == 0 ? 1 : 0;
 }
 
 }  // namespace lockstep

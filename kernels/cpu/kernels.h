@@ -30,7 +30,7 @@ void cpu_add(std::int64_t count, const float* a, const float* b, float* sum);
 void cpu_scale(std::int64_t count, float factor, float* values);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
 void cpu_sgd_update(const SgdUpdate& arguments);
-// 1 when every value is finite, else 0.
+// *finite = 1 when every value is finite, else 0.
 void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite);
 
 }  // namespace lockstep

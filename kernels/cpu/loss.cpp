@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
@@ -8,47 +9,74 @@
 namespace lockstep {
 namespace {
 
-// One sample: its loss, and its softmax turned into the gradient. exp(logit - largest) cannot overflow.
-double sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample, bool* correct) {
+// Samples whose results are held at once: enough for every thread, few enough for the stack.
+constexpr std::int64_t kChunkSamples = 1024;
+// Below this many logits one thread is done before a team is awake.
+constexpr std::int64_t kParallelLogits = 1 << 13;
+
+struct SampleResult {
+  double loss = 0;
+  bool correct = false;
+};
+
+SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   const float* logits = a.logits + sample * a.classes;
+  float* gradient = a.logits_gradient == nullptr ? nullptr : a.logits_gradient + sample * a.classes;
   const std::int32_t label = a.labels[sample];
   const float weight = a.weights[sample];
-  const auto largest = std::max_element(logits, logits + a.classes);
-  const float shift = *largest;
-  const float label_logit = logits[label];
-  *correct = largest - logits == label;
+  if (weight == 0) {
+    if (gradient != nullptr) std::fill_n(gradient, a.classes, 0.0f);
+    return {};
+  }
+  const float* largest = std::max_element(logits, logits + a.classes);
+  const bool correct = largest - logits == label;
+  const float shift = *largest;  // exp(logit - shift) cannot overflow
+  const double label_logit = static_cast<double>(logits[label]) - shift;
   double sum = 0;
-  for (std::int64_t k = 0; k < a.classes; ++k) sum += std::exp(logits[k] - shift);
-  if (a.logits_gradient != nullptr) {
-    float* gradient = a.logits_gradient + sample * a.classes;
-    const float scale = a.gradient_scale * weight;
-    const auto inverse = static_cast<float>(1.0 / sum);
+  for (std::int64_t k = 0; k < a.classes; ++k) {
+    const float power = std::exp(logits[k] - shift);
+    if (gradient != nullptr) gradient[k] = power;
+    sum += power;
+  }
+  if (gradient != nullptr) {
+    const double scale = static_cast<double>(a.gradient_scale) * weight;
     for (std::int64_t k = 0; k < a.classes; ++k) {
-      const float probability = std::exp(logits[k] - shift) * inverse;
-      gradient[k] = weight == 0 ? 0 : scale * (probability - (k == label ? 1.0f : 0.0f));
+      const double target = k == label ? 1.0 : 0.0;
+      gradient[k] = static_cast<float>(scale * (gradient[k] / sum - target));
     }
   }
-  return weight * (std::log(sum) - (static_cast<double>(label_logit) - shift));
+  const double loss = weight * (std::log(sum) - label_logit);
+  return {.loss = loss, .correct = correct && !std::isnan(loss)};
 }
 
-}  // namespace
-
-// Sums run over samples in order, in double, whatever the number of threads.
-void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& a) {
-  double loss = 0;
-  double weight = 0;
-  LossSums sums;
+void check_labels(const SoftmaxCrossEntropy& a) {
   for (std::int64_t sample = 0; sample < a.batch; ++sample) {
     const std::int32_t label = a.labels[sample];
     CHECK(label >= 0 && label < a.classes, "sample {} has label {}, there are {} classes", sample, label,
           a.classes);
-    bool correct = false;
-    const double mine = sample_loss(a, sample, &correct);
-    if (a.weights[sample] == 0) continue;
-    loss += mine;
-    weight += a.weights[sample];
-    sums.correct += correct ? 1 : 0;
-    ++sums.samples;
+  }
+}
+
+}  // namespace
+
+// Samples are computed in parallel and summed in order, so the sums do not depend on the number of threads.
+void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& a) {
+  check_labels(a);
+  std::array<SampleResult, kChunkSamples> results;
+  double loss = 0;
+  double weight = 0;
+  LossSums sums;
+  for (std::int64_t begin = 0; begin < a.batch; begin += kChunkSamples) {
+    const std::int64_t count = std::min(kChunkSamples, a.batch - begin);
+#pragma omp parallel for schedule(static) if (count * a.classes >= kParallelLogits)
+    for (std::int64_t i = 0; i < count; ++i) results[i] = sample_loss(a, begin + i);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (a.weights[begin + i] == 0) continue;
+      loss += results[i].loss;
+      weight += a.weights[begin + i];
+      sums.correct += results[i].correct ? 1 : 0;
+      ++sums.samples;
+    }
   }
   sums.loss = static_cast<float>(loss);
   sums.weight = static_cast<float>(weight);

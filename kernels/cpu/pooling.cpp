@@ -11,38 +11,47 @@ namespace {
 
 using dnnl::memory;
 
+struct Window {
+  memory::dims strides, kernel, padding;
+};
+
+Window window_of(const PoolingOptions& o, const Shape& in) {
+  if (o.global) return {.strides = {1, 1}, .kernel = {in[2], in[3]}, .padding = {0, 0}};
+  return {.strides = {o.stride, o.stride}, .kernel = {o.kernel, o.kernel}, .padding = {o.padding, o.padding}};
+}
+
+// saved: where oneDNN found each maximum.
 class CpuPooling final : public PoolingKernel {
  public:
   CpuPooling(const PoolingOptions& options, const Layout& input) {
     input_ = input;
     const Shape& in = input.shape();
-    const std::int64_t kernel_h = options.global ? in[2] : options.kernel;
-    const std::int64_t kernel_w = options.global ? in[3] : options.kernel;
-    const std::int64_t stride = options.global ? 1 : options.stride;
-    const std::int64_t padding = options.global ? 0 : options.padding;
     const Shape out{in[0], in[1], options.out_size(in[2]), options.out_size(in[3])};
+    const Window w = window_of(options, in);
     const auto algorithm = options.kind == PoolingKind::max ? dnnl::algorithm::pooling_max
                                                             : dnnl::algorithm::pooling_avg_exclude_padding;
-    const memory::dims strides{stride, stride};
-    const memory::dims kernel{kernel_h, kernel_w};
-    const memory::dims pad{padding, padding};
     const memory::desc source = to_desc(input);
-    const memory::desc any(memory::dims(out.dims().begin(), out.dims().end()), memory::data_type::f32,
-                           memory::format_tag::any);
+    const memory::desc any({out[0], out[1], out[2], out[3]}, memory::data_type::f32, memory::format_tag::any);
     const dnnl::primitive_attr attributes = scratchpad_attributes();
     const dnnl::engine& engine = onednn_engine();
 
     const dnnl::pooling_forward::primitive_desc training(
-        {dnnl::prop_kind::forward_training, algorithm, source, any, strides, kernel, pad, pad}, attributes,
-        engine);
+        {dnnl::prop_kind::forward_training, algorithm, source, any, w.strides, w.kernel, w.padding,
+         w.padding},
+        attributes, engine);
     const memory::desc destination = training.dst_desc();
     const dnnl::pooling_forward::primitive_desc inference(
-        {dnnl::prop_kind::forward_inference, algorithm, source, destination, strides, kernel, pad, pad},
+        {dnnl::prop_kind::forward_inference, algorithm, source, destination, w.strides, w.kernel, w.padding,
+         w.padding},
         attributes, engine);
     const dnnl::pooling_backward::primitive_desc backward(
-        {algorithm, source, destination, strides, kernel, pad, pad}, attributes, engine, training);
+        {algorithm, source, destination, w.strides, w.kernel, w.padding, w.padding}, attributes, engine,
+        training);
+
     output_ = to_layout(out, destination);
     saved_bytes_ = training.workspace_desc().get_size();
+    scratch_bytes_ = std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
+                               backward.scratchpad_desc().get_size()});
     training_ = Primitive(dnnl::pooling_forward(training), {{DNNL_ARG_SRC, source},
                                                             {DNNL_ARG_DST, destination},
                                                             {DNNL_ARG_SCRATCHPAD, training.scratchpad_desc()},
@@ -56,17 +65,20 @@ class CpuPooling final : public PoolingKernel {
                                                      {DNNL_ARG_DIFF_SRC, source},
                                                      {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
                                                      {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
-    scratch_bytes_ = std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
-                               backward.scratchpad_desc().get_size()});
   }
 
-  // Without saved memory nothing is remembered for a backward.
+  // Evaluation has no saved memory: nothing is remembered.
   void forward(Stream&, const void* input, void* output, void* saved, void* scratch) override {
-    saved_bytes_ > 0 && saved != nullptr ? training_.run({input, output, scratch, saved})
-                                         : inference_.run({input, output, scratch});
+    if (saved_bytes_ == 0 || saved == nullptr) {
+      inference_.run({input, output, scratch});
+    } else {
+      training_.run({input, output, scratch, saved});
+    }
   }
+
   void backward(Stream&, const void* output_gradient, const void* saved, void* input_gradient,
                 void* scratch) override {
+    CHECK(saved_bytes_ == 0 || saved != nullptr, "max pooling needs the places its forward found");
     backward_.run({output_gradient, input_gradient, scratch, saved});
   }
 
@@ -78,14 +90,24 @@ class CpuPooling final : public PoolingKernel {
 
 void validate(const PoolingOptions& o, const Layout& input) {
   const Shape& in = input.shape();
-  if (in.rank() != 4)
-    throw ConfigError(fmt::format("pooling: the input is {}, expected [N, C, H, W]", to_string(in)));
+  if (in.rank() != 4 || in.elements() == 0) {
+    throw ConfigError(
+        fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
+  }
+  CHECK(input.dtype() == DType::f32, "pooling of {}", name_of(input.dtype()));
   if (o.global) return;
-  const bool fits = o.kernel > 0 && o.stride > 0 && o.padding >= 0 && 2 * o.padding <= o.kernel &&
-                    in[2] + 2 * o.padding >= o.kernel && in[3] + 2 * o.padding >= o.kernel;
-  if (!fits) {
-    throw ConfigError(fmt::format("pooling: window {} with stride {} and padding {} does not fit {}",
-                                  o.kernel, o.stride, o.padding, to_string(in)));
+  // A window that lies in padding alone would have no maximum and no average.
+  if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {
+    throw ConfigError(fmt::format(
+        "pooling: kernel {}, stride {}, padding {}; kernel and stride must be at least 1, padding "
+        "between 0 and half the kernel",
+        o.kernel, o.stride, o.padding));
+  }
+  if (in[2] + 2 * o.padding < o.kernel || in[3] + 2 * o.padding < o.kernel) {
+    throw ConfigError(fmt::format(
+        "pooling: kernel {} is larger than the image of {}x{} with padding {}; use a smaller kernel, "
+        "or global pooling",
+        o.kernel, in[2], in[3], o.padding));
   }
 }
 

@@ -10,4 +10,6 @@ Backend& detail::cuda_backend(Device device) {
   throw ConfigError(fmt::format("{}: this build has no CUDA kernels; use --device cpu", to_string(device)));
 }
 
+bool detail::has_cuda_backend() { return false; }
+
 }  // namespace lockstep

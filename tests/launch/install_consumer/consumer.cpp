@@ -3,6 +3,7 @@
 // A network and a dataset of the user's own, trained with the installed library.
 #include <cstdio>
 
+#include "comm/world.h"
 #include "launch/trainer.h"
 
 using namespace lockstep;

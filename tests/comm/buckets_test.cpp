@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/buckets.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/random.h"
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kLine = kAlignment / sizeof(float);  // offsets are multiples of it
+
+// Parameters p0, p1, ... of these many elements, laid out one after the other.
+std::vector<Parameter> parameters_of(std::span<const std::int64_t> sizes) {
+  std::vector<Parameter> parameters;
+  std::int64_t offset = 0;
+  for (const std::int64_t size : sizes) {
+    parameters.push_back({.name = fmt::format("p{}", parameters.size()),
+                          .layout = Layout({size}, DType::f32),
+                          .offset = offset});
+    offset += (size + kLine - 1) / kLine * kLine;
+  }
+  return parameters;
+}
+std::vector<Parameter> parameters_of(std::initializer_list<std::int64_t> sizes) {
+  return parameters_of(std::span(sizes.begin(), sizes.size()));
+}
+
+// How many parameters each bucket holds; capacities in elements.
+std::vector<std::size_t> plan(std::initializer_list<std::int64_t> sizes, std::size_t first,
+                              std::size_t middle, std::size_t last) {
+  const std::vector<Parameter> parameters = parameters_of(sizes);
+  const std::vector<Bucket> buckets = plan_buckets(
+      parameters, {.first_bytes = 4 * first, .middle_bytes = 4 * middle, .last_bytes = 4 * last});
+  std::vector<std::size_t> counts;
+  std::size_t next = 0;
+  std::int64_t end = parameters.empty() ? 0 : parameters.front().offset;
+  for (const Bucket& bucket : buckets) {
+    EXPECT_EQ(bucket.first_parameter, next);
+    EXPECT_EQ(bucket.begin, end);
+    EXPECT_EQ(bucket.begin, parameters[bucket.first_parameter].offset);
+    EXPECT_EQ(bucket.bytes(), static_cast<std::size_t>(bucket.end - bucket.begin) * 4);
+    counts.push_back(bucket.last_parameter - bucket.first_parameter);
+    next = bucket.last_parameter;
+    end = bucket.end;
+  }
+  EXPECT_EQ(next, parameters.size());
+  return counts;
+}
+
+using Counts = std::vector<std::size_t>;
+
+TEST(PlanBuckets, ClosesABucketWhenItReachesItsCapacity) {
+  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 4, 1}));
+  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 65, 192, 128), (Counts{2, 3, 3, 2}));
+}
+
+TEST(PlanBuckets, WhatIsLeftBeforeTheLastBucketIsABucket) {
+  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 1}));
+  EXPECT_EQ(plan({64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 3, 1}));
+}
+
+TEST(PlanBuckets, TheLastBucketHoldsAsManyAsFit) {
+  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 128), (Counts{1, 1, 2}));
+  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 127), (Counts{1, 2, 1}));
+  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 192), (Counts{1, 3}));
+}
+
+TEST(PlanBuckets, TheFinalParameterIsTheLastBucketHoweverLarge) {
+  EXPECT_EQ(plan({64, 64, 6400}, 64, 10'000, 64), (Counts{1, 1, 1}));
+  EXPECT_EQ(plan({64, 64, 6400}, 1000, 10'000, 0), (Counts{2, 1}));
+}
+
+TEST(PlanBuckets, NeverSplitsAParameter) {
+  EXPECT_EQ(plan({100'000}, 64, 64, 64), (Counts{1}));
+  EXPECT_EQ(plan({100'000, 100'000, 16}, 64, 64, 64), (Counts{1, 1, 1}));
+  EXPECT_EQ(plan({16, 100'000, 16, 16}, 64, 64, 16), (Counts{2, 1, 1}));
+}
+
+TEST(PlanBuckets, AllTinyIsOneBucket) {
+  EXPECT_EQ(plan({1, 1, 1, 1}, 1000, 1000, 1000), (Counts{4}));
+  EXPECT_EQ(plan({1}, 1000, 1000, 1000), (Counts{1}));
+  EXPECT_EQ(plan({}, 1000, 1000, 1000), Counts{});
+}
+
+TEST(PlanBuckets, ZeroCapacitiesGiveEveryParameterItsOwn) {
+  EXPECT_EQ(plan({16, 16, 16, 16}, 0, 0, 0), (Counts{1, 1, 1, 1}));
+}
+
+// Gaps and padding belong to the bucket before them, so buckets cover the arena.
+TEST(PlanBuckets, CoversPadding) {
+  std::vector<Parameter> parameters = parameters_of({5, 7, 9});
+  parameters[2].offset += 3 * kLine;
+  const std::vector<Bucket> buckets =
+      plan_buckets(parameters, {.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0});
+  ASSERT_EQ(buckets.size(), 3u);
+  EXPECT_EQ(buckets[1].begin, kLine);
+  EXPECT_EQ(buckets[1].end, 5 * kLine);
+  EXPECT_EQ(buckets[2].begin, 5 * kLine);
+  EXPECT_EQ(buckets[2].end, 6 * kLine);
+}
+
+TEST(PlanBuckets, RejectsOverlappingOffsets) {
+  std::vector<Parameter> parameters = parameters_of({20, 7});
+  std::swap(parameters[0].offset, parameters[1].offset);
+  EXPECT_THROW(plan_buckets(parameters, {}), Error);
+}
+
+constexpr std::int64_t kSizes[] = {300, 7, 1000, 16, 16, 450, 33, 5, 128, 1};
+
+// A rank's own gradient of a pass, the same whatever the buckets.
+float gradient(int rank, int pass, std::size_t parameter, std::int64_t element) {
+  const Random random(static_cast<std::uint64_t>(1000 * pass + rank), std::uint64_t{parameter});
+  return random.normal(static_cast<std::uint64_t>(element));
+}
+
+void compute(std::span<const Parameter> parameters, std::size_t index, int rank, int pass) {
+  const Parameter& parameter = parameters[index];
+  for (std::int64_t i = 0; i < parameter.layout.physical_elements(); ++i) {
+    parameter.gradient[i] = gradient(rank, pass, index, i);
+  }
+}
+
+struct Backward {
+  BucketOptions options;
+  std::vector<std::size_t> order = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  int passes = 2;
+};
+
+// The bits of all gradients after each pass, on every rank.
+std::vector<std::vector<float>> averaged(int ranks, const Backward& backward) {
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kSizes);
+    GradientBuckets buckets(parameters, communicator, backward.options);
+    Stream stream(Device{}, StreamUse::compute);
+    std::vector<float>& result = results[static_cast<std::size_t>(communicator.rank())];
+    for (int pass = 0; pass < backward.passes; ++pass) {
+      buckets.begin(stream);
+      for (const std::size_t index : backward.order) {
+        compute(parameters, index, communicator.rank(), pass);
+        buckets.gradient_ready(index);
+      }
+      buckets.wait(stream);
+      result.insert(result.end(), buckets.gradients().begin(), buckets.gradients().end());
+      communicator.barrier();  // the next pass writes
+      communicator.stream().synchronize();
+    }
+  });
+  return results;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
+}
+
+const BucketOptions kOneBucket{.first_bytes = 1 << 20};
+const BucketOptions kEachAlone{.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0};
+const BucketOptions kSomeBuckets{.first_bytes = 1024, .middle_bytes = 4096, .last_bytes = 512};
+
+class GradientBucketsRanks : public testing::TestWithParam<int> {};
+
+TEST_P(GradientBucketsRanks, SumsOverRanks) {
+  const std::vector<Parameter> parameters = parameters_of(kSizes);
+  const auto results = averaged(GetParam(), {.options = kSomeBuckets});
+  const std::size_t arena = results[0].size() / 2;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      for (std::int64_t i = 0; i < parameters[p].layout.physical_elements(); ++i) {
+        double sum = 0;
+        double magnitude = 0;
+        for (int rank = 0; rank < GetParam(); ++rank) {
+          sum += gradient(rank, pass, p, i);
+          magnitude += std::abs(gradient(rank, pass, p, i));
+        }
+        const float got = results[0][arena * static_cast<std::size_t>(pass) +
+                                     static_cast<std::size_t>(parameters[p].offset + i)];
+        ASSERT_NEAR(got, sum, 1e-6 * magnitude)
+            << "pass " << pass << ", " << parameters[p].name << "[" << i << "]";
+      }
+    }
+  }
+}
+
+TEST_P(GradientBucketsRanks, NeitherBucketsNorOverlapNorOrderChangeABit) {
+  const std::vector<float> expected = averaged(GetParam(), {.options = kOneBucket})[0];
+  for (BucketOptions options : {kOneBucket, kEachAlone, kSomeBuckets}) {
+    for (const bool overlap : {true, false}) {
+      options.overlap = overlap;
+      for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                                    {9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
+                                                    {3, 1, 4, 0, 5, 9, 2, 6, 8, 7}}) {
+        for (const std::vector<float>& result : averaged(GetParam(), {.options = options, .order = order})) {
+          EXPECT_TRUE(same_bits(result, expected))
+              << "overlap " << overlap << ", first parameter " << order[0];
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GradientBucketsRanks, testing::Values(1, 2, 3, 4));
+
+// Announcements come in another order on each rank; buckets still leave in one.
+TEST(GradientBuckets, RanksMayFinishGradientsInDifferentOrders) {
+  const std::vector<float> expected = averaged(3, {.options = kOneBucket, .passes = 1})[0];
+  run_thread_ranks(3, [&](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kSizes);
+    GradientBuckets buckets(parameters, communicator, kEachAlone);
+    Stream stream(Device{}, StreamUse::compute);
+    buckets.begin(stream);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const std::size_t index = (3 * i + static_cast<std::size_t>(communicator.rank())) % parameters.size();
+      compute(parameters, index, communicator.rank(), 0);
+      buckets.gradient_ready(index);
+    }
+    buckets.wait(stream);
+    CHECK(same_bits({buckets.gradients().begin(), buckets.gradients().end()}, expected));
+  });
+}
+
+TEST(GradientBuckets, GradientsAreViewsIntoOneArenaThatStartsAtZero) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of(kSizes);
+  {
+    const GradientBuckets buckets(parameters, *communicator, kSomeBuckets);
+    const std::span<float> arena = buckets.gradients();
+    EXPECT_EQ(static_cast<std::int64_t>(arena.size()), parameters.back().offset + kLine);
+    for (const Parameter& parameter : parameters) {
+      EXPECT_EQ(parameter.gradient, arena.data() + parameter.offset) << parameter.name;
+    }
+    for (const float value : arena) ASSERT_EQ(value, 0.0f);
+  }
+  for (const Parameter& parameter : parameters) EXPECT_EQ(parameter.gradient, nullptr) << parameter.name;
+}
+
+TEST(GradientBuckets, NoParametersAreNoWork) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    std::vector<Parameter> none;
+    GradientBuckets buckets(none, communicator, {});
+    Stream stream(Device{}, StreamUse::compute);
+    buckets.begin(stream);
+    buckets.wait(stream);
+    CHECK(buckets.buckets().empty() && buckets.gradients().empty());
+  });
+}
+
+template <typename F>
+std::string error_of(F function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(GradientBuckets, AMissingGradientIsNamed) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  for (const bool overlap : {true, false}) {
+    std::vector<Parameter> parameters = parameters_of({16, 16, 16, 16});
+    GradientBuckets buckets(parameters, *communicator,
+                            {.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0, .overlap = overlap});
+    Stream stream(Device{}, StreamUse::compute);
+    buckets.begin(stream);
+    buckets.gradient_ready(0);
+    buckets.gradient_ready(3);
+    const std::string error = error_of([&] { buckets.wait(stream); });
+    EXPECT_TRUE(contains(error, "the gradient of p1 was never announced")) << error;
+  }
+}
+
+TEST(GradientBuckets, AGradientAnnouncedTwiceIsNamed) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of({16, 16, 16});
+  GradientBuckets buckets(parameters, *communicator, kEachAlone);
+  Stream stream(Device{}, StreamUse::compute);
+  buckets.begin(stream);
+  buckets.gradient_ready(2);
+  const std::string error = error_of([&] { buckets.gradient_ready(2); });
+  EXPECT_TRUE(contains(error, "the gradient of p2 was announced twice")) << error;
+
+  buckets.begin(stream);  // a new pass: once more is right
+  for (const std::size_t index : {2, 0, 1}) buckets.gradient_ready(index);
+  buckets.wait(stream);
+}
+
+TEST(GradientBuckets, CallsOutsideAPassAreErrors) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of({16});
+  GradientBuckets buckets(parameters, *communicator, {});
+  Stream stream(Device{}, StreamUse::compute);
+  Stream other(Device{}, StreamUse::compute);
+  EXPECT_THROW(buckets.gradient_ready(0), Error);
+  EXPECT_THROW(buckets.wait(stream), Error);
+  buckets.begin(stream);
+  EXPECT_THROW(buckets.gradient_ready(1), Error);
+  buckets.gradient_ready(0);
+  EXPECT_THROW(buckets.wait(other), Error);
+  buckets.wait(stream);
+  EXPECT_THROW(buckets.gradient_ready(0), Error);
+}
+
+// A pass nobody waited for: its sums may still be running when the buckets go.
+TEST(GradientBuckets, EndInTheMiddleOfAPass) {
+  run_thread_ranks(3, [](Communicator& communicator) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::vector<Parameter> parameters = parameters_of({100'000, 16});
+      GradientBuckets buckets(parameters, communicator, kEachAlone);
+      Stream stream(Device{}, StreamUse::compute);
+      buckets.begin(stream);
+      buckets.gradient_ready(0);
+    }
+  });
+}
+
+// What each rank's plan is made of: sizes and options, and a last word before it is used.
+using Tamper = std::function<void(int rank, std::vector<Parameter>&, BucketOptions&)>;
+
+std::vector<std::string> plan_errors(int ranks, const Tamper& tamper) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kSizes);
+    BucketOptions options = kSomeBuckets;
+    tamper(communicator.rank(), parameters, options);
+    try {
+      const GradientBuckets buckets(parameters, communicator, options);
+    } catch (const ConfigError& error) {
+      errors[static_cast<std::size_t>(communicator.rank())] = error.what();
+      CHECK(error.agreed());
+    }
+  });
+  return errors;
+}
+
+TEST(GradientBuckets, PlansThatDifferAreFoundOnEveryRank) {
+  const Tamper tampers[] = {
+      [](int, std::vector<Parameter>& parameters, BucketOptions&) { parameters[3].name = "fc9.bias"; },
+      [](int, std::vector<Parameter>& parameters, BucketOptions&) {
+        parameters[9].layout = Layout({2}, DType::f32);
+      },
+      [](int, std::vector<Parameter>& parameters, BucketOptions&) {
+        parameters[3].layout = Layout({4, 4}, DType::f32);
+      },
+      [](int, std::vector<Parameter>& parameters, BucketOptions&) { parameters[9].offset += kLine; },
+      [](int, std::vector<Parameter>& parameters, BucketOptions&) { parameters.pop_back(); },
+      [](int, std::vector<Parameter>&, BucketOptions& options) { options.first_bytes = 0; },
+      [](int, std::vector<Parameter>&, BucketOptions& options) { options.last_bytes = 0; },
+  };
+  for (const Tamper& tamper : tampers) {
+    const auto errors =
+        plan_errors(4, [&](int rank, std::vector<Parameter>& parameters, BucketOptions& options) {
+          if (rank == 1 || rank == 3) tamper(rank, parameters, options);
+        });
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(contains(error, "ranks 1, 3 planned other")) << &tamper - tampers << ": " << error;
+    }
+  }
+}
+
+TEST(GradientBuckets, EqualPlansPass) {
+  for (const std::string& error : plan_errors(3, [](int, std::vector<Parameter>&, BucketOptions&) {})) {
+    EXPECT_EQ(error, "");
+  }
+}
+
+// A bucket leaves as soon as it is full, not when somebody waits: seen in the recorded spans.
+TEST(GradientBuckets, SpansShowThatAFullBucketLeavesBeforeTheRestIsComputed) {
+  for (const bool overlap : {true, false}) {
+    Timeline timelines[2];
+    std::int64_t between[2] = {};
+    run_thread_ranks(2, [&](Communicator& communicator) {
+      const int rank = communicator.rank();
+      std::vector<Parameter> parameters = parameters_of({16, 16, 16});
+      BucketOptions options = kEachAlone;
+      options.overlap = overlap;
+      GradientBuckets buckets(parameters, communicator, options, &timelines[rank]);
+      Stream stream(Device{}, StreamUse::compute);
+      buckets.begin(stream);
+      buckets.gradient_ready(0);
+      buckets.gradient_ready(2);            // full, but not its turn
+      communicator.stream().synchronize();  // whatever has left is through
+      between[rank] = now_ns();
+      buckets.gradient_ready(1);
+      buckets.wait(stream);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::span<const Span> spans = timelines[rank].spans();
+      ASSERT_EQ(spans.size(), 3u);
+      for (std::size_t bucket = 0; bucket < 3; ++bucket) {
+        EXPECT_STREQ(spans[bucket].name, "bucket");
+        EXPECT_EQ(spans[bucket].track, Track::communication);
+        EXPECT_EQ(spans[bucket].index, static_cast<std::int32_t>(bucket));
+        EXPECT_LE(spans[bucket].begin_ns, spans[bucket].end_ns);
+        const bool early = overlap && bucket == 0;
+        EXPECT_EQ(spans[bucket].end_ns <= between[rank], early)
+            << "overlap " << overlap << ", bucket " << bucket;
+        EXPECT_EQ(spans[bucket].begin_ns >= between[rank], !early)
+            << "overlap " << overlap << ", bucket " << bucket;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/buffer.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Device kCpu = {};
+
+bool is_aligned(const void* address, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
+}
+
+// An adopted buffer that counts how often it is released.
+Buffer counted(int& releases, std::byte* memory, std::size_t bytes) {
+  return Buffer::adopt(memory, bytes, kCpu, [&releases](void*) { ++releases; });
+}
+
+TEST(Buffer, IsZeroedAndAligned) {
+  for (const std::size_t bytes : {1UL, 63UL, 64UL, 65UL, 100'000UL, 1UL << 20, (1UL << 20) + 1, 5UL << 20}) {
+    for (int round = 0; round < 2; ++round) {  // the second one may get the first one's memory
+      const Buffer buffer(bytes, kCpu);
+      EXPECT_EQ(buffer.bytes(), bytes);
+      EXPECT_TRUE(is_aligned(buffer.data(), bytes >= (1 << 20) ? 4096 : kAlignment)) << bytes;
+      const std::span<std::byte> memory(buffer.data(), bytes);
+      EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
+      std::fill(memory.begin(), memory.end(), std::byte{0xff});
+    }
+  }
+}
+
+TEST(Buffer, OfNoBytesHoldsNothing) {
+  const Buffer empty;
+  EXPECT_EQ(empty.data(), nullptr);
+  EXPECT_EQ(empty.bytes(), 0u);
+  const Buffer zero(0, kCpu);
+  EXPECT_EQ(zero.data(), nullptr);
+}
+
+TEST(Buffer, PinnedMemoryOfTheCpuIsPlainMemory) {
+  const Buffer buffer(128, kCpu, MemoryKind::pinned_host);
+  EXPECT_NE(buffer.data(), nullptr);
+  EXPECT_EQ(buffer.device(), kCpu);
+}
+
+TEST(Buffer, TooManyBytesAreAnError) {
+  EXPECT_THROW(Buffer(std::numeric_limits<std::size_t>::max(), kCpu), Error);
+  EXPECT_THROW(Buffer(std::numeric_limits<std::size_t>::max() - 10, kCpu), Error);
+}
+
+TEST(Buffer, KnowsWhatItContains) {
+  const Buffer buffer(256, kCpu);
+  EXPECT_TRUE(buffer.contains(buffer.data(), 256));
+  EXPECT_TRUE(buffer.contains(buffer.data() + 256, 0));
+  EXPECT_TRUE(buffer.contains(buffer.data() + 100, 156));
+  EXPECT_FALSE(buffer.contains(buffer.data() + 100, 157));
+  EXPECT_FALSE(buffer.contains(buffer.data() + 100, std::numeric_limits<std::size_t>::max()));
+  int elsewhere = 0;
+  EXPECT_FALSE(buffer.contains(&elsewhere, sizeof(elsewhere)));
+}
+
+TEST(Buffer, MovingPassesTheMemoryOn) {
+  Buffer first(64, kCpu);
+  std::byte* const data = first.data();
+  Buffer second(std::move(first));
+  EXPECT_EQ(second.data(), data);
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT: a moved-from buffer is empty
+  EXPECT_EQ(first.bytes(), 0u);
+}
+
+TEST(Buffer, ReleasesAdoptedMemoryOnce) {
+  std::byte memory[64] = {};
+  int releases = 0;
+  {
+    Buffer buffer = counted(releases, memory, sizeof(memory));
+    Buffer moved(std::move(buffer));
+    EXPECT_EQ(moved.data(), memory);
+    EXPECT_EQ(releases, 0);
+  }
+  EXPECT_EQ(releases, 1);
+}
+
+TEST(Buffer, AssigningReleasesWhatWasHeldAtOnce) {
+  std::byte memory[2][64] = {};
+  int first = 0;
+  int second = 0;
+  {
+    Buffer target = counted(first, memory[0], 64);
+    Buffer source = counted(second, memory[1], 64);
+    target = std::move(source);
+    EXPECT_EQ(first, 1);
+    EXPECT_EQ(second, 0);
+    EXPECT_EQ(target.data(), memory[1]);
+    EXPECT_EQ(source.data(), nullptr);  // NOLINT: a moved-from buffer is empty
+  }
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 1);
+}
+
+TEST(Buffer, OnADeviceThatIsNotThereIsAConfigError) {
+  if (!cuda_status().devices.empty()) GTEST_SKIP() << "there is a CUDA device";
+  EXPECT_THROW(Buffer(64, Device{.kind = DeviceKind::cuda, .index = 0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A folder of its own for each test, and safetensors files written byte by byte, so that tests can make ones
+// the writer never would.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+
+class SafetensorsTest : public testing::Test {
+ protected:
+  SafetensorsTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~SafetensorsTest() override { std::filesystem::remove_all(folder_); }
+
+  static std::string file_of(const std::string& header, const std::string& data = "") {
+    const std::uint64_t bytes = header.size();
+    return std::string(reinterpret_cast<const char*>(&bytes), sizeof(bytes)) + header + data;
+  }
+  void put(const std::string& content) const {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
+  }
+  std::string content() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) /
+      (std::string("safetensors_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::path path_ = folder_ / "state.safetensors";
+};
+
+}  // namespace lockstep

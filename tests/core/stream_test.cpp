@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU's streams: compute inline, communication and copies on a worker thread.
+#include "core/stream.h"
+
+#include <array>
+#include <atomic>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Device kCpu = {};
+
+// Holds a worker until it is opened, so that a test decides what happens before what.
+class Gate {
+ public:
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+  void pass() { open_.wait(false); }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+std::vector<int> numbers_to(int count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+TEST(ComputeStream, RunsOnTheCallingThreadAtOnce) {
+  Stream stream(kCpu, StreamUse::compute);
+  std::thread::id where;
+  stream.enqueue([&where] { where = std::this_thread::get_id(); });
+  EXPECT_EQ(where, std::this_thread::get_id());
+  Event event(kCpu);
+  stream.record(event);
+  EXPECT_TRUE(event.ready());
+}
+
+TEST(ComputeStream, AnExceptionReachesTheCaller) {
+  Stream stream(kCpu, StreamUse::compute);
+  EXPECT_THROW(stream.enqueue([] { throw std::out_of_range("here"); }), std::out_of_range);
+}
+
+TEST(Event, IsReadyBeforeItWasEverRecorded) {
+  Event event(kCpu);
+  EXPECT_TRUE(event.ready());
+  event.synchronize();
+  Stream worker(kCpu, StreamUse::communication);
+  worker.wait(event);
+  worker.synchronize();
+}
+
+class WorkerStream : public testing::TestWithParam<StreamUse> {};
+INSTANTIATE_TEST_SUITE_P(Uses, WorkerStream, testing::Values(StreamUse::communication, StreamUse::copy));
+
+TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
+  Stream stream(kCpu, GetParam());
+  std::vector<int> order;
+  std::array<std::thread::id, 2> where;
+  stream.enqueue([&where] { where[0] = std::this_thread::get_id(); });
+  for (int i = 0; i < 100; ++i) stream.enqueue([&order, i] { order.push_back(i); });
+  stream.enqueue([&where] { where[1] = std::this_thread::get_id(); });
+  stream.synchronize();
+  EXPECT_EQ(order, numbers_to(100));
+  EXPECT_NE(where[0], std::this_thread::get_id());
+  EXPECT_EQ(where[0], where[1]);
+}
+
+TEST_P(WorkerStream, CopiesInOrder) {
+  Stream stream(kCpu, GetParam());
+  const std::vector<int> from = numbers_to(1000);
+  std::vector<int> between(1000);
+  std::vector<int> to(1000);
+  stream.copy(between.data(), from.data(), from.size() * sizeof(int));
+  stream.copy(to.data(), between.data(), from.size() * sizeof(int));
+  stream.copy(nullptr, nullptr, 0);
+  stream.synchronize();
+  EXPECT_EQ(to, from);
+}
+
+TEST(Worker, TakesManyMoreTasksThanItsRingHolds) {
+  Stream stream(kCpu, StreamUse::communication);
+  std::vector<int> order;
+  for (int i = 0; i < 10'000; ++i) stream.enqueue([&order, i] { order.push_back(i); });
+  stream.synchronize();
+  EXPECT_EQ(order, numbers_to(10'000));
+}
+
+TEST(Worker, AFullRingBlocksTheCallerUntilThereIsRoom) {
+  Stream stream(kCpu, StreamUse::communication);
+  Gate gate;
+  std::atomic<int> enqueued{0};
+  std::vector<int> order;
+  stream.enqueue([&gate] { gate.pass(); });
+  std::thread caller([&] {
+    for (int i = 0; i < 2000; ++i) {
+      stream.enqueue([&order, i] { order.push_back(i); });
+      ++enqueued;
+    }
+  });
+  // The blocked task takes the first of the 1024 places, so no more than 1023 can follow it.
+  while (enqueued < 1023) std::this_thread::yield();
+  EXPECT_LE(enqueued, 1023);
+  gate.open();
+  caller.join();
+  stream.synchronize();
+  EXPECT_EQ(order, numbers_to(2000));
+}
+
+TEST(Worker, InheritsTheRankOfTheThreadThatMadeIt) {
+  std::optional<Stream> stream;
+  {
+    const RankScope scope(5);
+    stream.emplace(kCpu, StreamUse::communication);
+  }
+  int rank = -1;
+  stream->enqueue([&rank] { rank = current_rank(); });
+  stream->synchronize();
+  EXPECT_EQ(rank, 5);
+}
+
+TEST(Worker, FinishesWhatWasEnqueuedBeforeItGoes) {
+  Gate gate;
+  int finished = 0;
+  {
+    Stream stream(kCpu, StreamUse::communication);
+    stream.enqueue([&gate] { gate.pass(); });
+    for (int i = 0; i < 500; ++i) stream.enqueue([&finished] { ++finished; });
+    gate.open();
+  }
+  EXPECT_EQ(finished, 500);
+}
+
+TEST(Events, TheHostWaitsForAWorker) {
+  Stream compute(kCpu, StreamUse::compute);
+  Stream worker(kCpu, StreamUse::communication);
+  Event done(kCpu);
+  Gate gate;
+  int value = 0;
+  worker.enqueue([&gate] { gate.pass(); });
+  worker.enqueue([&value] { value = 7; });
+  worker.record(done);
+  EXPECT_FALSE(done.ready());
+  gate.open();
+  compute.wait(done);  // inline: the host waits
+  EXPECT_EQ(value, 7);
+  EXPECT_TRUE(done.ready());
+}
+
+TEST(Events, AWorkerWaitsForAnotherWithoutBlockingTheHost) {
+  Stream producer(kCpu, StreamUse::copy);
+  Stream consumer(kCpu, StreamUse::communication);
+  Event produced(kCpu);
+  Gate gate;
+  int value = 0;
+  int seen = 0;
+  producer.enqueue([&gate] { gate.pass(); });
+  producer.enqueue([&value] { value = 42; });
+  producer.record(produced);
+  consumer.wait(produced);
+  consumer.enqueue([&] { seen = value; });
+  gate.open();  // reached although the consumer cannot go on yet
+  consumer.synchronize();
+  EXPECT_EQ(seen, 42);
+}
+
+TEST(Events, AWaitIsForTheRecordBeforeIt) {
+  Stream first(kCpu, StreamUse::copy);
+  Stream second(kCpu, StreamUse::communication);
+  Event event(kCpu);
+  Gate gate;
+  bool reached = false;
+  first.record(event);
+  second.wait(event);
+  second.enqueue([&reached] { reached = true; });
+  first.enqueue([&gate] { gate.pass(); });
+  first.record(event);  // a later generation, which the second stream must not wait for
+  second.synchronize();
+  EXPECT_TRUE(reached);
+  EXPECT_FALSE(event.ready());
+  gate.open();
+  event.synchronize();
+}
+
+TEST(Events, PingPongManyTimes) {
+  Stream left(kCpu, StreamUse::copy);
+  Stream right(kCpu, StreamUse::communication);
+  Event to_right(kCpu);
+  Event to_left(kCpu);
+  int counter = 0;  // no lock: the events alone order the two threads
+  for (int i = 0; i < 2000; ++i) {
+    left.wait(to_left);
+    left.enqueue([&counter] { ++counter; });
+    left.record(to_right);
+    right.wait(to_right);
+    right.enqueue([&counter] { ++counter; });
+    right.record(to_left);
+  }
+  right.synchronize();
+  EXPECT_EQ(counter, 4000);
+}
+
+TEST(Events, MayEndBeforeTheStreamHasReachedThem) {
+  Stream worker(kCpu, StreamUse::communication);
+  Gate gate;
+  worker.enqueue([&gate] { gate.pass(); });
+  {
+    Event short_lived(kCpu);
+    worker.record(short_lived);
+    worker.wait(short_lived);
+  }
+  gate.open();
+  worker.synchronize();
+}
+
+TEST(Events, MayOutliveTheirStream) {
+  Event event(kCpu);
+  {
+    Stream worker(kCpu, StreamUse::communication);
+    worker.record(event);
+  }
+  EXPECT_TRUE(event.ready());
+}
+
+class FailedWorker : public testing::Test {
+ protected:
+  void fail() {
+    stream_.enqueue([] { throw DataError("bad bucket"); });
+  }
+  Stream stream_{kCpu, StreamUse::communication};
+  Event event_{kCpu};
+};
+
+TEST_F(FailedWorker, SynchronizeRethrowsTheFirstErrorEveryTime) {
+  fail();
+  stream_.enqueue([] { throw IoError("later"); });
+  EXPECT_THROW(stream_.synchronize(), DataError);
+  EXPECT_THROW(stream_.synchronize(), DataError);
+}
+
+TEST_F(FailedWorker, SkipsLaterTasks) {
+  bool ran = false;
+  fail();
+  stream_.enqueue([&ran] { ran = true; });
+  EXPECT_THROW(stream_.synchronize(), DataError);
+  EXPECT_FALSE(ran);
+}
+
+TEST_F(FailedWorker, ItsEventsCompleteAndRethrow) {
+  fail();
+  stream_.record(event_);
+  EXPECT_THROW(event_.synchronize(), DataError);
+  EXPECT_THROW(event_.ready(), DataError);
+  Stream compute(kCpu, StreamUse::compute);
+  EXPECT_THROW(compute.wait(event_), DataError);
+}
+
+TEST_F(FailedWorker, EventsBeforeTheErrorAreFine) {
+  stream_.record(event_);
+  fail();
+  event_.synchronize();
+  EXPECT_THROW(stream_.synchronize(), DataError);
+  EXPECT_TRUE(event_.ready());
+}
+
+TEST_F(FailedWorker, StopsTheStreamsThatWaitForIt) {
+  Stream next(kCpu, StreamUse::copy);
+  bool ran = false;
+  fail();
+  stream_.record(event_);
+  next.wait(event_);
+  next.enqueue([&ran] { ran = true; });
+  EXPECT_THROW(next.synchronize(), DataError);
+  EXPECT_FALSE(ran);
+}
+
+TEST_F(FailedWorker, EndsWithoutThrowing) {
+  fail();
+  for (int i = 0; i < 3000; ++i) stream_.enqueue([] {});
+}
+
+TEST(Stream, ADeviceThatWasNotBuiltIsAConfigError) {
+  const CudaStatus status = cuda_status();
+  if (!status.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
+  const Device gpu{.kind = DeviceKind::cuda, .index = 0};
+  EXPECT_THROW(Stream(gpu, StreamUse::compute), ConfigError);
+  EXPECT_THROW(Event{gpu}, ConfigError);
+  if (status.built) return;
+  EXPECT_FALSE(status.message.empty());
+  try {
+    const Stream stream(gpu, StreamUse::communication);
+    FAIL() << "a stream on a device that was not built";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("-DLOCKSTEP_CUDA=ON"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/batch_loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "data/sample_order.h"
+
+namespace lockstep {
+namespace {
+
+using Samples = std::vector<std::int64_t>;
+
+// A sample's label is its number, and its image the number's bytes.
+class NumberedDataset : public Dataset {
+ public:
+  explicit NumberedDataset(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  ImageShape image_shape() const override { return {2, 1, 2}; }
+  std::int64_t classes() const override { return size_; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(index >> 8 * i);
+    return static_cast<std::int32_t>(index);
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+// The samples of a batch, -1 for padding; and that images, labels and weights belong together.
+Samples samples_of(const Batch& batch) {
+  Samples samples;
+  const std::span<const std::uint8_t> images = batch.images.as<std::uint8_t>();
+  const std::span<const std::int32_t> labels = batch.labels.as<std::int32_t>();
+  const std::span<const float> weights = batch.weights.as<float>();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::uint8_t* image = images.data() + 4 * i;
+    const std::int32_t number = image[0] | image[1] << 8 | image[2] << 16 | image[3] << 24;
+    EXPECT_EQ(number, labels[i]);
+    EXPECT_TRUE(weights[i] == 1.0f || (weights[i] == 0.0f && number == 0)) << weights[i] << " for " << number;
+    samples.push_back(weights[i] == 0.0f ? -1 : number);
+  }
+  return samples;
+}
+
+// The next micro-batches.
+std::vector<Samples> take(BatchLoader& loader, std::int64_t micro_batches) {
+  std::vector<Samples> taken;
+  for (std::int64_t i = 0; i < micro_batches; ++i) taken.push_back(samples_of(loader.next()));
+  return taken;
+}
+
+// What all ranks together see in the first `epochs` epochs, in the order of the sample order's positions.
+Samples seen(const Dataset& dataset, int ranks, LoaderOptions options, std::int64_t epochs) {
+  std::vector<std::vector<Samples>> by_rank;
+  for (int rank = 0; rank < ranks; ++rank) {
+    BatchLoader loader(dataset, {.rank = rank, .size = ranks}, options);
+    std::int64_t steps = 0;
+    for (std::int64_t epoch = 0; epoch < epochs; ++epoch) steps += loader.steps_in_epoch(epoch);
+    by_rank.push_back(take(loader, steps * options.accumulation));
+  }
+  Samples all;
+  const auto micros = static_cast<std::size_t>(options.accumulation);
+  for (std::size_t step = 0; step < by_rank[0].size() / micros; ++step) {
+    for (const std::vector<Samples>& batches : by_rank) {
+      for (std::size_t micro = 0; micro < micros; ++micro) {
+        const Samples& batch = batches[step * micros + micro];
+        all.insert(all.end(), batch.begin(), batch.end());
+      }
+    }
+  }
+  return all;
+}
+
+std::map<std::int64_t, int> counts(const Samples& samples) {
+  std::map<std::int64_t, int> result;
+  for (const std::int64_t sample : samples) ++result[sample];
+  return result;
+}
+
+TEST(BatchLoader, GivesTensorsOfTheWholeBatch) {
+  const NumberedDataset dataset(20);
+  BatchLoader loader(dataset, {}, {.batch = 5});
+  const Batch& batch = loader.next();
+  EXPECT_EQ(batch.images.shape, (Shape{5, 2, 1, 2}));
+  EXPECT_EQ(batch.images.dtype, DType::u8);
+  EXPECT_EQ(batch.labels.shape, Shape{5});
+  EXPECT_EQ(batch.labels.dtype, DType::i32);
+  EXPECT_EQ(batch.weights.shape, Shape{5});
+  EXPECT_EQ(batch.weights.dtype, DType::f32);
+}
+
+class BatchLoaderRanks : public testing::TestWithParam<int> {};
+
+TEST_P(BatchLoaderRanks, DropGivesNoSampleTwiceInAnEpoch) {
+  const NumberedDataset dataset(103);
+  const LoaderOptions options{.batch = 4, .seed = 9};
+  const std::int64_t global = 4 * GetParam();
+  const BatchLoader loader(dataset, {.rank = 0, .size = GetParam()}, options);
+  EXPECT_EQ(loader.global_batch(), global);
+  EXPECT_EQ(loader.steps_in_epoch(0), 103 / global);
+  const std::int64_t per_epoch = 103 / global * global;
+  const Samples samples = seen(dataset, GetParam(), options, 3);
+  ASSERT_EQ(static_cast<std::int64_t>(samples.size()), 3 * per_epoch);
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    const SampleOrder order(103, 9, epoch);
+    for (std::int64_t i = 0; i < per_epoch; ++i) {
+      ASSERT_EQ(samples[epoch * per_epoch + i], order(i)) << "epoch " << epoch << ", position " << i;
+    }
+  }
+}
+
+TEST_P(BatchLoaderRanks, CarryLosesNothing) {
+  const NumberedDataset dataset(103);
+  const LoaderOptions options{.batch = 4, .tail = Tail::carry, .seed = 9};
+  const std::int64_t global = 4 * GetParam();
+  const BatchLoader loader(dataset, {.rank = 0, .size = GetParam()}, options);
+  for (std::int64_t epoch = 0; epoch < 7; ++epoch) {
+    EXPECT_EQ(loader.steps_in_epoch(epoch), (epoch + 1) * 103 / global - epoch * 103 / global);
+  }
+  const Samples samples = seen(dataset, GetParam(), options, 3);
+  ASSERT_EQ(static_cast<std::int64_t>(samples.size()), 3 * 103 / global * global);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ASSERT_EQ(samples[i], SampleOrder(103, 9, i / 103)(static_cast<std::int64_t>(i % 103)))
+        << "position " << i;
+  }
+  const std::map<std::int64_t, int> times = counts(samples);
+  EXPECT_EQ(times.size(), 103u);
+  for (const auto& [sample, count] : times) EXPECT_TRUE(count == 2 || count == 3) << sample << ": " << count;
+}
+
+TEST_P(BatchLoaderRanks, PadGivesEverySampleOnce) {
+  for (const std::int64_t size : {1, 3, 4, 60, 103, 120}) {
+    const NumberedDataset dataset(size);
+    const LoaderOptions options{.batch = 4, .tail = Tail::pad, .seed = 9};
+    const std::int64_t global = 4 * GetParam();
+    const std::int64_t steps = (size + global - 1) / global;
+    Samples expected(static_cast<std::size_t>(steps * global), -1);
+    std::iota(expected.begin(), expected.begin() + size, 0);
+    EXPECT_EQ(seen(dataset, GetParam(), options, 1), expected) << size;
+    Samples twice = expected;
+    twice.insert(twice.end(), expected.begin(), expected.end());
+    EXPECT_EQ(seen(dataset, GetParam(), options, 2), twice) << size;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, BatchLoaderRanks, testing::Values(1, 2, 3, 5));
+
+TEST(BatchLoader, PaddingIsAllZero) {
+  const NumberedDataset dataset(6);
+  BatchLoader loader(dataset, {}, {.batch = 4, .tail = Tail::pad});
+  float weight = 0;
+  for (int step = 0; step < 8; ++step) {  // slots that held samples before hold padding now
+    const Batch& batch = loader.next();
+    for (std::size_t i = 0; i < 4; ++i) weight += batch.weights.as<float>()[i];
+    if (step % 2 == 0) continue;
+    for (std::size_t i = 2; i < 4; ++i) {
+      EXPECT_EQ(batch.weights.as<float>()[i], 0.0f);
+      EXPECT_EQ(batch.labels.as<std::int32_t>()[i], 0);
+    }
+    for (std::size_t i = 8; i < 16; ++i) EXPECT_EQ(batch.images.as<std::uint8_t>()[i], 0);
+  }
+  EXPECT_EQ(weight, 4 * 6.0f);
+}
+
+// k ranks with accumulation j see the micro-batches of one rank with accumulation k * j.
+TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
+  const NumberedDataset dataset(250);
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
+    LoaderOptions options{.batch = 3, .accumulation = 12, .tail = tail, .seed = 4};
+    const Samples alone = seen(dataset, 1, options, 3);
+    for (const int ranks : {2, 3, 4, 6, 12}) {
+      options.accumulation = 12 / ranks;
+      EXPECT_EQ(seen(dataset, ranks, options, 3), alone) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(BatchLoader, ThreadsAndSlotsChangeNothing) {
+  const NumberedDataset dataset(250);
+  const LoaderOptions options{.batch = 3, .accumulation = 2, .tail = Tail::carry, .seed = 4};
+  const Samples expected = seen(dataset, 2, options, 5);
+  for (const int threads : {1, 2, 3, 8}) {
+    for (const int slots : {2, 3, 5}) {
+      LoaderOptions other = options;
+      other.threads = threads;
+      other.slots = slots;
+      EXPECT_EQ(seen(dataset, 2, other, 5), expected) << threads << " threads, " << slots << " slots";
+    }
+  }
+}
+
+TEST(BatchLoader, TheSeedChangesTheOrder) {
+  const NumberedDataset dataset(250);
+  EXPECT_NE(seen(dataset, 1, {.batch = 5, .seed = 1}, 1), seen(dataset, 1, {.batch = 5, .seed = 2}, 1));
+}
+
+TEST(BatchLoader, SeekGivesWhatRunningThereGives) {
+  const NumberedDataset dataset(103);
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
+    const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = tail, .seed = 3, .threads = 3};
+    BatchLoader running(dataset, {.rank = 1, .size = 2}, options);
+    BatchLoader seeking(dataset, {.rank = 1, .size = 2}, options);
+    for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
+      for (std::int64_t step = 0; step < running.steps_in_epoch(epoch); ++step) {
+        const std::vector<Samples> expected = take(running, 2);
+        seeking.seek(epoch, step);
+        ASSERT_EQ(take(seeking, 2), expected) << "epoch " << epoch << ", step " << step;
+      }
+    }
+    seeking.seek(0, 0);  // backwards
+    BatchLoader fresh(dataset, {.rank = 1, .size = 2}, options);
+    EXPECT_EQ(take(seeking, 40), take(fresh, 40));
+  }
+}
+
+// The state does not depend on how many ranks there are: a run resumed on other ones goes on with the same
+// samples.
+TEST(BatchLoader, ResumesOnAnotherNumberOfRanks) {
+  const NumberedDataset dataset(200);
+  const auto one_step = [&](int ranks, std::int64_t accumulation) {
+    Samples all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      BatchLoader loader(dataset, {.rank = rank, .size = ranks}, {.batch = 2, .accumulation = accumulation});
+      loader.seek(2, 5);
+      for (const Samples& batch : take(loader, accumulation))
+        all.insert(all.end(), batch.begin(), batch.end());
+    }
+    return all;
+  };
+  const Samples alone = one_step(1, 8);
+  EXPECT_EQ(one_step(2, 4), alone);
+  EXPECT_EQ(one_step(8, 1), alone);
+}
+
+TEST(BatchLoader, ABatchStaysUntouchedUntilTheNextCall) {
+  const NumberedDataset dataset(1000);
+  BatchLoader loader(dataset, {}, {.batch = 2, .threads = 2, .slots = 2});
+  std::set<const void*> memory;
+  for (int i = 0; i < 100; ++i) {
+    const Batch& batch = loader.next();
+    memory.insert(batch.images.data);
+    const Samples before = samples_of(batch);
+    BatchLoader other(dataset, {}, {.batch = 2});  // time for the threads to do harm in
+    take(other, 3);
+    EXPECT_EQ(samples_of(batch), before);
+  }
+  EXPECT_EQ(memory.size(), 2u);  // the ring, reused
+}
+
+TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
+  const NumberedDataset dataset(47);
+  for (const Tail tail : {Tail::drop, Tail::carry}) {
+    const LoaderOptions options{.batch = 4, .accumulation = 4, .tail = tail};
+    try {
+      const BatchLoader loader(dataset, {.rank = 2, .size = 3}, options);
+      ADD_FAILURE() << "47 samples were enough for 48";
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("47"), std::string::npos) << text;
+      EXPECT_NE(text.find("48"), std::string::npos) << text;
+    }
+  }
+  EXPECT_NO_THROW(BatchLoader(NumberedDataset(48), {.rank = 2, .size = 3}, {.batch = 4, .accumulation = 4}));
+}
+
+// Broken from its 40th sample on; says which rank its readers believe to be.
+class BreakingDataset final : public NumberedDataset {
+ public:
+  BreakingDataset() : NumberedDataset(100) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index >= 40) throw DataError(fmt::format("rank {}: sample {} is broken", current_rank(), index));
+    return NumberedDataset::read(index, image);
+  }
+};
+
+TEST(BatchLoader, AnErrorArrivesWithItsOwnBatch) {
+  const BreakingDataset dataset;
+  const RankScope scope(3);
+  for (const int threads : {1, 4}) {
+    BatchLoader loader(dataset, {}, {.batch = 8, .tail = Tail::pad, .threads = threads});
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (int i = 0; i < 5; ++i) EXPECT_EQ(samples_of(loader.next())[0], 8 * i);
+      for (int again = 0; again < 3; ++again) {
+        try {
+          loader.next();
+          ADD_FAILURE() << "a broken batch was given";
+        } catch (const DataError& error) {
+          EXPECT_STREQ(error.what(), "rank 3: sample 40 is broken");
+        }
+      }
+      loader.seek(0, 0);  // what was read before can be read again
+    }
+  }
+}
+
+// Reads nothing before it is told to.
+class ClosedDataset final : public NumberedDataset {
+ public:
+  ClosedDataset() : NumberedDataset(100) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    return NumberedDataset::read(index, image);
+  }
+  void wait_for_readers(int readers) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= readers; });
+  }
+  void open() const {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int waiting_ = 0;
+  mutable bool open_ = false;
+};
+
+TEST(BatchLoader, PrefetchesWithoutBeingAsked) {
+  const ClosedDataset dataset;
+  BatchLoader loader(dataset, {}, {.batch = 1, .threads = 3, .slots = 4});
+  dataset.wait_for_readers(3);
+  dataset.open();
+  EXPECT_EQ(samples_of(loader.next()).size(), 1u);
+}
+
+TEST(BatchLoader, EndsWhilePrefetching) {
+  for (int i = 0; i < 20; ++i) {
+    const ClosedDataset dataset;
+    BatchLoader loader(dataset, {}, {.batch = 2, .threads = 3});
+    dataset.wait_for_readers(3);
+    dataset.open();
+  }
+  const NumberedDataset dataset(100);
+  for (int i = 0; i < 50; ++i) {
+    BatchLoader loader(dataset, {}, {.batch = 7, .threads = 4, .slots = 3});
+    take(loader, i % 5);
+    if (i % 2 == 1) loader.seek(1, 2);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/idx.h"
+
+#include <memory>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/data/idx_files.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kImages = "train-images-idx3-ubyte";
+constexpr const char* kLabels = "train-labels-idx1-ubyte";
+
+// Three images of 2x3 whose pixels count up from 0, labels 4, 0, 9.
+struct Files {
+  Bytes images;
+  Bytes labels = idx_labels({4, 0, 9});
+
+  Files() {
+    Bytes pixels(18);
+    std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
+    images = idx_images(3, 2, 3, pixels);
+  }
+};
+
+void expect_the_three_images(const Dataset& dataset) {
+  EXPECT_EQ(dataset.size(), 3);
+  EXPECT_EQ(dataset.image_shape(), (ImageShape{2, 3, 1}));
+  EXPECT_EQ(dataset.classes(), 10);
+  Bytes image(6);
+  EXPECT_EQ(dataset.read(2, image), 9);
+  EXPECT_EQ(image, (Bytes{12, 13, 14, 15, 16, 17}));
+  EXPECT_EQ(dataset.read(0, image), 4);
+  EXPECT_EQ(image, (Bytes{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(dataset.read(1, image), 0);
+}
+
+// What opening threw, as text; "" for nothing.
+template <typename E>
+std::string error_of(const std::filesystem::path& folder, Split split = Split::train) {
+  try {
+    open_idx(folder, split);
+  } catch (const E& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// One file is broken; the other is sound.
+std::string data_error(const TemporaryFolder& folder, const std::string& name, const Bytes& broken) {
+  const Files files;
+  folder.write(kImages, files.images);
+  folder.write(kLabels, files.labels);
+  folder.write(name, broken);
+  const std::string plain = name.ends_with(".gz") ? name.substr(0, name.size() - 3) : "";
+  if (!plain.empty()) folder.remove(plain);
+  const std::string error = error_of<DataError>(folder.path());
+  folder.remove(name);
+  return error;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Idx, ReadsPlainAndGzip) {
+  const Files files;
+  for (const bool zipped : {false, true}) {
+    const TemporaryFolder folder;
+    const std::string suffix = zipped ? ".gz" : "";
+    folder.write(kImages + suffix, zipped ? gzip(files.images) : files.images);
+    folder.write(kLabels + suffix, zipped ? gzip(files.labels) : files.labels);
+    expect_the_three_images(*open_idx(folder.path(), Split::train));
+  }
+}
+
+TEST(Idx, TakesThePlainFileWhereBothExist) {
+  const Files files;
+  const TemporaryFolder folder;
+  folder.write(kImages, files.images);
+  folder.write(kLabels, files.labels);
+  folder.write(std::string(kLabels) + ".gz", {1, 2, 3});
+  expect_the_three_images(*open_idx(folder.path(), Split::train));
+}
+
+TEST(Idx, ReadsAGzipFileOfSeveralStreams) {
+  const Files files;
+  const TemporaryFolder folder;
+  folder.write(kLabels, files.labels);
+  Bytes joined = gzip({files.images.begin(), files.images.begin() + 20});
+  const Bytes rest = gzip({files.images.begin() + 20, files.images.end()});
+  joined.insert(joined.end(), rest.begin(), rest.end());
+  folder.write(std::string(kImages) + ".gz", joined);
+  expect_the_three_images(*open_idx(folder.path(), Split::train));
+}
+
+// More than one input buffer and more than one chunk of memory.
+TEST(Idx, ReadsLargeFiles) {
+  const TemporaryFolder folder;
+  Bytes pixels(3'000 * 28 * 28);
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<std::uint8_t>(i * 2654435761u >> 24);
+  const Bytes images = idx_images(3'000, 28, 28, pixels);
+  folder.write("t10k-labels-idx1-ubyte", idx_labels(Bytes(3'000, 1)));
+  for (const bool zipped : {true, false}) {  // the plain one is taken once it is there
+    folder.write(zipped ? "t10k-images-idx3-ubyte.gz" : "t10k-images-idx3-ubyte",
+                 zipped ? gzip(images) : images);
+    const std::unique_ptr<Dataset> dataset = open_idx(folder.path(), Split::test);
+    Bytes image(28 * 28);
+    for (std::int64_t i = 0; i < dataset->size(); ++i) {
+      dataset->read(i, image);
+      ASSERT_TRUE(std::equal(image.begin(), image.end(), pixels.begin() + i * 28 * 28)) << i;
+    }
+  }
+}
+
+TEST(Idx, SplitsAreSeparateFiles) {
+  const Files files;
+  const TemporaryFolder folder;
+  folder.write(kImages, files.images);
+  folder.write(kLabels, files.labels);
+  folder.write("t10k-images-idx3-ubyte", idx_images(1, 2, 3, Bytes(6, 7)));
+  folder.write("t10k-labels-idx1-ubyte", idx_labels({2}));
+  const std::unique_ptr<Dataset> test = open_idx(folder.path(), Split::test);
+  EXPECT_EQ(test->size(), 1);
+  EXPECT_EQ(test->classes(), 3);  // its own labels
+  expect_the_three_images(*open_idx(folder.path(), Split::train));
+}
+
+TEST(Idx, EveryTruncationIsFound) {
+  const Files files;
+  for (const bool zipped : {false, true}) {
+    for (const bool images : {true, false}) {
+      const TemporaryFolder folder;
+      const std::string name = std::string(images ? kImages : kLabels) + (zipped ? ".gz" : "");
+      const Bytes& plain = images ? files.images : files.labels;
+      const Bytes whole = zipped ? gzip(plain) : plain;
+      for (std::size_t length = 0; length < whole.size(); ++length) {
+        const std::string error = data_error(folder, name, {whole.begin(), whole.begin() + length});
+        EXPECT_TRUE(contains(error, (folder.path() / name).string() + ": at byte "))
+            << length << ": " << error;
+        if (!zipped) {
+          EXPECT_TRUE(contains(error, fmt::format("at byte {} (uncompressed): the file ends here", length)))
+              << error;
+        }
+      }
+    }
+  }
+}
+
+TEST(Idx, EveryFlippedBitOfAGzipFileIsFoundOrHarmless) {
+  const Files files;
+  const Bytes whole = gzip(files.images);
+  const TemporaryFolder folder;
+  folder.write(kLabels, files.labels);
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    Bytes broken = whole;
+    broken[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+    folder.write(std::string(kImages) + ".gz", broken);
+    try {
+      expect_the_three_images(
+          *open_idx(folder.path(), Split::train));  // a bit of the header's time stamp, say
+    } catch (const DataError& error) {
+      EXPECT_TRUE(contains(error.what(), std::string(kImages) + ".gz")) << error.what();
+    }
+  }
+}
+
+TEST(Idx, BytesAfterTheEndAreFound) {
+  const Files files;
+  const TemporaryFolder folder;
+  const auto with_garbage = [](Bytes bytes) {
+    bytes.push_back(0x55);
+    return bytes;
+  };
+  EXPECT_TRUE(contains(data_error(folder, kImages, with_garbage(files.images)), "at byte 34 (uncompressed)"));
+  EXPECT_TRUE(contains(data_error(folder, kLabels, with_garbage(files.labels)), "at byte 11 (uncompressed)"));
+  const std::string zipped = std::string(kImages) + ".gz";
+  EXPECT_TRUE(contains(data_error(folder, zipped, gzip(with_garbage(files.images))), "at byte 34"));
+  const std::string after_stream = data_error(folder, zipped, with_garbage(gzip(files.images)));
+  EXPECT_TRUE(contains(after_stream, zipped + ": at byte 34 (uncompressed)")) << after_stream;
+}
+
+TEST(Idx, AWrongChecksumIsFound) {
+  const Files files;
+  const TemporaryFolder folder;
+  const std::string zipped = std::string(kImages) + ".gz";
+  Bytes broken = gzip(files.images);
+  broken[broken.size() - 8] ^= 1;  // the trailer: CRC-32, then the length
+  const std::string error = data_error(folder, zipped, broken);
+  EXPECT_TRUE(contains(error, "broken gzip stream: incorrect data check")) << error;
+}
+
+TEST(Idx, AWrongHeaderIsFoundAtItsOffset) {
+  const Files files;
+  const TemporaryFolder folder;
+  const auto set = [](Bytes bytes, std::size_t at, std::initializer_list<std::uint8_t> word) {
+    std::copy(word.begin(), word.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    return bytes;
+  };
+  const struct {
+    const char* name;
+    Bytes bytes;
+    const char* message;
+  } cases[] = {
+      {kImages, files.labels,
+       "at byte 0 (uncompressed): magic number 0x00000801, expected 0x00000803 (IDX images)"},
+      {kLabels, files.images,
+       "at byte 0 (uncompressed): magic number 0x00000803, expected 0x00000801 (IDX labels)"},
+      {kImages, set(files.images, 2, {0x0d}), "magic number 0x00000d03"},  // 32-bit floats
+      {kImages, set(files.images, 4, {0, 0, 0, 0}), "at byte 4 (uncompressed): 0 images of 2x3"},
+      {kImages, set(files.images, 8, {0, 0, 0, 0}), "3 images of 0x3"},
+      {kImages, set(files.images, 12, {0xff, 0xff, 0xff, 0xff}), "3 images of 2x4294967295"},
+      {kImages, idx_images(0xffffffff, 0x10000, 0x10000, {}), "4294967295 images of 65536x65536"},
+      {kImages, idx_images(0xffffffff, 1, 1, {}), "at byte 16 (uncompressed): the file ends here"},
+      {kImages, idx_images(2, 2, 3, Bytes(12)),
+       "at byte 4 (uncompressed): 3 labels, but train-images-idx3-ubyte"},
+      {kLabels, idx_labels({1, 2, 3, 4}),
+       "at byte 4 (uncompressed): 4 labels, but train-images-idx3-ubyte has 3"},
+  };
+  for (const auto& c : cases) {
+    const std::string error = data_error(folder, c.name, c.bytes);
+    EXPECT_TRUE(contains(error, c.message)) << error;
+    EXPECT_TRUE(contains(error, folder.path().string())) << error;
+  }
+}
+
+TEST(Idx, AMissingFileSaysWhatIsExpected) {
+  const TemporaryFolder folder;
+  std::string error = error_of<IoError>(folder.path());
+  for (const char* part :
+       {"/train-images-idx3-ubyte: not found", "apt-get install dataset-fashion-mnist", "data.path"}) {
+    EXPECT_TRUE(contains(error, part)) << error;
+  }
+  folder.write(kImages, Files().images);
+  EXPECT_TRUE(contains(error_of<IoError>(folder.path()), "/train-labels-idx1-ubyte: not found"));
+  EXPECT_TRUE(contains(error_of<IoError>(folder.path(), Split::test), "/t10k-images-idx3-ubyte: not found"));
+  error = error_of<IoError>("/usr/share/datasets/no-such-dataset");
+  EXPECT_TRUE(contains(error, "/usr/share/datasets/no-such-dataset/train-images-idx3-ubyte: not found"))
+      << error;
+  EXPECT_TRUE(contains(error, "apt-get install dataset-fashion-mnist")) << error;
+}
+
+TEST(Idx, AFileThatCannotBeReadIsAnIoError) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / kImages);
+  folder.write(kLabels, Files().labels);
+  const std::string error = error_of<IoError>(folder.path());
+  EXPECT_TRUE(contains(error, (folder.path() / kImages).string() + ": cannot be read: ")) << error;
+}
+
+TEST(Idx, ReadChecksItsArguments) {
+  const Files files;
+  const TemporaryFolder folder;
+  folder.write(kImages, files.images);
+  folder.write(kLabels, files.labels);
+  const std::unique_ptr<Dataset> dataset = open_idx(folder.path(), Split::train);
+  Bytes image(6);
+  EXPECT_THROW(dataset->read(3, image), Error);
+  EXPECT_THROW(dataset->read(-1, image), Error);
+  Bytes small(5);
+  EXPECT_THROW(dataset->read(0, small), Error);
+}
+
+TEST(OpenDataset, OpensIdxAndNamesTheFormatsItKnows) {
+  const Files files;
+  const TemporaryFolder folder;
+  folder.write(kImages, files.images);
+  folder.write(kLabels, files.labels);
+  expect_the_three_images(*open_dataset({.format = "idx", .path = folder.path()}, Split::train));
+  try {
+    open_dataset({.format = "tfrecord", .path = folder.path()}, Split::train);
+    ADD_FAILURE() << "an unknown format was opened";
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(contains(error.what(), "tfrecord")) << error.what();
+    EXPECT_TRUE(contains(error.what(), "idx")) << error.what();
+  }
+}
+
+class FashionMnist : public testing::TestWithParam<Split> {};
+
+TEST_P(FashionMnist, HasEveryClassEquallyOften) {
+  const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs the Debian package dataset-fashion-mnist";
+  const std::unique_ptr<Dataset> dataset = open_idx(folder, GetParam());
+  const std::int64_t expected = GetParam() == Split::train ? 60'000 : 10'000;
+  EXPECT_EQ(dataset->size(), expected);
+  EXPECT_EQ(dataset->image_shape(), (ImageShape{28, 28, 1}));
+  ASSERT_EQ(dataset->classes(), 10);
+  std::vector<std::int64_t> per_class(10);
+  std::uint64_t brightness = 0;
+  Bytes image(28 * 28);
+  for (std::int64_t i = 0; i < expected; ++i) {
+    ++per_class[static_cast<std::size_t>(dataset->read(i, image))];
+    brightness = std::accumulate(image.begin(), image.end(), brightness);
+  }
+  EXPECT_EQ(per_class, std::vector<std::int64_t>(10, expected / 10));
+  // Its published mean is 0.2860 of full brightness.
+  EXPECT_NEAR(static_cast<double>(brightness) / static_cast<double>(expected * 28 * 28) / 255.0, 0.286,
+              0.002);
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, FashionMnist, testing::Values(Split::train, Split::test),
+                         [](const auto& suite) { return suite.param == Split::train ? "train" : "test"; });
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/batch_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/kernels/batch_norm_reference.h"
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+Backend& backend() { return backend_for(Device{}); }
+
+Values around(float center, const Values& values) {
+  Values moved = values;
+  for (float& value : moved) value += center;
+  return moved;
+}
+
+// A planned kernel with its tensors.
+struct Case {
+  BatchNormOptions options;
+  std::unique_ptr<BatchNormKernel> kernel;
+  BatchNormReference reference;
+  Values x, scale, shift, y_gradient;
+  PlannedMemory x_memory, y_memory;
+  GuardedMemory scale_memory, shift_memory, mean_memory, variance_memory, saved, scratch;
+  Stream stream{Device{}, StreamUse::compute};
+
+  Case(const Layout& layout, const BatchNormOptions& o, float center = 0.25f)
+      : options(o),
+        kernel(backend().batch_norm(o, layout)),
+        reference(layout.shape(), o),
+        x(around(center, random_values(layout.shape().elements(), "input"))),
+        scale(random_values(layout.shape()[1], "scale")),
+        shift(random_values(layout.shape()[1], "shift")),
+        y_gradient(random_values(layout.shape().elements(), "output gradient")),
+        x_memory(layout, x),
+        y_memory(layout),
+        scale_memory(scale),
+        shift_memory(shift),
+        mean_memory(Values(scale.size(), 0.0f)),
+        variance_memory(Values(scale.size(), 1.0f)),
+        saved(kernel->saved_bytes()),
+        scratch(kernel->scratch_bytes()) {}
+
+  BatchNormParameters parameters() const { return {scale_memory.floats(), shift_memory.floats()}; }
+  BatchNormStatistics running() const { return {mean_memory.floats(), variance_memory.floats()}; }
+
+  void forward_training() {
+    y_memory.spoil();
+    scratch.spoil();
+    kernel->forward_training(stream, x_memory.data(), parameters(), running(), y_memory.data(), saved.data(),
+                             scratch.data());
+  }
+  void forward_evaluation() {
+    y_memory.spoil();
+    scratch.spoil();
+    kernel->forward_evaluation(stream, x_memory.data(), parameters(), running(), y_memory.data(),
+                               scratch.data());
+  }
+  void backward(const PlannedMemory& given, PlannedMemory& x_gradient, GuardedMemory& scale_gradient,
+                GuardedMemory& shift_gradient, Write write) {
+    scratch.spoil();
+    kernel->backward(stream, x_memory.data(), given.data(), parameters(), saved.data(), x_gradient.data(),
+                     scale_gradient.floats(), shift_gradient.floats(), write, scratch.data());
+  }
+  double loss(const Doubles& at_x, const Doubles& at_scale, const Doubles& at_shift) const {
+    return dot(widen(y_gradient), reference.training(at_x, at_scale, at_shift));
+  }
+  bool margins_intact() const {
+    return x_memory.margin_intact() && y_memory.margin_intact() && scale_memory.margin_intact() &&
+           shift_memory.margin_intact() && mean_memory.margin_intact() && variance_memory.margin_intact() &&
+           saved.margin_intact() && scratch.margin_intact();
+  }
+};
+
+template <typename Test>
+void for_each_case(Test test) {
+  for (const std::int64_t channels : {1, 3, 16, 17, 40}) {
+    for (const std::int64_t batch : {1, 2, 5}) {
+      for (const auto& [height, width] : {std::pair{1, 1}, {7, 7}, {8, 8}, {1, 7}}) {
+        for (const Layout& layout : layouts_for({batch, channels, height, width})) {
+          for (const bool relu : {false, true}) {
+            SCOPED_TRACE(layout.describe() + (relu ? " with ReLU" : ""));
+            test(layout, BatchNormOptions{.relu = relu});
+          }
+        }
+      }
+    }
+  }
+}
+
+void expect_all_near(const Values& actual, const Doubles& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    ASSERT_NEAR(actual[i], expected[i], tolerance) << "at " << i;
+}
+
+// Of the factor that turns errors of y's gradient into errors of x's.
+double largest_factor(const Case& c) {
+  double largest = 1;
+  for (std::int64_t k = 0; k < c.reference.channels; ++k) {
+    const double deviation = std::sqrt(c.reference.variance(widen(c.x), k) + c.options.epsilon);
+    largest = std::max(largest, std::abs(c.scale[k]) / deviation);
+  }
+  return largest;
+}
+
+TEST(BatchNorm, TrainingMatchesTheDefinition) {
+  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
+    Case c(layout, options);
+    EXPECT_EQ(c.kernel->layout(), layout);
+    const Doubles expected = c.reference.training(widen(c.x), widen(c.scale), widen(c.shift));
+    // A second time into the same memory: padding must be zeroed by every call, not only by the first.
+    for (int call = 0; call < 2; ++call) {
+      c.forward_training();
+      expect_all_near(c.y_memory.plain(), expected, 1e-6 * largest_factor(c) + 1e-6);
+      EXPECT_TRUE(c.y_memory.padding_is_zero());
+    }
+    EXPECT_EQ(c.x_memory.plain(), c.x);
+    EXPECT_TRUE(c.margins_intact());
+  });
+}
+
+TEST(BatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
+  for (const Layout& layout : layouts_for({5, 17, 8, 8})) {
+    SCOPED_TRACE(layout.describe());
+    Case c(layout, {}, 1000.0f);
+    c.forward_training();
+    expect_all_near(c.y_memory.plain(), c.reference.training(widen(c.x), widen(c.scale), widen(c.shift)),
+                    2e-3);
+  }
+}
+
+TEST(BatchNorm, GradientsMatchFiniteDifferences) {
+  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
+    Case c(layout, options);
+    c.forward_training();
+    const PlannedMemory given(layout, c.y_gradient);
+    PlannedMemory x_gradient(layout);
+    GuardedMemory scale_gradient(c.scale.size() * sizeof(float));
+    GuardedMemory shift_gradient(c.scale.size() * sizeof(float));
+    c.backward(given, x_gradient, scale_gradient, shift_gradient, Write::overwrite);
+    x_gradient.spoil();
+    c.backward(given, x_gradient, scale_gradient, shift_gradient, Write::overwrite);
+    EXPECT_TRUE(x_gradient.padding_is_zero());
+    EXPECT_TRUE(c.margins_intact() && x_gradient.margin_intact() && scale_gradient.margin_intact() &&
+                shift_gradient.margin_intact());
+
+    const Doubles x = widen(c.x), scale = widen(c.scale), shift = widen(c.shift);
+    const auto by_x = [&](const Doubles& at) { return c.loss(at, scale, shift); };
+    const auto by_scale = [&](const Doubles& at) { return c.loss(x, at, shift); };
+    const auto by_shift = [&](const Doubles& at) { return c.loss(x, scale, at); };
+    const double tolerance = 1e-5 * largest_factor(c);
+    const auto expect_slope = [&](const Values& gradient, const Doubles& at, auto loss, const char* what) {
+      const Doubles direction = widen(random_values(static_cast<std::int64_t>(at.size()), what));
+      const double size =
+          std::sqrt(dot(direction, direction) * dot(widen(c.y_gradient), widen(c.y_gradient)));
+      EXPECT_NEAR(dot(widen(gradient), direction), slope(at, direction, loss), tolerance * size) << what;
+      for (std::size_t i = 0; i < at.size(); i += at.size() / 3 + 1) {
+        EXPECT_NEAR(gradient[i], slope_at(at, i, loss), tolerance * 10) << what << " at " << i;
+      }
+    };
+    expect_slope(x_gradient.plain(), x, by_x, "input");
+    expect_slope(scale_gradient.values(), scale, by_scale, "scale");
+    expect_slope(shift_gradient.values(), shift, by_shift, "shift");
+  });
+}
+
+TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
+  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
+    Case c(layout, options);
+    c.forward_training();
+    const PlannedMemory given(layout, c.y_gradient);
+    PlannedMemory x_gradient(layout);
+    GuardedMemory scale_gradient(c.scale.size() * sizeof(float));
+    GuardedMemory shift_gradient(c.scale.size() * sizeof(float));
+    c.backward(given, x_gradient, scale_gradient, shift_gradient, Write::overwrite);
+
+    const Values before = random_values(static_cast<std::int64_t>(c.scale.size()), "gradient before");
+    GuardedMemory scale_sum(before), shift_sum(before);
+    PlannedMemory in_place(layout, c.y_gradient);
+    c.backward(in_place, in_place, scale_sum, shift_sum, Write::accumulate);
+    EXPECT_EQ(in_place.values(), x_gradient.values());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(scale_sum.floats()[i], before[i] + scale_gradient.floats()[i]);
+      EXPECT_EQ(shift_sum.floats()[i], before[i] + shift_gradient.floats()[i]);
+    }
+    EXPECT_TRUE(c.margins_intact() && in_place.margin_intact() && scale_sum.margin_intact() &&
+                shift_sum.margin_intact());
+  });
+}
+
+TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
+  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
+    Case c(layout, options);
+    Doubles means(c.scale.size(), 0.0), variances(c.scale.size(), 1.0);
+    for (int step = 0; step < 4; ++step) {
+      c.x = around(0.5f * static_cast<float>(step),
+                   random_values(layout.shape().elements(), "step " + std::to_string(step)));
+      std::memcpy(c.x_memory.data(), to_memory(c.x, layout).data(), layout.bytes());
+      c.forward_training();
+      const auto n = static_cast<double>(c.reference.samples());
+      for (std::int64_t k = 0; k < c.reference.channels; ++k) {
+        const double variance = c.reference.variance(widen(c.x), k) * (n > 1 ? n / (n - 1) : 1);
+        means[k] = 0.9 * means[k] + 0.1 * c.reference.mean(widen(c.x), k);
+        variances[k] = 0.9 * variances[k] + 0.1 * variance;
+      }
+    }
+    expect_all_near(c.mean_memory.values(), means, 1e-5);
+    expect_all_near(c.variance_memory.values(), variances, 1e-5);
+  });
+}
+
+TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
+  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
+    Case c(layout, options);
+    const Values means = random_values(c.reference.channels, "running mean");
+    const Values variances = around(1.5f, random_values(c.reference.channels, "running variance"));
+    std::ranges::copy(means, c.mean_memory.floats());
+    std::ranges::copy(variances, c.variance_memory.floats());
+    const Doubles expected =
+        c.reference.normalize(widen(c.x), widen(means), widen(variances), widen(c.scale), widen(c.shift));
+    for (int call = 0; call < 2; ++call) {
+      c.forward_evaluation();
+      expect_all_near(c.y_memory.plain(), expected, 3e-6);
+      EXPECT_TRUE(c.y_memory.padding_is_zero());
+    }
+    EXPECT_EQ(c.mean_memory.values(), means);
+    EXPECT_EQ(c.variance_memory.values(), variances);
+    EXPECT_TRUE(c.margins_intact());
+  });
+}
+
+TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
+  for (const std::int64_t channels : {1, 17, 64}) {
+    for (const bool relu : {false, true}) {
+      const Shape features{5, channels};
+      Case c(Layout(features, DType::f32), {.relu = relu});
+      Case image(Layout({5, channels, 1, 1}, DType::f32), {.relu = relu});
+      EXPECT_EQ(c.kernel->layout().shape(), features);
+      c.forward_training();
+      image.forward_training();
+      EXPECT_EQ(c.y_memory.plain(), image.y_memory.plain());
+      EXPECT_EQ(c.mean_memory.values(), image.mean_memory.values());
+      expect_all_near(c.y_memory.plain(), c.reference.training(widen(c.x), widen(c.scale), widen(c.shift)),
+                      1e-4);
+    }
+  }
+}
+
+TEST(BatchNorm, RejectsWhatMakesNoSense) {
+  const Layout image({2, 3, 4, 4}, DType::f32);
+  EXPECT_THROW(backend().batch_norm({}, Layout({2, 3, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(backend().batch_norm({}, Layout({2, 0, 4, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(backend().batch_norm({.epsilon = 0}, image), ConfigError);
+  EXPECT_THROW(backend().batch_norm({.momentum = 1.5f}, image), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/loss.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+// The definition, in double precision.
+double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& labels, const Values& weights) {
+  const std::size_t classes = logits.size() / labels.size();
+  double loss = 0;
+  for (std::size_t sample = 0; sample < labels.size(); ++sample) {
+    if (weights[sample] == 0) continue;
+    const double* row = logits.data() + sample * classes;
+    const double largest = *std::max_element(row, row + classes);
+    double sum = 0;
+    for (std::size_t k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
+    loss += weights[sample] * (std::log(sum) + largest - row[labels[sample]]);
+  }
+  return loss;
+}
+
+struct Outcome {
+  LossSums sums;
+  Values gradient;
+};
+
+struct Batch {
+  std::int64_t classes = 0;
+  Values logits;
+  std::vector<std::int32_t> labels;
+  Values weights;
+  float gradient_scale = 0.25f;
+
+  static Batch random(std::int64_t samples, std::int64_t classes, float spread = 3) {
+    Batch batch{.classes = classes,
+                .logits = random_values(samples * classes, "logits"),
+                .weights = random_values(samples, "weights")};
+    for (float& logit : batch.logits) logit *= spread;
+    for (float& weight : batch.weights) weight = 1 + 0.5f * weight;
+    for (std::int64_t i = 0; i < samples; ++i) {
+      batch.labels.push_back(static_cast<std::int32_t>(i * 7 % classes));
+    }
+    return batch;
+  }
+
+  SoftmaxCrossEntropy arguments(const float* from, float* gradient, LossSums* sums) const {
+    return {.batch = static_cast<std::int64_t>(labels.size()),
+            .classes = classes,
+            .logits = from,
+            .labels = labels.data(),
+            .weights = weights.data(),
+            .gradient_scale = gradient_scale,
+            .logits_gradient = gradient,
+            .sums = sums};
+  }
+
+  Outcome run() const {
+    Stream stream(Device{}, StreamUse::compute);
+    Outcome outcome{.sums = {.loss = -1, .weight = -1, .correct = -1, .samples = -1}};
+    const GuardedMemory gradient(logits.size() * sizeof(float));
+    backend_for(Device{}).softmax_cross_entropy(stream,
+                                                arguments(logits.data(), gradient.floats(), &outcome.sums));
+    EXPECT_TRUE(gradient.margin_intact());
+    outcome.gradient = gradient.values();
+    return outcome;
+  }
+};
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(std::memcmp(&a.sums, &b.sums, sizeof(LossSums)), 0);
+  EXPECT_EQ(a.gradient, b.gradient);
+}
+
+TEST(SoftmaxCrossEntropy, MatchesTheDefinitionAndItsSlopes) {
+  for (const auto& [samples, classes] :
+       {std::pair{1, 1}, {1, 10}, {5, 3}, {33, 100}, {7, 2000}, {2500, 10}}) {
+    SCOPED_TRACE(fmt::format("{} samples of {} classes", samples, classes));
+    const Batch batch = Batch::random(samples, classes);
+    const Outcome outcome = batch.run();
+    const auto loss = [&](const Doubles& at) { return reference_loss(at, batch.labels, batch.weights); };
+    const Doubles logits = widen(batch.logits);
+    EXPECT_NEAR(outcome.sums.loss, loss(logits), 1e-6 * samples * 10);
+    EXPECT_NEAR(outcome.sums.weight, dot(widen(batch.weights), Doubles(batch.weights.size(), 1.0)),
+                1e-6 * samples);
+    EXPECT_EQ(outcome.sums.samples, samples);
+
+    const Doubles direction = widen(random_values(static_cast<std::int64_t>(logits.size()), "direction"));
+    EXPECT_NEAR(dot(widen(outcome.gradient), direction),
+                batch.gradient_scale * slope(logits, direction, loss),
+                1e-5 * std::sqrt(static_cast<double>(samples)));
+    for (std::size_t i = 0; i < logits.size(); i += logits.size() / 5 + 1) {
+      EXPECT_NEAR(outcome.gradient[i], batch.gradient_scale * slope_at(logits, i, loss), 2e-6) << "at " << i;
+    }
+  }
+}
+
+TEST(SoftmaxCrossEntropy, GradientOfEachSampleSumsToZero) {
+  const Batch batch = Batch::random(50, 101);
+  const Outcome outcome = batch.run();
+  for (std::size_t sample = 0; sample < batch.labels.size(); ++sample) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < batch.classes; ++k) sum += outcome.gradient[sample * 101 + k];
+    EXPECT_NEAR(sum, 0, 1e-6);
+  }
+}
+
+TEST(SoftmaxCrossEntropy, CountsSamplesWhoseLargestLogitIsTheLabels) {
+  Batch batch{.classes = 3,
+              .logits = {1, 2, 0,  //
+                         1, 2, 0,  //
+                         5, 5, 1,  // tie: the first is the answer
+                         5, 5, 1,  //
+                         -3, -2, -1},
+              .labels = {1, 0, 0, 1, 2},
+              .weights = {1, 1, 1, 1, 0.5f}};
+  EXPECT_EQ(batch.run().sums.correct, 3);
+  EXPECT_EQ(batch.run().sums.samples, 5);
+}
+
+TEST(SoftmaxCrossEntropy, SamplesOfZeroWeightChangeNothing) {
+  const Batch batch = Batch::random(9, 10);
+  const Outcome expected = batch.run();
+  Batch padded = batch;
+  const auto pad = [&](float logit) {
+    padded.logits.insert(padded.logits.end(), 10, logit);
+    padded.labels.push_back(0);
+    padded.weights.push_back(0);
+  };
+  pad(1e30f);
+  pad(std::numeric_limits<float>::quiet_NaN());
+  Outcome outcome = padded.run();
+  for (std::size_t i = batch.logits.size(); i < padded.logits.size(); ++i)
+    EXPECT_EQ(outcome.gradient[i], 0.0f);
+  outcome.gradient.resize(batch.logits.size());
+  expect_same_bits(outcome, expected);
+
+  std::ranges::fill(padded.weights, 0.0f);
+  const LossSums nothing = padded.run().sums;
+  EXPECT_EQ(nothing.loss, 0.0f);
+  EXPECT_EQ(nothing.weight, 0.0f);
+  EXPECT_EQ(nothing.correct, 0);
+  EXPECT_EQ(nothing.samples, 0);
+}
+
+TEST(SoftmaxCrossEntropy, GradientScaleScalesTheGradientAlone) {
+  Batch batch = Batch::random(6, 10);
+  const Outcome once = batch.run();
+  batch.gradient_scale *= 1024;
+  const Outcome scaled = batch.run();
+  EXPECT_EQ(scaled.sums.loss, once.sums.loss);
+  for (std::size_t i = 0; i < once.gradient.size(); ++i)
+    EXPECT_EQ(scaled.gradient[i], 1024 * once.gradient[i]);
+}
+
+TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFinite) {
+  const float huge = std::numeric_limits<float>::max() / 4;
+  Batch batch{.classes = 2,
+              .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
+              .labels = {0, 1, 1, 0},
+              .weights = {1, 1, 1, 1},
+              .gradient_scale = 1};
+  const Outcome outcome = batch.run();
+  EXPECT_NEAR(outcome.sums.loss, 2e4 + std::log(2.0), 1e-2);
+  EXPECT_EQ(outcome.gradient, (Values{0, 0, 1, -1, 0, 0, -0.5f, 0.5f}));
+  EXPECT_EQ(outcome.sums.correct, 3);
+}
+
+TEST(SoftmaxCrossEntropy, ANaNLogitMakesTheLossNaN) {
+  for (const std::size_t place : {0, 4, 9}) {
+    for (const std::int32_t label : {0, 4}) {
+      Batch batch = Batch::random(1, 10);
+      batch.labels = {label};
+      batch.logits[place] = std::numeric_limits<float>::quiet_NaN();
+      const Outcome outcome = batch.run();
+      EXPECT_TRUE(std::isnan(outcome.sums.loss)) << place;
+      EXPECT_EQ(outcome.sums.correct, 0) << place;
+      EXPECT_EQ(outcome.sums.samples, 1);
+    }
+  }
+}
+
+TEST(SoftmaxCrossEntropy, TheGradientMayReplaceTheLogitsOrBeLeftOut) {
+  const Batch batch = Batch::random(40, 300);
+  const Outcome expected = batch.run();
+  Stream stream(Device{}, StreamUse::compute);
+  Outcome in_place{.gradient = batch.logits};
+  float* data = in_place.gradient.data();
+  backend_for(Device{}).softmax_cross_entropy(stream, batch.arguments(data, data, &in_place.sums));
+  expect_same_bits(in_place, expected);
+  Outcome left_out{.gradient = expected.gradient};
+  backend_for(Device{}).softmax_cross_entropy(stream,
+                                              batch.arguments(batch.logits.data(), nullptr, &left_out.sums));
+  expect_same_bits(left_out, expected);
+}
+
+TEST(SoftmaxCrossEntropy, ThreadsChangeNoBit) {
+  const Batch batch = Batch::random(3000, 17);
+  Backend& backend = backend_for(Device{});
+  backend.set_threads(1);
+  const Outcome expected = batch.run();
+  for (const int threads : {2, 3, 4}) {
+    backend.set_threads(threads);
+    expect_same_bits(batch.run(), expected);
+  }
+}
+
+TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesIsNamedBeforeAnythingIsWritten) {
+  for (const std::int32_t label : {-1, 10, 1 << 30}) {
+    Batch batch = Batch::random(5, 10);
+    batch.labels[3] = label;
+    Stream stream(Device{}, StreamUse::compute);
+    LossSums sums{.loss = 42};
+    Values gradient(batch.logits.size(), 42.0f);
+    try {
+      backend_for(Device{}).softmax_cross_entropy(
+          stream, batch.arguments(batch.logits.data(), gradient.data(), &sums));
+      FAIL() << "label " << label << " was taken";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("sample 3 has label {}", label)),
+                std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(sums.loss, 42.0f);
+    EXPECT_EQ(gradient, Values(batch.logits.size(), 42.0f));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

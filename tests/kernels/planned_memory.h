@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that shows what a kernel should not have done: it starts as NaNs, so whatever is read before it is
+// written spreads, and ends in a margin that must stay as it is. And the layouts a kernel is to be planned
+// with.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "kernels/backend.h"
+#include "tests/kernels/affine_reference.h"
+
+namespace lockstep {
+
+class GuardedMemory {
+ public:
+  explicit GuardedMemory(std::size_t bytes) : bytes_(bytes), buffer_(bytes + kMargin, Device{}) { spoil(); }
+  explicit GuardedMemory(const Values& values) : GuardedMemory(values.size() * sizeof(float)) {
+    if (!values.empty()) std::memcpy(buffer_.data(), values.data(), bytes_);
+  }
+
+  void spoil() { std::memset(buffer_.data(), 0xff, buffer_.bytes()); }
+  void* data() const { return buffer_.data(); }
+  float* floats() const { return reinterpret_cast<float*>(buffer_.data()); }
+  Values values() const { return {floats(), floats() + bytes_ / sizeof(float)}; }
+  bool margin_intact() const {
+    return std::all_of(buffer_.data() + bytes_, buffer_.data() + buffer_.bytes(),
+                       [](std::byte byte) { return byte == std::byte{0xff}; });
+  }
+
+ private:
+  static constexpr std::size_t kMargin = 4096;
+  std::size_t bytes_;
+  Buffer buffer_;
+};
+
+// A tensor in a planned layout, guarded.
+class PlannedMemory : public GuardedMemory {
+ public:
+  explicit PlannedMemory(const Layout& layout) : GuardedMemory(layout.bytes()), layout_(layout) {}
+  PlannedMemory(const Layout& layout, const Values& plain) : PlannedMemory(layout) {
+    const Buffer memory = to_memory(plain, layout);
+    std::memcpy(data(), memory.data(), memory.bytes());
+  }
+
+  Values plain() const {
+    Buffer memory(layout_.bytes(), Device{});
+    std::memcpy(memory.data(), data(), memory.bytes());
+    return to_plain(memory, layout_);
+  }
+  // Everything that is not zero, NaNs too, belongs to the logical tensor.
+  bool padding_is_zero() const {
+    const auto nonzero = [](const Values& values) {
+      return std::ranges::count_if(values, [](float value) { return !(value == 0); });
+    };
+    return nonzero(values()) == nonzero(plain());
+  }
+
+ private:
+  Layout layout_;
+};
+
+// Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.
+inline std::vector<Layout> layouts_for(const Shape& image) {
+  const Layout plain(image, DType::f32);
+  const ConvolutionShape shape{.batch = image[0],
+                               .in_channels = 16,
+                               .in_height = image[2],
+                               .in_width = image[3],
+                               .out_channels = image[1]};
+  const Layout input({image[0], 16, image[2], image[3]}, DType::f32);
+  const Layout blocked = backend_for(Device{}).convolution(shape, input)->output();
+  return blocked == plain ? std::vector{plain} : std::vector{plain, blocked};
+}
+
+// The derivative of loss at `at` along `direction`. The step is small enough to cross no kink that is not at
+// `at`.
+template <typename Loss>
+double slope(const Doubles& at, const Doubles& direction, Loss loss) {
+  constexpr double kStep = 1e-6;
+  Doubles above = at;
+  Doubles below = at;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    above[i] += kStep * direction[i];
+    below[i] -= kStep * direction[i];
+  }
+  return (loss(above) - loss(below)) / (2 * kStep);
+}
+
+// Its derivative by element i.
+template <typename Loss>
+double slope_at(const Doubles& at, std::size_t i, Loss loss) {
+  Doubles direction(at.size());
+  direction[i] = 1;
+  return slope(at, direction, loss);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/pooling.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+Backend& backend() { return backend_for(Device{}); }
+
+std::string describe(const PoolingOptions& o) {
+  return fmt::format("{} {}", o.kind == PoolingKind::max ? "max" : "average",
+                     o.global ? "global" : fmt::format("{}/{}/{}", o.kernel, o.stride, o.padding));
+}
+
+// The definition, in double precision, on plain memory.
+Doubles reference(const PoolingOptions& o, const Shape& in, const Doubles& x) {
+  const std::int64_t height = in[2], width = in[3];
+  Doubles y;
+  for (std::int64_t plane = 0; plane < in[0] * in[1]; ++plane) {
+    for (std::int64_t oh = 0; oh < o.out_size(height); ++oh) {
+      for (std::int64_t ow = 0; ow < o.out_size(width); ++ow) {
+        const std::int64_t top = o.global ? 0 : oh * o.stride - o.padding;
+        const std::int64_t left = o.global ? 0 : ow * o.stride - o.padding;
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0, count = 0;
+        for (std::int64_t h = std::max<std::int64_t>(top, 0);
+             h < (o.global ? height : std::min(top + o.kernel, height)); ++h) {
+          for (std::int64_t w = std::max<std::int64_t>(left, 0);
+               w < (o.global ? width : std::min(left + o.kernel, width)); ++w) {
+            const double value = x[static_cast<std::size_t>((plane * height + h) * width + w)];
+            largest = std::max(largest, value);
+            sum += value;
+            count += 1;
+          }
+        }
+        y.push_back(o.kind == PoolingKind::max ? largest : sum / count);
+      }
+    }
+  }
+  return y;
+}
+
+template <typename Test>
+void for_each_case(Test test) {
+  std::vector<PoolingOptions> windows;
+  for (const PoolingKind kind : {PoolingKind::max, PoolingKind::average}) {
+    windows.push_back({.kind = kind, .kernel = 2, .stride = 2});
+    windows.push_back({.kind = kind, .kernel = 3, .stride = 2, .padding = 1});
+    windows.push_back({.kind = kind, .kernel = 3, .stride = 1, .padding = 1});
+    windows.push_back({.kind = kind, .kernel = 2, .stride = 1, .padding = 1});
+    windows.push_back({.kind = kind, .kernel = 1, .stride = 2});
+    windows.push_back({.kind = kind, .global = true});
+  }
+  for (const std::int64_t channels : {1, 3, 16, 17, 40}) {
+    for (const std::int64_t batch : {1, 5}) {
+      for (const auto& [height, width] : {std::pair{1, 1}, {7, 7}, {8, 8}, {7, 8}}) {
+        for (const Layout& layout : layouts_for({batch, channels, height, width})) {
+          for (const PoolingOptions& options : windows) {
+            if (!options.global && height + 2 * options.padding < options.kernel) continue;
+            SCOPED_TRACE(layout.describe() + " " + describe(options));
+            test(layout, options);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Pooling, ForwardMatchesTheDefinition) {
+  for_each_case([](const Layout& layout, const PoolingOptions& options) {
+    const Shape& in = layout.shape();
+    const auto kernel = backend().pooling(options, layout);
+    EXPECT_EQ(kernel->input(), layout);
+    EXPECT_EQ(kernel->output().shape(),
+              (Shape{in[0], in[1], options.out_size(in[2]), options.out_size(in[3])}));
+    if (options.kind == PoolingKind::average) {
+      EXPECT_EQ(kernel->saved_bytes(), 0u);
+    }
+
+    const Values x = random_values(in.elements(), "input");
+    const Doubles expected = reference(options, in, widen(x));
+    const PlannedMemory input(layout, x);
+    PlannedMemory output(kernel->output());
+    const GuardedMemory saved(kernel->saved_bytes());
+    GuardedMemory scratch(kernel->scratch_bytes());
+    Stream stream(Device{}, StreamUse::compute);
+    // With saved memory, for training; and without, for evaluation; each twice into the same memory.
+    for (void* kept :
+         {saved.data(), saved.data(), static_cast<void*>(nullptr), static_cast<void*>(nullptr)}) {
+      output.spoil();
+      scratch.spoil();
+      kernel->forward(stream, input.data(), output.data(), kept, scratch.data());
+      const Values y = output.plain();
+      ASSERT_EQ(y.size(), expected.size());
+      for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-6) << "at " << i;
+      EXPECT_TRUE(output.padding_is_zero());
+    }
+    EXPECT_EQ(input.plain(), x);
+    EXPECT_TRUE(input.margin_intact() && output.margin_intact() && saved.margin_intact() &&
+                scratch.margin_intact());
+  });
+}
+
+TEST(Pooling, GradientsMatchFiniteDifferences) {
+  for_each_case([](const Layout& layout, const PoolingOptions& options) {
+    const auto kernel = backend().pooling(options, layout);
+    const Values x = random_values(layout.shape().elements(), "input");
+    const Values y_gradient = random_values(kernel->output().shape().elements(), "output gradient");
+    const PlannedMemory input(layout, x), given(kernel->output(), y_gradient);
+    PlannedMemory output(kernel->output()), x_gradient(layout);
+    const GuardedMemory saved(kernel->saved_bytes());
+    GuardedMemory scratch(kernel->scratch_bytes());
+    Stream stream(Device{}, StreamUse::compute);
+    kernel->forward(stream, input.data(), output.data(), saved.data(), scratch.data());
+    for (int call = 0; call < 2; ++call) {
+      x_gradient.spoil();
+      scratch.spoil();
+      kernel->backward(stream, given.data(), saved.data(), x_gradient.data(), scratch.data());
+    }
+    EXPECT_TRUE(x_gradient.padding_is_zero());
+    EXPECT_TRUE(x_gradient.margin_intact() && given.margin_intact() && saved.margin_intact() &&
+                scratch.margin_intact());
+
+    const auto loss = [&](const Doubles& at) {
+      return dot(widen(y_gradient), reference(options, layout.shape(), at));
+    };
+    const Values gradient = x_gradient.plain();
+    const Doubles direction = widen(random_values(layout.shape().elements(), "direction"));
+    const double size = std::sqrt(dot(direction, direction));
+    EXPECT_NEAR(dot(widen(gradient), direction), slope(widen(x), direction, loss), 1e-5 * size);
+    for (std::size_t i = 0; i < x.size(); i += x.size() / 5 + 1) {
+      EXPECT_NEAR(gradient[i], slope_at(widen(x), i, loss), 1e-5) << "at " << i;
+    }
+  });
+}
+
+TEST(Pooling, MaximumNeedsWhatItsForwardSaved) {
+  const auto kernel = backend().pooling({}, Layout({1, 16, 4, 4}, DType::f32));
+  const GuardedMemory gradient(16 * 2 * 2 * sizeof(float)), result(16 * 4 * 4 * sizeof(float)),
+      scratch(kernel->scratch_bytes());
+  Stream stream(Device{}, StreamUse::compute);
+  EXPECT_THROW(kernel->backward(stream, gradient.data(), nullptr, result.data(), scratch.data()), Error);
+}
+
+TEST(Pooling, RejectsWindowsThatMakeNoSense) {
+  const Layout image({2, 3, 4, 5}, DType::f32);
+  EXPECT_THROW(backend().pooling({}, Layout({2, 3}, DType::f32)), ConfigError);
+  EXPECT_THROW(backend().pooling({.global = true}, Layout({2, 3, 0, 5}, DType::f32)), ConfigError);
+  EXPECT_THROW(backend().pooling({.kernel = 0}, image), ConfigError);
+  EXPECT_THROW(backend().pooling({.stride = 0}, image), ConfigError);
+  EXPECT_THROW(backend().pooling({.kernel = 2, .padding = 2}, image), ConfigError);
+  EXPECT_THROW(backend().pooling({.kernel = 5, .stride = 1}, image), ConfigError);
+  EXPECT_NO_THROW(backend().pooling({.kernel = 4, .stride = 1}, image));
+}
+
+}  // namespace
+}  // namespace lockstep
