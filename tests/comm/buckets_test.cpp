@@ -355,8 +355,8 @@ TEST(GradientBuckets, PlansThatDifferAreFoundOnEveryRank) {
       },
       [](int, std::vector<Parameter>& parameters, BucketOptions&) { parameters[9].offset += kLine; },
       [](int, std::vector<Parameter>& parameters, BucketOptions&) { parameters.pop_back(); },
-      [](int, std::vector<Parameter>&, BucketOptions& options) { options.first_bytes = 0; },
-      [](int, std::vector<Parameter>&, BucketOptions& options) { options.last_bytes = 0; },
+      [](int, std::vector<Parameter>&, BucketOptions& options) { options.first_bytes = 1 << 30; },
+      [](int, std::vector<Parameter>&, BucketOptions& options) { options.last_bytes = 1 << 30; },
   };
   for (const Tamper& tamper : tampers) {
     const auto errors =

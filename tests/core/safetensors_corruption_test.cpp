@@ -211,7 +211,10 @@ TEST_F(Corruption, OddNamesAreRefused) {
 
 TEST_F(Corruption, MoreThanAMillionTensorsAreRefused) {
   std::string header = "{";
-  for (int i = 0; i <= 1'000'000; ++i) header += (i == 0 ? "" : ",") + tensor(std::to_string(i), 0, 0);
+  for (int i = 0; i <= 1'000'000; ++i) {
+    if (i > 0) header += ',';
+    header += tensor(std::to_string(i), 0, 0);
+  }
   expect_refusal(header + "}", "", "too many tensors");
 }
 

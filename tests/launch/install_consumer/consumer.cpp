@@ -39,7 +39,7 @@ int main() {
   BatchLoader train(dataset, shard, {.batch = 16});
   BatchLoader test(dataset, shard, {.batch = 16, .tail = Tail::pad});
   Trainer trainer({network, buckets, optimizer, train, test, *communicator}, {.base = 0.05}, {});
-  for (int step = 0; step < 60; ++step) trainer.step();
+  for (int step = 0; step < 300; ++step) trainer.step();
   const Evaluation result = trainer.evaluate();
   if (world.rank() == 0) std::printf("accuracy %.3f\n", result.accuracy);
   return result.accuracy > 0.9 ? 0 : 1;
