@@ -108,7 +108,8 @@ TEST_F(TraceTest, AnOriginOfZeroIsAnOrigin) {
 TEST_F(TraceTest, NamesTheRankAndEachTrack) {
   std::map<int, std::string> threads;
   std::string process;
-  for (const auto& event : trace(Timeline(0), 7).at("traceEvents")) {
+  const nlohmann::json written = trace(Timeline(0), 7);
+  for (const auto& event : written.at("traceEvents")) {
     ASSERT_EQ(event.at("ph"), "M");
     EXPECT_EQ(event.at("pid"), 7);
     if (event.at("name") == "process_name") process = event.at("args").at("name");
