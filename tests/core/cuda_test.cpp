@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // core/cuda on a real GPU.
-#include <gtest/gtest.h>
-
 #include <numeric>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "core/buffer.h"
 #include "core/error.h"
