@@ -11,6 +11,7 @@
 #include <span>
 
 #include "core/stream.h"
+#include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
 #include "kernels/layout.h"
@@ -69,9 +70,10 @@ class Backend {
   virtual std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) = 0;
 
   // Elementwise over `count` physical elements; outputs may alias inputs.
-  virtual void relu_forward(Stream& stream, std::int64_t count, const float* x, float* y) = 0;
-  virtual void relu_backward(Stream& stream, std::int64_t count, const float* y, const float* y_gradient,
-                             float* x_gradient) = 0;
+  virtual void activation_forward(Stream& stream, Activation activation, std::int64_t count, const float* x,
+                                  float* y) = 0;
+  virtual void activation_backward(Stream& stream, Activation activation, std::int64_t count, const float* y,
+                                   const float* y_gradient, float* x_gradient) = 0;
   virtual void add(Stream& stream, std::int64_t count, const float* a, const float* b, float* sum) = 0;
   // values *= factor.
   virtual void scale(Stream& stream, std::int64_t count, float factor, float* values) = 0;

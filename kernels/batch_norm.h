@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), with an optional fused ReLU.
-// Normalises with the biased variance of the batch; the running variance takes the unbiased one, as PyTorch
-// does.
+// Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), with an optional fused
+// activation. Normalises with the biased variance of the batch; the running variance takes the unbiased one,
+// as PyTorch does.
 #pragma once
 
 #include "core/stream.h"
+#include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/layout.h"
 
@@ -13,8 +14,8 @@ namespace lockstep {
 
 struct BatchNormOptions {
   float epsilon = 1e-5f;
-  float momentum = 0.1f;  // running = (1 - momentum) * running + momentum * batch
-  bool relu = false;      // y = max(0, normalised)
+  float momentum = 0.1f;                     // running = (1 - momentum) * running + momentum * batch
+  Activation activation = Activation::none;  // y = activation(normalised)
 };
 
 // Per channel; each [C], fp32.

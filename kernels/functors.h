@@ -5,19 +5,42 @@
 #pragma once
 
 #include "core/dtype.h"
+#include "kernels/activation.h"
 
 namespace lockstep {
 
-struct ReluForward {
-  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x > 0.0f ? x : 0.0f; }
+// One Activation each: its value, and the gradient of x from the result y and its gradient.
+struct Identity {
+  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x; }
+  LOCKSTEP_HOST_DEVICE float gradient(float, float y_gradient) const { return y_gradient; }
 };
 
-// From the output: y is positive exactly where x was.
-struct ReluBackward {
-  LOCKSTEP_HOST_DEVICE float operator()(float y, float y_gradient) const {
+struct Relu {
+  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x > 0.0f ? x : 0.0f; }
+  LOCKSTEP_HOST_DEVICE float gradient(float y, float y_gradient) const {
     return y > 0.0f ? y_gradient : 0.0f;
   }
 };
+
+struct Relu6 {
+  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x > 0.0f ? (x < 6.0f ? x : 6.0f) : 0.0f; }
+  LOCKSTEP_HOST_DEVICE float gradient(float y, float y_gradient) const {
+    return y > 0.0f && y < 6.0f ? y_gradient : 0.0f;
+  }
+};
+
+// function(functor of the activation)
+template <typename F>
+void with_activation(Activation activation, F&& function) {
+  switch (activation) {
+    case Activation::none:
+      return function(Identity());
+    case Activation::relu:
+      return function(Relu());
+    case Activation::relu6:
+      return function(Relu6());
+  }
+}
 
 struct Add {
   LOCKSTEP_HOST_DEVICE float operator()(float a, float b) const { return a + b; }

@@ -93,9 +93,9 @@ Value Graph::pooling(Value x, const PoolingOptions& options) {
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }
 
-Value Graph::relu(Value x) {
+Value Graph::activation(Value x, Activation activation) {
   const Shape in = checked(x);
-  return append({.name = "", .operation = ReluOptions{}, .inputs = {x}, .output = {}}, in);
+  return append({.name = "", .operation = ActivationOptions{activation}, .inputs = {x}, .output = {}}, in);
 }
 
 Value Graph::add(Value a, Value b) {

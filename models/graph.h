@@ -50,11 +50,13 @@ struct LinearOptions {
   Initialization initialization = Initialization::fan_in_uniform;
 };
 
-struct ReluOptions {};
+struct ActivationOptions {
+  Activation activation = Activation::relu;
+};
 struct AddOptions {};
 
 using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
-                               ReluOptions, AddOptions>;
+                               ActivationOptions, AddOptions>;
 
 struct Layer {
   std::string name;  // prefix of its parameters' names; empty for layers without any
@@ -76,7 +78,8 @@ class Graph {
   Value linear(Value x, const LinearOptions& options, const std::string& name);
   Value batch_norm(Value x, const BatchNormOptions& options, const std::string& name);
   Value pooling(Value x, const PoolingOptions& options);
-  Value relu(Value x);
+  Value relu(Value x) { return activation(x, Activation::relu); }
+  Value activation(Value x, Activation activation);
   Value add(Value a, Value b);
   // Names the value the loss is computed from: [N, classes], made by linear(). Once.
   void classify(Value logits);

@@ -118,29 +118,33 @@ class PoolingLayer final : public PlannedLayer {
   std::unique_ptr<PoolingKernel> kernel_;
 };
 
-class ReluLayer final : public PlannedLayer {
+class ActivationLayer final : public PlannedLayer {
  public:
-  ReluLayer(Backend& backend, const Layout& input) : backend_(backend) { output_ = input; }
+  ActivationLayer(Backend& backend, Activation activation, const Layout& input)
+      : backend_(backend), activation_(activation) {
+    output_ = input;
+  }
 
   bool backward_reads_output() const override { return true; }
   Sharing output_sharing() const override { return Sharing::in_place; }
   Sharing gradient_sharing(int) const override { return Sharing::in_place; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    backend_.relu_forward(pass.stream, output_.physical_elements(),
-                          static_cast<const float*>(memory.inputs[0]),
-                          static_cast<float*>(memory.outputs[0]));
+    backend_.activation_forward(pass.stream, activation_, output_.physical_elements(),
+                                static_cast<const float*>(memory.inputs[0]),
+                                static_cast<float*>(memory.outputs[0]));
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.relu_backward(pass.stream, output_.physical_elements(),
-                           static_cast<const float*>(memory.outputs[0]),
-                           static_cast<const float*>(memory.output_gradients[0]),
-                           static_cast<float*>(memory.input_gradients[0]));
+    backend_.activation_backward(pass.stream, activation_, output_.physical_elements(),
+                                 static_cast<const float*>(memory.outputs[0]),
+                                 static_cast<const float*>(memory.output_gradients[0]),
+                                 static_cast<float*>(memory.input_gradients[0]));
   }
 
  private:
   Backend& backend_;
+  Activation activation_;
 };
 
 // The second input may come in another layout than the first; it is brought over in scratch.
@@ -241,8 +245,8 @@ std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& oper
     std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {
       return std::make_unique<PoolingLayer>(backend.pooling(o, x));
     }
-    std::unique_ptr<PlannedLayer> operator()(const ReluOptions&) const {
-      return std::make_unique<ReluLayer>(backend, x);
+    std::unique_ptr<PlannedLayer> operator()(const ActivationOptions& o) const {
+      return std::make_unique<ActivationLayer>(backend, o.activation, x);
     }
     std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
       return std::make_unique<AddLayer>(backend, x, inputs[1]);

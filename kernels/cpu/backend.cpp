@@ -58,12 +58,13 @@ class CpuBackend final : public Backend {
     return make_cpu_image_input(input);
   }
 
-  void relu_forward(Stream&, std::int64_t count, const float* x, float* y) override {
-    cpu_relu_forward(count, x, y);
+  void activation_forward(Stream&, Activation activation, std::int64_t count, const float* x,
+                          float* y) override {
+    cpu_activation_forward(activation, count, x, y);
   }
-  void relu_backward(Stream&, std::int64_t count, const float* y, const float* y_gradient,
-                     float* x_gradient) override {
-    cpu_relu_backward(count, y, y_gradient, x_gradient);
+  void activation_backward(Stream&, Activation activation, std::int64_t count, const float* y,
+                           const float* y_gradient, float* x_gradient) override {
+    cpu_activation_backward(activation, count, y, y_gradient, x_gradient);
   }
   void add(Stream&, std::int64_t count, const float* a, const float* b, float* sum) override {
     cpu_add(count, a, b, sum);

@@ -74,7 +74,8 @@ class CpuBatchNorm final : public BatchNormKernel {
     const dnnl::primitive_attr attributes = scratchpad_attributes();
     const dnnl::engine& engine = onednn_engine();
     const auto affine = normalization_flags::use_scale | normalization_flags::use_shift;
-    const auto flags = options.relu ? affine | normalization_flags::fuse_norm_relu : affine;
+    const auto flags =
+        options.activation == Activation::relu ? affine | normalization_flags::fuse_norm_relu : affine;
     const memory::desc channel({channels_}, memory::data_type::f32, memory::format_tag::x);
 
     const dnnl::batch_normalization_forward::primitive_desc training(

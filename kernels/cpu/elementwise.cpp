@@ -31,13 +31,17 @@ std::uint32_t not_finite(float value) {
 
 }  // namespace
 
-void cpu_relu_forward(std::int64_t count, const float* x, float* y) {
-  for_each_index(count, [=, relu = ReluForward()](std::int64_t i) { y[i] = relu(x[i]); });
+void cpu_activation_forward(Activation activation, std::int64_t count, const float* x, float* y) {
+  with_activation(activation, [=](auto function) {
+    for_each_index(count, [=](std::int64_t i) { y[i] = function(x[i]); });
+  });
 }
 
-void cpu_relu_backward(std::int64_t count, const float* y, const float* y_gradient, float* x_gradient) {
-  for_each_index(count,
-                 [=, relu = ReluBackward()](std::int64_t i) { x_gradient[i] = relu(y[i], y_gradient[i]); });
+void cpu_activation_backward(Activation activation, std::int64_t count, const float* y,
+                             const float* y_gradient, float* x_gradient) {
+  with_activation(activation, [=](auto function) {
+    for_each_index(count, [=](std::int64_t i) { x_gradient[i] = function.gradient(y[i], y_gradient[i]); });
+  });
 }
 
 void cpu_add(std::int64_t count, const float* a, const float* b, float* sum) {

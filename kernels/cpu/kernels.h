@@ -24,8 +24,9 @@ std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, c
 std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to);
 std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input);
 
-void cpu_relu_forward(std::int64_t count, const float* x, float* y);
-void cpu_relu_backward(std::int64_t count, const float* y, const float* y_gradient, float* x_gradient);
+void cpu_activation_forward(Activation activation, std::int64_t count, const float* x, float* y);
+void cpu_activation_backward(Activation activation, std::int64_t count, const float* y,
+                             const float* y_gradient, float* x_gradient);
 void cpu_add(std::int64_t count, const float* a, const float* b, float* sum);
 void cpu_scale(std::int64_t count, float factor, float* values);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);

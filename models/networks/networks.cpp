@@ -28,7 +28,8 @@ void cnn(Graph& graph, bool batch_norm) {
   for (const char* number : {"1", "2"}) {
     x = graph.convolution(x, {.channels = channels, .kernel = 3, .padding = 1, .bias = !batch_norm},
                           std::string("conv") + number);
-    x = batch_norm ? graph.batch_norm(x, {.relu = true}, std::string("bn") + number) : graph.relu(x);
+    x = batch_norm ? graph.batch_norm(x, {.activation = Activation::relu}, std::string("bn") + number)
+                   : graph.relu(x);
     x = graph.pooling(x, {.kernel = 2, .stride = 2});
     channels *= 2;
   }

@@ -22,7 +22,7 @@ Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std:
                                .bias = false,
                                .initialization = kInitialization},
                               name + ".conv1");
-  y = graph.batch_norm(y, {.relu = true}, name + ".bn1");
+  y = graph.batch_norm(y, {.activation = Activation::relu}, name + ".bn1");
   y = graph.convolution(
       y, {.channels = channels, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization},
       name + ".conv2");
@@ -43,7 +43,7 @@ void cifar_resnet(Graph& graph, int blocks) {
   Value x = graph.convolution(
       graph.input(),
       {.channels = 16, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization}, "conv1");
-  x = graph.batch_norm(x, {.relu = true}, "bn1");
+  x = graph.batch_norm(x, {.activation = Activation::relu}, "bn1");
   for (int stage = 0; stage < 3; ++stage) {
     for (int block = 0; block < blocks; ++block) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);

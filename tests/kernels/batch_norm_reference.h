@@ -52,7 +52,7 @@ struct BatchNormReference {
       const double factor = scale[c] / std::sqrt(variances[c] + static_cast<double>(options.epsilon));
       each(c, [&](std::size_t i) {
         const double value = (x[i] - means[c]) * factor + shift[c];
-        y[i] = options.relu ? std::max(value, 0.0) : value;
+        y[i] = options.activation == Activation::relu ? std::max(value, 0.0) : value;
       });
     }
     return y;

@@ -84,7 +84,7 @@ void for_each_case(Test test) {
         for (const Layout& layout : layouts_for({batch, channels, height, width})) {
           for (const bool relu : {false, true}) {
             SCOPED_TRACE(layout.describe() + (relu ? " with ReLU" : ""));
-            test(layout, BatchNormOptions{.relu = relu});
+            test(layout, BatchNormOptions{.activation = relu ? Activation::relu : Activation::none});
           }
         }
       }
@@ -238,8 +238,9 @@ TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
   for (const std::int64_t channels : {1, 17, 64}) {
     for (const bool relu : {false, true}) {
       const Shape features{5, channels};
-      Case c(Layout(features, DType::f32), {.relu = relu});
-      Case image(Layout({5, channels, 1, 1}, DType::f32), {.relu = relu});
+      Case c(Layout(features, DType::f32), {.activation = relu ? Activation::relu : Activation::none});
+      Case image(Layout({5, channels, 1, 1}, DType::f32),
+                 {.activation = relu ? Activation::relu : Activation::none});
       EXPECT_EQ(c.kernel->layout().shape(), features);
       c.forward_training();
       image.forward_training();

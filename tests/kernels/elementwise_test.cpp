@@ -43,9 +43,9 @@ TEST_F(Elementwise, ReluKeepsWhatIsPositive) {
     const Values x = random_values(count, "x");
     const auto expected = [&](std::int64_t i) { return x[i] > 0 ? x[i] : 0.0f; };
     const GuardedMemory input(x), output(x.size() * sizeof(float));
-    backend_.relu_forward(stream_, count, input.floats(), output.floats());
+    backend_.activation_forward(stream_, Activation::relu, count, input.floats(), output.floats());
     expect_elements(output, count, expected);
-    backend_.relu_forward(stream_, count, input.floats(), input.floats());
+    backend_.activation_forward(stream_, Activation::relu, count, input.floats(), input.floats());
     expect_elements(input, count, expected);
   }
 }
@@ -57,12 +57,14 @@ TEST_F(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
     for (float& value : y) value = std::max(value, 0.0f);
     const auto expected = [&](std::int64_t i) { return y[i] > 0 ? gradient[i] : 0.0f; };
     const GuardedMemory output(y), given(gradient), result(y.size() * sizeof(float));
-    backend_.relu_backward(stream_, count, output.floats(), given.floats(), result.floats());
+    backend_.activation_backward(stream_, Activation::relu, count, output.floats(), given.floats(),
+                                 result.floats());
     expect_elements(result, count, expected);
-    backend_.relu_backward(stream_, count, output.floats(), given.floats(), given.floats());
+    backend_.activation_backward(stream_, Activation::relu, count, output.floats(), given.floats(),
+                                 given.floats());
     expect_elements(given, count, expected);
-    backend_.relu_backward(stream_, count, output.floats(), GuardedMemory(gradient).floats(),
-                           output.floats());
+    backend_.activation_backward(stream_, Activation::relu, count, output.floats(),
+                                 GuardedMemory(gradient).floats(), output.floats());
     expect_elements(output, count, expected);
   }
 }

@@ -26,7 +26,7 @@ void tangled(Graph& graph) {
   const Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   const Value a = graph.relu(x);
   const Value b = graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "b");
-  const Value c = graph.add(a, graph.batch_norm(b, {.relu = true}, "c"));
+  const Value c = graph.add(a, graph.batch_norm(b, {.activation = Activation::relu}, "c"));
   const Value d = graph.add(c, a);
   const Value e = graph.add(d, d);
   const Value f = graph.relu(graph.add(graph.relu(e), x));

@@ -27,7 +27,7 @@ int main() {
   Graph graph({.batch = 16, .height = 8, .width = 8, .channels = 1, .classes = 4});
   Value x =
       graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1, .bias = false}, "conv");
-  x = graph.pooling(graph.batch_norm(x, {.relu = true}, "bn"), {.kernel = 2, .stride = 2});
+  x = graph.pooling(graph.batch_norm(x, {.activation = Activation::relu}, "bn"), {.kernel = 2, .stride = 2});
   graph.classify(graph.linear(x, {.features = 4}, "fc"));
 
   Network network(graph, {});
