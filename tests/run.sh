@@ -12,26 +12,26 @@ what=${1:-cpu}
 sanitizers=$PWD/tests/sanitizers
 
 build() {
-  cmake --preset "$1" >/dev/null
+  cmake --preset "$1" -DLOCKSTEP_TESTS=ON >/dev/null  # the quickstart configures without
   cmake --build --preset "$1"
 }
 
 case $what in
   cpu)
     build cpu
-    ctest --preset cpu -j "$(nproc)"
+    ctest --preset cpu --no-tests=error -j "$(nproc)"
     ;;
   asan)
     build asan
     export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
-    ctest --preset asan -L unit -j "$(nproc)"
+    ctest --preset asan --no-tests=error -L unit -j "$(nproc)"
     ;;
   tsan)
     build tsan
     # libgomp's barriers are invisible to ThreadSanitizer: one thread per team leaves only our own threads to judge.
     export TSAN_OPTIONS=suppressions=$sanitizers/tsan.supp:halt_on_error=1 OMP_NUM_THREADS=1
-    ctest --preset tsan -L unit -j "$(nproc)"
+    ctest --preset tsan --no-tests=error -L unit -j "$(nproc)"
     ;;
   cuda)
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -42,7 +42,7 @@ case $what in
     export CUDACXX=$nvcc
     build cuda
     build/cuda/bin/lockstep info
-    ctest --preset cuda -L cuda --no-tests=ignore
+    ctest --preset cuda -L cuda --no-tests=error
     ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror
