@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/stream.h"
+#include "kernels/activation.h"
 #include "kernels/layout.h"
 
 namespace lockstep {
@@ -26,6 +28,8 @@ struct ConvolutionShape {
   std::int64_t dilation = 1;  // 1: dense
   std::int64_t groups = 1;
   bool bias = false;
+  Activation activation = Activation::none;  // output = activation(weights * input + bias)
+  bool input_gradient = true;                // false: backward_data is not planned
 
   std::int64_t out_height() const {
     return (in_height + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
@@ -42,6 +46,8 @@ struct LinearShape {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
   bool bias = true;
+  Activation activation = Activation::none;
+  bool input_gradient = true;
 };
 
 // What a gradient kernel does with the memory it writes to.
@@ -59,9 +65,13 @@ class AffineKernel {
   // Scratch memory every call needs at `scratch`, aligned to kAlignment.
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // output = weights * input + bias. bias is null exactly when the shape has none.
+  // What was chosen among several ways to compute each direction; for people.
+  const std::string& choice() const { return choice_; }
+
+  // output = activation(weights * input + bias). bias is null exactly when the shape has none.
   virtual void forward(Stream& stream, const void* input, const void* weights, const float* bias,
                        void* output, void* scratch) = 0;
+  // Backward starts behind the activation: output_gradient is that of weights * input + bias.
   // input_gradient = weights^T * output_gradient.
   virtual void backward_data(Stream& stream, const void* output_gradient, const void* weights,
                              void* input_gradient, void* scratch) = 0;
@@ -74,6 +84,7 @@ class AffineKernel {
   Layout output_;
   Layout weights_;
   std::size_t scratch_bytes_ = 0;
+  std::string choice_;
 };
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
 #include "kernels/pooling.h"
@@ -58,10 +59,13 @@ class Backend {
   virtual void set_threads(int threads) = 0;
   // One line for the log: library and version, instruction set.
   virtual std::string describe() const = 0;
+  // What the time of a kernel depends on besides its shape: library, version, processor.
+  virtual std::string identity() const = 0;
 
   // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
   // shape's.
-  virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input) = 0;
+  virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
+                                                    KernelChoices& choices) = 0;
   virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) = 0;
   virtual std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options,
                                                       const Layout& input) = 0;

@@ -10,6 +10,12 @@
 namespace lockstep {
 namespace {
 
+NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
+  KernelChoices in_order;
+  KernelChoices& choices = options.choices != nullptr ? *options.choices : in_order;
+  return plan_network(graph, backend, choices, options.mean, options.deviation);
+}
+
 std::size_t parameter_count(const PlannedNode& node) { return node.layer->parameter_specs().size(); }
 
 float initial_value(const ParameterSpec& spec, const Random& random, std::uint64_t index) {
@@ -24,7 +30,7 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
     : options_(options),
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
-      plan_(plan_network(graph, backend_, options.mean, options.deviation)) {
+      plan_(plan_for(graph, backend_, options)) {
   allocate_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
   loss_ = Buffer(sizeof(LossSums), options_.device);

@@ -30,6 +30,8 @@ struct NetworkOptions {
   // Input normalisation per channel; see ImageInput.
   std::vector<float> mean;
   std::vector<float> deviation;
+  // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
+  KernelChoices* choices = nullptr;
 };
 
 // One micro-batch, in host memory: u8 [batch, H, W, C], i32 [batch], f32 [batch].

@@ -12,12 +12,19 @@ namespace {
 // Turns the graph into nodes, giving every value exactly one consumer.
 class NodePlanner {
  public:
-  NodePlanner(const Graph& graph, Backend& backend, NetworkPlan& plan)
-      : graph_(graph), backend_(backend), plan_(plan), uses_left_(graph.layers().size() + 1, 0) {
+  NodePlanner(const Graph& graph, Backend& backend, KernelChoices& choices, NetworkPlan& plan)
+      : graph_(graph),
+        backend_(backend),
+        choices_(choices),
+        plan_(plan),
+        uses_left_(graph.layers().size() + 1, 0),
+        activation_(graph.layers().size() + 1, Activation::none),
+        applied_(graph.layers().size() + 1, false) {
     for (const Layer& layer : graph.layers()) {
       for (const Value input : layer.inputs) ++uses_left_[static_cast<std::size_t>(input.id)];
     }
     ++uses_left_[static_cast<std::size_t>(graph.logits().id)];
+    fuse_activations();
   }
 
   void run() {
@@ -30,13 +37,36 @@ class NodePlanner {
         inputs.push_back(use(input.id));
         layouts.push_back(plan_.values[static_cast<std::size_t>(inputs.back())].layout);
       }
-      append(plan_layer(backend_, layer.operation, layouts), layer.name, inputs, 1);
+      const bool input_gradient = std::ranges::any_of(
+          inputs, [&](int input) { return plan_.values[static_cast<std::size_t>(input)].wants_gradient; });
+      const auto output = static_cast<std::size_t>(layer.output.id);
+      const LayerContext context{.backend = backend_,
+                                 .choices = choices_,
+                                 .input_gradient = input_gradient,
+                                 .activation = activation_[output],
+                                 .applied = applied_[output]};
+      append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
       current_.push_back(plan_.nodes.back().outputs[0]);
     }
     plan_.logits = use(graph_.logits().id);
   }
 
  private:
+  // An activation that is the only use of a convolution or linear layer is applied by it.
+  void fuse_activations() {
+    for (const Layer& layer : graph_.layers()) {
+      const auto* activation = std::get_if<ActivationOptions>(&layer.operation);
+      if (activation == nullptr || layer.inputs[0].id == 0) continue;
+      const auto input = static_cast<std::size_t>(layer.inputs[0].id);
+      const Operation& producer = graph_.layers()[input - 1].operation;
+      const bool affine = std::holds_alternative<ConvolutionOptions>(producer) ||
+                          std::holds_alternative<LinearOptions>(producer);
+      if (!affine || uses_left_[input] != 1) continue;
+      activation_[input] = activation->activation;
+      applied_[static_cast<std::size_t>(layer.output.id)] = true;
+    }
+  }
+
   // The planned value that a use of a graph's value reads; a fork makes two of one when more uses follow.
   int use(int graph_value) {
     const auto index = static_cast<std::size_t>(graph_value);
@@ -68,9 +98,13 @@ class NodePlanner {
 
   const Graph& graph_;
   Backend& backend_;
+  KernelChoices& choices_;
   NetworkPlan& plan_;
-  std::vector<int> uses_left_;  // by graph value
-  std::vector<int> current_;    // by graph value
+  // By graph value:
+  std::vector<int> uses_left_;
+  std::vector<int> current_;
+  std::vector<Activation> activation_;  // to be applied by the layer that makes the value
+  std::vector<bool> applied_;           // the value is made by an activation that is applied already
 };
 
 // Gives every tensor a block of the arena. Time runs from the input (0) over the layers (1..n) and the loss
@@ -173,8 +207,8 @@ class MemoryPlanner {
 
 }  // namespace
 
-NetworkPlan plan_network(const Graph& graph, Backend& backend, std::span<const float> mean,
-                         std::span<const float> deviation) {
+NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
+                         std::span<const float> mean, std::span<const float> deviation) {
   if (graph.logits().id < 0) throw ConfigError("the graph has no logits: call classify() on its last value");
   const GraphInput& input = graph.input_shape();
   NetworkPlan plan;
@@ -184,7 +218,7 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, std::span<const f
                                           .channels = input.channels,
                                           .mean = mean,
                                           .deviation = deviation});
-  NodePlanner(graph, backend, plan).run();
+  NodePlanner(graph, backend, choices, plan).run();
   MemoryPlanner(plan).run();
   return plan;
 }

@@ -46,7 +46,7 @@ struct NetworkPlan {
 };
 
 // Throws ConfigError for a graph without logits.
-NetworkPlan plan_network(const Graph& graph, Backend& backend, std::span<const float> mean,
-                         std::span<const float> deviation);
+NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
+                         std::span<const float> mean, std::span<const float> deviation);
 
 }  // namespace lockstep

@@ -120,16 +120,17 @@ class PoolingLayer final : public PlannedLayer {
 
 class ActivationLayer final : public PlannedLayer {
  public:
-  ActivationLayer(Backend& backend, Activation activation, const Layout& input)
-      : backend_(backend), activation_(activation) {
+  ActivationLayer(const LayerContext& context, Activation activation, const Layout& input)
+      : backend_(context.backend), activation_(activation), applied_(context.applied) {
     output_ = input;
   }
 
   bool backward_reads_output() const override { return true; }
-  Sharing output_sharing() const override { return Sharing::in_place; }
+  Sharing output_sharing() const override { return applied_ ? Sharing::same : Sharing::in_place; }
   Sharing gradient_sharing(int) const override { return Sharing::in_place; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
+    if (applied_) return;
     backend_.activation_forward(pass.stream, activation_, output_.physical_elements(),
                                 static_cast<const float*>(memory.inputs[0]),
                                 static_cast<float*>(memory.outputs[0]));
@@ -145,6 +146,7 @@ class ActivationLayer final : public PlannedLayer {
  private:
   Backend& backend_;
   Activation activation_;
+  bool applied_;
 };
 
 // The second input may come in another layout than the first; it is brought over in scratch.
@@ -206,11 +208,12 @@ class ForkLayer final : public PlannedLayer {
 
 }  // namespace
 
-std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& operation,
+std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Operation& operation,
                                          std::span<const Layout> inputs) {
   const Layout& x = inputs[0];
   const Shape& in = x.shape();
   struct Visitor {
+    const LayerContext& context;
     Backend& backend;
     std::span<const Layout> inputs;
     const Layout& x;
@@ -227,15 +230,21 @@ std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& oper
                                    .padding = o.padding,
                                    .dilation = o.dilation,
                                    .groups = o.groups,
-                                   .bias = o.bias};
+                                   .bias = o.bias,
+                                   .activation = context.activation,
+                                   .input_gradient = context.input_gradient};
       const std::int64_t window = o.kernel * o.kernel;
-      return std::make_unique<AffineLayer>(backend.convolution(shape, x), in[1] / o.groups * window,
-                                           o.channels / o.groups * window, o.channels, o.bias,
-                                           o.initialization);
+      return std::make_unique<AffineLayer>(backend.convolution(shape, x, context.choices),
+                                           in[1] / o.groups * window, o.channels / o.groups * window,
+                                           o.channels, o.bias, o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const LinearOptions& o) const {
-      const LinearShape shape{
-          .batch = in[0], .in_features = in.elements() / in[0], .out_features = o.features, .bias = o.bias};
+      const LinearShape shape{.batch = in[0],
+                              .in_features = in.elements() / in[0],
+                              .out_features = o.features,
+                              .bias = o.bias,
+                              .activation = context.activation,
+                              .input_gradient = context.input_gradient};
       return std::make_unique<AffineLayer>(backend.linear(shape, x), shape.in_features, o.features,
                                            o.features, o.bias, o.initialization);
     }
@@ -246,13 +255,13 @@ std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& oper
       return std::make_unique<PoolingLayer>(backend.pooling(o, x));
     }
     std::unique_ptr<PlannedLayer> operator()(const ActivationOptions& o) const {
-      return std::make_unique<ActivationLayer>(backend, o.activation, x);
+      return std::make_unique<ActivationLayer>(context, o.activation, x);
     }
     std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
       return std::make_unique<AddLayer>(backend, x, inputs[1]);
     }
   };
-  return std::visit(Visitor{backend, inputs, x, in}, operation);
+  return std::visit(Visitor{context, context.backend, inputs, x, in}, operation);
 }
 
 std::unique_ptr<PlannedLayer> plan_fork(Backend& backend, const Layout& input) {

@@ -78,8 +78,19 @@ class PlannedLayer {
   std::vector<ParameterSpec> statistic_specs_;
 };
 
+// What a layer is planned for.
+struct LayerContext {
+  Backend& backend;
+  KernelChoices& choices;
+  bool input_gradient = true;  // false: nobody wants the gradient of its input
+  // Convolution and linear: the activation that follows, to be applied with them. The activation's own layer
+  // is then planned with `applied`: it only has a backward.
+  Activation activation = Activation::none;
+  bool applied = false;
+};
+
 // inputs are the layouts of the layer's inputs, as their producers chose them.
-std::unique_ptr<PlannedLayer> plan_layer(Backend& backend, const Operation& operation,
+std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Operation& operation,
                                          std::span<const Layout> inputs);
 
 // One value used twice: forward is nothing, backward adds the two gradients. Network inserts it.

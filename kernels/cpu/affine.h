@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What convolution and linear share on oneDNN: three planned primitives (forward, data gradient, weight
-// gradient), each of which may prefer other layouts than the ones its neighbours use; those are brought over
-// in scratch memory.
+// What convolution and linear share on oneDNN: a kernel of three steps (forward, gradient of the input,
+// gradient of the weights), and the choice of each step among its candidates.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "kernels/affine.h"
-#include "kernels/cpu/engine.h"
+#include "kernels/cpu/affine_step.h"
+#include "kernels/kernel_choices.h"
 
 namespace lockstep {
 
-// One direction as oneDNN planned it: the descriptors it wants.
-struct AffineDirection {
-  dnnl::primitive primitive;
-  dnnl::memory::desc source;
-  dnnl::memory::desc weights;
-  dnnl::memory::desc destination;
-  dnnl::memory::desc scratchpad;
-};
-
-struct AffinePlan {
-  AffineDirection forward;
-  AffineDirection backward_data;
-  AffineDirection backward_weights;
-  std::int64_t outputs = 0;  // bias elements
-  bool bias = false;
+struct AffineSteps {
   Layout input;
-  Shape output_shape;
-  Shape weights_shape;
+  Layout output;
+  Layout weights;
+  AffineStep forward;
+  std::optional<AffineStep> backward_data;
+  AffineStep backward_weights;
 };
 
-std::unique_ptr<AffineKernel> make_onednn_affine(const AffinePlan& plan);
+std::unique_ptr<AffineKernel> make_onednn_affine(AffineSteps steps);
+
+// The index of the step that the choices prefer; times those that have no choice yet on memory of its own.
+// key says what is computed; the number of threads is added to it.
+std::size_t choose_step(KernelChoices& choices, const std::string& key, std::vector<AffineStep>& steps);
+
+// Attributes with the activation applied to the result, and scratch memory from the caller.
+dnnl::primitive_attr attributes_with(Activation activation);
 
 }  // namespace lockstep

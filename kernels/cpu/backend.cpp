@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fstream>
+
 #include <omp.h>
 
 #include "core/error.h"
@@ -30,6 +32,14 @@ std::string isa_name() {
   }
 }
 
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "an unnamed processor";
+}
+
 // Everything runs at once, on the caller's thread: the stream only says so.
 class CpuBackend final : public Backend {
  public:
@@ -39,8 +49,11 @@ class CpuBackend final : public Backend {
     return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
   }
 
-  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input) override {
-    return make_cpu_convolution(shape, input);
+  std::string identity() const override { return describe() + " on " + processor_name(); }
+
+  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
+                                            KernelChoices& choices) override {
+    return make_cpu_convolution(shape, input, choices);
   }
   std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) override {
     return make_cpu_linear(shape, input);

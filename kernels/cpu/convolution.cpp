@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/cpu/affine.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
@@ -53,55 +56,183 @@ Sizes sizes_of(const ConvolutionShape& s) {
   return sizes;
 }
 
-// Every kernel is direct; the place where another algorithm would be chosen for a shape and direction.
-constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
+// Plans the three directions of one convolution. Forward is chosen first, because it decides how weights and
+// output are kept; the gradients have the layouts of what they are gradients of.
+class ConvolutionPlanner {
+ public:
+  ConvolutionPlanner(const ConvolutionShape& shape, const Layout& input, KernelChoices& choices)
+      : shape_(shape), sizes_(sizes_of(shape)), input_(input), choices_(choices) {
+    if (shape.bias) bias_ = memory::desc(sizes_.bias, kF32, memory::format_tag::x);
+    const memory::desc given = to_desc(input);
+    source_ = onednn::dims_of(given) == sizes_.source ? given : given.reshape(sizes_.source);
+  }
 
-AffinePlan plan_convolution(const ConvolutionShape& shape, const Layout& input) {
-  const Sizes s = sizes_of(shape);
-  const memory::desc bias = shape.bias ? memory::desc(s.bias, kF32, memory::format_tag::x) : memory::desc();
-  const memory::desc any_source(s.source, kF32, kAny);
-  const memory::desc any_weights(s.weights, kF32, kAny);
-  const memory::desc any_destination(s.destination, kF32, kAny);
-  const dnnl::primitive_attr attributes = scratchpad_attributes();
-  const dnnl::engine& engine = onednn_engine();
-  AffinePlan plan{
-      .outputs = shape.out_channels,
-      .bias = shape.bias,
-      .input = input,
-      .output_shape = Shape(s.destination),
-      .weights_shape = {shape.out_channels, shape.in_channels / shape.groups, shape.kernel, shape.kernel}};
+  AffineSteps plan() {
+    AffineSteps steps;
+    steps.forward = plan_forward();
+    steps.input = input_;
+    steps.output = to_layout(Shape(sizes_.destination), destination_);
+    steps.weights = to_layout(
+        {shape_.out_channels, shape_.in_channels / shape_.groups, shape_.kernel, shape_.kernel}, weights_);
+    if (shape_.input_gradient) steps.backward_data = plan_backward_data();
+    steps.backward_weights = plan_backward_weights();
+    return steps;
+  }
 
-  const dnnl::convolution_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, kAlgorithm, any_source, any_weights, bias, any_destination,
-       s.strides, s.dilation, s.padding, s.padding},
-      attributes, engine);
-  plan.forward = {dnnl::convolution_forward(forward), forward.src_desc(), forward.weights_desc(),
-                  forward.dst_desc(), forward.scratchpad_desc()};
+ private:
+  struct Variant {
+    dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
+    int pieces = 1;
+    std::string name;
+  };
 
-  // The gradients have the layouts of what they are gradients of.
-  const dnnl::convolution_backward_data::primitive_desc data(
-      {kAlgorithm, plan.forward.source, any_weights, plan.forward.destination, s.strides, s.dilation,
-       s.padding, s.padding},
-      attributes, engine, forward);
-  plan.backward_data = {dnnl::convolution_backward_data(data), data.diff_src_desc(), data.weights_desc(),
-                        data.diff_dst_desc(), data.scratchpad_desc()};
+  // In the order of preference when nothing is timed. A batch in pieces keeps what one piece makes in cache
+  // until the next layer of the primitive's own passes needs it (Winograd's transformed tiles).
+  std::vector<Variant> variants() const {
+    std::vector<Variant> all;
+    for (const auto& [name, algorithm] : {std::pair{"direct", dnnl::algorithm::convolution_direct},
+                                          std::pair{"winograd", dnnl::algorithm::convolution_winograd}}) {
+      for (const int pieces : {1, 2, 4, 8}) {
+        if (shape_.batch % pieces != 0) continue;
+        all.push_back({.algorithm = algorithm,
+                       .pieces = pieces,
+                       .name = pieces == 1 ? name : fmt::format("{} in {} pieces", name, pieces)});
+      }
+    }
+    return all;
+  }
 
-  const dnnl::convolution_backward_weights::primitive_desc weights(
-      {kAlgorithm, plan.forward.source, any_weights, bias, plan.forward.destination, s.strides, s.dilation,
-       s.padding, s.padding},
-      attributes, engine, forward);
-  plan.backward_weights = {dnnl::convolution_backward_weights(weights), weights.src_desc(),
-                           weights.diff_weights_desc(), weights.diff_dst_desc(), weights.scratchpad_desc()};
-  return plan;
-}
+  static memory::desc any_like(const memory::dims& dims) { return memory::desc(dims, kF32, kAny); }
+  // Over the whole batch a primitive may ask for any layout; over pieces it takes the tensor as it is kept.
+  static memory::desc wanted(const memory::desc& kept, int pieces) {
+    return pieces == 1 ? any_like(onednn::dims_of(kept)) : piece_of(kept, pieces);
+  }
+
+  // make(variant) for each variant that oneDNN has; at least one must be there.
+  template <typename Make>
+  std::vector<AffineStep> steps_of(Make make) const {
+    std::vector<AffineStep> steps;
+    for (const Variant& variant : variants()) {
+      try {
+        steps.push_back(make(variant));
+      } catch (const dnnl::error&) {
+        // Winograd knows few shapes; direct is there for all.
+        if (variant.algorithm == dnnl::algorithm::convolution_direct && variant.pieces == 1) throw;
+      }
+    }
+    return steps;
+  }
+
+  AffineStep choose(const char* direction, std::vector<AffineStep> steps) {
+    const ConvolutionShape& s = shape_;
+    const std::string key = fmt::format(
+        "convolution {}, {}x{}x{}x{} {} to {}, kernel {} stride {} padding {} dilation {} groups {}",
+        direction, s.batch, s.in_channels, s.in_height, s.in_width, input_.describe(), s.out_channels,
+        s.kernel, s.stride, s.padding, s.dilation, s.groups);
+    return std::move(steps[choose_step(choices_, key, steps)]);
+  }
+
+  AffineStep plan_forward() {
+    const dnnl::primitive_attr attributes = attributes_with(shape_.activation);
+    struct Kept {
+      memory::desc weights, destination;
+    };
+    std::vector<Kept> kept;
+    const auto describe = [&](dnnl::algorithm algorithm, const memory::desc& source,
+                              const memory::desc& destination) {
+      return onednn::describe<dnnl::convolution_forward>(
+          onednn_engine(), attributes, dnnl::prop_kind::forward_training, algorithm, source,
+          any_like(sizes_.weights), bias_, destination, sizes_.strides, sizes_.dilation, sizes_.padding,
+          sizes_.padding);
+    };
+    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+      const auto whole = describe(v.algorithm, any_like(sizes_.source), any_like(sizes_.destination));
+      const auto pd = v.pieces == 1 ? whole
+                                    : describe(v.algorithm, piece_of(source_, v.pieces),
+                                               piece_of(whole.dst_desc(), v.pieces));
+      AffineStep step({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = pd.weights_desc(), .batched = false},
+                       .result = {.argument = DNNL_ARG_DST, .kept = whole.dst_desc()},
+                       .bias_argument = DNNL_ARG_BIAS,
+                       .bias_elements = shape_.bias ? shape_.out_channels : 0},
+                      {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
+                       pd.scratchpad_desc(), v.pieces});
+      kept.push_back({pd.weights_desc(), whole.dst_desc()});
+      return step;
+    });
+    std::vector<std::string> names;
+    for (const AffineStep& step : steps) names.push_back(step.name());
+    AffineStep chosen = choose("forward", std::move(steps));
+    const auto index = static_cast<std::size_t>(std::ranges::find(names, chosen.name()) - names.begin());
+    weights_ = kept[index].weights;
+    destination_ = kept[index].destination;
+    // The gradients' primitives want to know a forward primitive of theirs.
+    return chosen;
+  }
+
+  dnnl::convolution_forward::primitive_desc hint(const Variant& v) const {
+    memory::dims source = sizes_.source;
+    memory::dims destination = sizes_.destination;
+    source[0] /= v.pieces;
+    destination[0] /= v.pieces;
+    return onednn::describe<dnnl::convolution_forward>(
+        onednn_engine(), scratchpad_attributes(), dnnl::prop_kind::forward_training,
+        dnnl::algorithm::convolution_direct, any_like(source), any_like(sizes_.weights), bias_,
+        any_like(destination), sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
+  }
+
+  AffineStep plan_backward_data() {
+    return choose("backward data", steps_of([&](const Variant& v) {
+                    const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
+                        onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
+                        wanted(source_, v.pieces), any_like(sizes_.weights), wanted(destination_, v.pieces),
+                        sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
+                    return AffineStep(
+                        {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                         .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
+                         .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
+                        {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
+                         pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
+                  }));
+  }
+
+  AffineStep plan_backward_weights() {
+    return choose("backward weights", steps_of([&](const Variant& v) {
+                    const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
+                        onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
+                        wanted(source_, v.pieces), any_like(sizes_.weights), bias_,
+                        wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation, sizes_.padding,
+                        sizes_.padding);
+                    return AffineStep(
+                        {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                         .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                         .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
+                         .bias_argument = DNNL_ARG_DIFF_BIAS,
+                         .bias_elements = shape_.bias ? shape_.out_channels : 0},
+                        {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
+                         pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
+                  }));
+  }
+
+  ConvolutionShape shape_;
+  Sizes sizes_;
+  Layout input_;
+  KernelChoices& choices_;
+  memory::desc bias_;
+  memory::desc source_;       // as it is kept
+  memory::desc weights_;      // as forward chose
+  memory::desc destination_;  // as forward chose
+};
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input) {
+std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
+                                                   KernelChoices& choices) {
   validate(shape, input);
   const std::string what =
       fmt::format("a {0}x{0} convolution of {1}", shape.kernel, to_string(input.shape()));
-  return plan_with_onednn(what, [&] { return make_onednn_affine(plan_convolution(shape, input)); });
+  return plan_with_onednn(
+      what, [&] { return make_onednn_affine(ConvolutionPlanner(shape, input, choices).plan()); });
 }
 
 }  // namespace lockstep

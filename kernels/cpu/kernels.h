@@ -10,6 +10,7 @@
 #include "kernels/affine.h"
 #include "kernels/backend.h"
 #include "kernels/batch_norm.h"
+#include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
 #include "kernels/pooling.h"
@@ -17,7 +18,8 @@
 
 namespace lockstep {
 
-std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input);
+std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
+                                                   KernelChoices& choices);
 std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input);
 std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input);
 std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, const Layout& input);

@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "kernels/cpu/affine.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
@@ -23,37 +24,56 @@ void validate(const LinearShape& s, const Layout& input) {
 
 // The input is taken as it lies: images stay blocked, and the weights are seen as [out, C, H, W], which in
 // plain memory is [out, C * H * W].
-AffinePlan plan_linear(const LinearShape& shape, const Layout& input) {
+AffineSteps plan_linear(const LinearShape& shape, const Layout& input) {
   const memory::desc source = to_desc(input);
-  memory::dims weight_sizes = source.dims();
+  memory::dims weight_sizes = onednn::dims_of(source);
   weight_sizes[0] = shape.out_features;
   const memory::desc any_weights(weight_sizes, kF32, memory::format_tag::any);
   const memory::desc bias =
       shape.bias ? memory::desc({shape.out_features}, kF32, memory::format_tag::x) : memory::desc();
+  const std::int64_t bias_elements = shape.bias ? shape.out_features : 0;
   const memory::desc destination({shape.batch, shape.out_features}, kF32, memory::format_tag::nc);
   const dnnl::primitive_attr attributes = scratchpad_attributes();
   const dnnl::engine& engine = onednn_engine();
-  AffinePlan plan{.outputs = shape.out_features,
-                  .bias = shape.bias,
-                  .input = input,
-                  .output_shape = {shape.batch, shape.out_features},
-                  .weights_shape = {shape.out_features, shape.in_features}};
 
-  const dnnl::inner_product_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, source, any_weights, bias, destination}, attributes, engine);
-  plan.forward = {dnnl::inner_product_forward(forward), forward.src_desc(), forward.weights_desc(),
-                  forward.dst_desc(), forward.scratchpad_desc()};
+  const auto forward = onednn::describe<dnnl::inner_product_forward>(
+      engine, attributes_with(shape.activation), dnnl::prop_kind::forward_training, source, any_weights, bias,
+      destination);
+  const memory::desc kept_weights = forward.weights_desc();
+  AffineSteps steps{.input = input,
+                    .output = Layout({shape.batch, shape.out_features}, DType::f32),
+                    .weights = to_layout({shape.out_features, shape.in_features}, kept_weights)};
+  steps.forward =
+      AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source},
+                  .second = {.argument = DNNL_ARG_WEIGHTS, .kept = kept_weights, .batched = false},
+                  .result = {.argument = DNNL_ARG_DST, .kept = destination},
+                  .bias_argument = DNNL_ARG_BIAS,
+                  .bias_elements = bias_elements},
+                 {"inner product", dnnl::inner_product_forward(forward), source, kept_weights, destination,
+                  forward.scratchpad_desc()});
 
-  const dnnl::inner_product_backward_data::primitive_desc data({source, any_weights, destination}, attributes,
-                                                               engine, forward);
-  plan.backward_data = {dnnl::inner_product_backward_data(data), data.diff_src_desc(), data.weights_desc(),
-                        data.diff_dst_desc(), data.scratchpad_desc()};
+  if (shape.input_gradient) {
+    const auto data = onednn::describe_backward<dnnl::inner_product_backward_data>(
+        engine, attributes, forward, source, any_weights, destination);
+    steps.backward_data =
+        AffineStep({.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination},
+                    .second = {.argument = DNNL_ARG_WEIGHTS, .kept = kept_weights, .batched = false},
+                    .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source}},
+                   {"inner product", dnnl::inner_product_backward_data(data), destination,
+                    data.weights_desc(), data.diff_src_desc(), data.scratchpad_desc()});
+  }
 
-  const dnnl::inner_product_backward_weights::primitive_desc weights({source, any_weights, bias, destination},
-                                                                     attributes, engine, forward);
-  plan.backward_weights = {dnnl::inner_product_backward_weights(weights), weights.src_desc(),
-                           weights.diff_weights_desc(), weights.diff_dst_desc(), weights.scratchpad_desc()};
-  return plan;
+  const auto weights = onednn::describe_backward<dnnl::inner_product_backward_weights>(
+      engine, attributes, forward, source, any_weights, bias, destination);
+  steps.backward_weights =
+      AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source},
+                  .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination},
+                  .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = kept_weights, .batched = false},
+                  .bias_argument = DNNL_ARG_DIFF_BIAS,
+                  .bias_elements = bias_elements},
+                 {"inner product", dnnl::inner_product_backward_weights(weights), source, destination,
+                  weights.diff_weights_desc(), weights.scratchpad_desc()});
+  return steps;
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #pragma once
 
 #include "tests/kernels/affine_reference.h"
+#include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
 
 // Checks all three directions of a kernel against the reference and against finite differences of it.
-// as_convolution has the kernel's sizes; plain memory is the same under both.
-void expect_affine_contract(AffineKernel& kernel, const ConvolutionShape& as_convolution);
+// as_convolution has the kernel's sizes; plain memory is the same under both. tolerance is of the norm of the
+// difference over the norm.
+void expect_affine_contract(AffineKernel& kernel, const ConvolutionShape& as_convolution,
+                            double tolerance = 1e-5);
 
 }  // namespace lockstep

@@ -6,8 +6,6 @@
 namespace lockstep {
 namespace {
 
-Backend& cpu() { return backend_for(Device{}); }
-
 struct NamedShape {
   const char* name;
   ConvolutionShape shape;
@@ -51,7 +49,7 @@ class Convolution : public testing::TestWithParam<NamedShape> {};
 TEST_P(Convolution, OfPlainInput) {
   const ConvolutionShape& s = GetParam().shape;
   const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32);
-  const auto kernel = cpu().convolution(s, input);
+  const auto kernel = planned_convolution(s, input);
   EXPECT_EQ(kernel->input(), input);
   expect_affine_contract(*kernel, s);
 }
@@ -65,8 +63,8 @@ TEST_P(Convolution, OfAnotherOnesOutput) {
                                    .in_width = s.in_width,
                                    .out_channels = s.in_channels};
   const Layout image({s.batch, 16, s.in_height, s.in_width}, DType::f32);
-  const Layout input = cpu().convolution(before, image)->output();
-  const auto kernel = cpu().convolution(s, input);
+  const Layout input = planned_convolution(before, image)->output();
+  const auto kernel = planned_convolution(s, input);
   EXPECT_EQ(kernel->input(), input);
   expect_affine_contract(*kernel, s);
 }
@@ -74,7 +72,7 @@ TEST_P(Convolution, OfAnotherOnesOutput) {
 TEST_P(Convolution, HasTheShapesOfItsContract) {
   const ConvolutionShape& s = GetParam().shape;
   const auto kernel =
-      cpu().convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32));
+      planned_convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32));
   EXPECT_EQ(kernel->output().shape(), Shape({s.batch, s.out_channels, s.out_height(), s.out_width()}));
   EXPECT_EQ(kernel->weights().shape(), Shape({s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}));
 }
@@ -82,11 +80,56 @@ TEST_P(Convolution, HasTheShapesOfItsContract) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(kShapes),
                          [](const auto& named) { return std::string(named.param.name); });
 
+// What may be chosen by time: each candidate, wherever a shape has it. Winograd's F(4x4, 3x3) transforms cost
+// digits: its error is bounded here, ten times direct's bound.
+struct NamedCandidate {
+  const char* test;
+  const char* candidate;
+  double tolerance;
+};
+class ConvolutionCandidate : public testing::TestWithParam<NamedCandidate> {};
+
+TEST_P(ConvolutionCandidate, ComputesTheSame) {
+  int found = 0;
+  for (const NamedShape& named : kShapes) {
+    ConvolutionShape s = named.shape;
+    s.batch = 4;
+    SCOPED_TRACE(named.name);
+    for (const Layout& input : layouts_for({s.batch, s.in_channels, s.in_height, s.in_width})) {
+      const auto kernel = planned_convolution(s, input, GetParam().candidate);
+      if (kernel->choice().find(GetParam().candidate) == std::string::npos) continue;
+      ++found;
+      expect_affine_contract(*kernel, s, GetParam().tolerance);
+    }
+  }
+  if (found == 0) GTEST_SKIP() << "no shape has " << GetParam().candidate << " on this processor";
+}
+
+INSTANTIATE_TEST_SUITE_P(Candidates, ConvolutionCandidate,
+                         testing::Values(NamedCandidate{"Direct", "direct", 1e-5},
+                                         NamedCandidate{"DirectIn2", "direct in 2 pieces", 1e-5},
+                                         NamedCandidate{"DirectIn4", "direct in 4 pieces", 1e-5},
+                                         NamedCandidate{"Winograd", "winograd", 1e-4},
+                                         NamedCandidate{"WinogradIn2", "winograd in 2 pieces", 1e-4},
+                                         NamedCandidate{"WinogradIn4", "winograd in 4 pieces", 1e-4}),
+                         [](const auto& named) { return std::string(named.param.test); });
+
+TEST(ConvolutionActivation, IsAppliedToTheOutput) {
+  for (const Activation activation : {Activation::relu, Activation::relu6}) {
+    ConvolutionShape s = shape(16, 17, 8, {.kernel = 3, .padding = 1, .bias = true});
+    s.activation = activation;
+    for (const char* candidate : {"direct", "winograd"}) {
+      const auto kernel = planned_convolution(s, Layout({2, 16, 8, 8}, DType::f32), candidate);
+      expect_affine_contract(*kernel, s, 1e-4);
+    }
+  }
+}
+
 TEST(ConvolutionOutput, TakesPlanningTwiceToTheSameLayouts) {
   const ConvolutionShape s = shape(17, 33, 7, {.kernel = 3, .padding = 1});
   const Layout input({s.batch, 17, 7, 7}, DType::f32);
-  const auto one = cpu().convolution(s, input);
-  const auto other = cpu().convolution(s, input);
+  const auto one = planned_convolution(s, input);
+  const auto other = planned_convolution(s, input);
   EXPECT_EQ(one->weights(), other->weights());
   EXPECT_EQ(one->output().describe(), other->output().describe());
 }
@@ -94,7 +137,7 @@ TEST(ConvolutionOutput, TakesPlanningTwiceToTheSameLayouts) {
 TEST(ConvolutionErrors, NameChannelsThatDoNotDivideIntoGroups) {
   const ConvolutionShape s = shape(10, 12, 7, {.kernel = 3, .groups = 4});
   try {
-    cpu().convolution(s, Layout({2, 10, 7, 7}, DType::f32));
+    planned_convolution(s, Layout({2, 10, 7, 7}, DType::f32));
     FAIL() << "10 channels in 4 groups were accepted";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("10"), std::string::npos) << error.what();
@@ -105,15 +148,15 @@ TEST(ConvolutionErrors, NameChannelsThatDoNotDivideIntoGroups) {
 TEST(ConvolutionErrors, RefuseAKernelLargerThanThePaddedImage) {
   // The rounded-down formula would still give one output pixel.
   const ConvolutionShape s = shape(3, 8, 4, {.kernel = 5, .stride = 2});
-  EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_convolution(s, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
   const ConvolutionShape dilated = shape(3, 8, 4, {.kernel = 3, .dilation = 2});
-  EXPECT_THROW(cpu().convolution(dilated, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_convolution(dilated, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
 }
 
 TEST(ConvolutionErrors, RefuseAnInputOfAnotherShape) {
   const ConvolutionShape s = shape(3, 8, 7, {.kernel = 3});
-  EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 7, 8}, DType::f32)), ConfigError);
-  EXPECT_THROW(cpu().convolution(s, Layout({2, 7, 7, 3}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_convolution(s, Layout({2, 3, 7, 8}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_convolution(s, Layout({2, 7, 7, 3}, DType::f32)), ConfigError);
 }
 
 TEST(ConvolutionErrors, RefuseSizesBelowOne) {
@@ -121,7 +164,7 @@ TEST(ConvolutionErrors, RefuseSizesBelowOne) {
        {shape(3, 0, 7, {.kernel = 3}), shape(3, 8, 7, {.kernel = 0}),
         shape(3, 8, 7, {.kernel = 3, .stride = 0}), shape(3, 8, 7, {.kernel = 3, .padding = -1}),
         shape(3, 8, 7, {.kernel = 3, .dilation = 0}), shape(3, 8, 7, {.kernel = 3, .groups = 0})}) {
-    EXPECT_THROW(cpu().convolution(s, Layout({2, 3, 7, 7}, DType::f32)), ConfigError);
+    EXPECT_THROW(planned_convolution(s, Layout({2, 3, 7, 7}, DType::f32)), ConfigError);
   }
 }
 

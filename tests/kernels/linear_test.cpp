@@ -52,7 +52,7 @@ TEST_P(LinearOfImages, LyingAsAConvolutionLeftThem) {
   const std::int64_t channels = GetParam();
   const ConvolutionShape before{
       .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 7, .out_channels = channels};
-  const Layout input = cpu().convolution(before, Layout({2, 16, 5, 7}, DType::f32))->output();
+  const Layout input = planned_convolution(before, Layout({2, 16, 5, 7}, DType::f32))->output();
   const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
   const auto kernel = cpu().linear(s, input);
   EXPECT_EQ(kernel->input(), input);
@@ -61,6 +61,13 @@ TEST_P(LinearOfImages, LyingAsAConvolutionLeftThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Channels, LinearOfImages, testing::Values(1, 3, 16, 17, 32));
+
+TEST(LinearActivation, IsAppliedToTheOutput) {
+  const LinearShape s{.batch = 3, .in_features = 40, .out_features = 17, .activation = Activation::relu};
+  ConvolutionShape same = as_convolution(s);
+  same.activation = Activation::relu;
+  expect_affine_contract(*cpu().linear(s, Layout({3, 40}, DType::f32)), same);
+}
 
 TEST(LinearErrors, RefuseFeaturesThatTheInputDoesNotHave) {
   const LinearShape s{.batch = 4, .in_features = 100, .out_features = 10};

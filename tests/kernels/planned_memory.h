@@ -64,6 +64,13 @@ class PlannedMemory : public GuardedMemory {
   Layout layout_;
 };
 
+// Planned with the candidate of this name where there is one, else with the first.
+inline std::unique_ptr<AffineKernel> planned_convolution(const ConvolutionShape& shape, const Layout& input,
+                                                         const std::string& candidate = "") {
+  KernelChoices choices(ChooseBy::name, candidate);
+  return backend_for(Device{}).convolution(shape, input, choices);
+}
+
 // Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.
 inline std::vector<Layout> layouts_for(const Shape& image) {
   const Layout plain(image, DType::f32);
@@ -73,7 +80,7 @@ inline std::vector<Layout> layouts_for(const Shape& image) {
                                .in_width = image[3],
                                .out_channels = image[1]};
   const Layout input({image[0], 16, image[2], image[3]}, DType::f32);
-  const Layout blocked = backend_for(Device{}).convolution(shape, input)->output();
+  const Layout blocked = planned_convolution(shape, input)->output();
   return blocked == plain ? std::vector{plain} : std::vector{plain, blocked};
 }
 
