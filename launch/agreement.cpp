@@ -19,16 +19,6 @@ std::vector<std::int32_t> gather(Communicator& communicator, std::int32_t value)
   return values;
 }
 
-std::string broadcast(Communicator& communicator, std::string text, int root) {
-  auto length = static_cast<std::int32_t>(text.size());
-  communicator.broadcast(&length, 1, DType::i32, root);
-  communicator.stream().synchronize();
-  text.resize(static_cast<std::size_t>(length));
-  communicator.broadcast(text.data(), text.size(), DType::u8, root);
-  communicator.stream().synchronize();
-  return text;
-}
-
 std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < flags.size(); ++rank) {
@@ -44,6 +34,16 @@ std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
 
 }  // namespace
 
+std::string broadcast_text(Communicator& communicator, std::string text, int root) {
+  auto length = static_cast<std::int32_t>(text.size());
+  communicator.broadcast(&length, 1, DType::i32, root);
+  communicator.stream().synchronize();
+  text.resize(static_cast<std::size_t>(length));
+  communicator.broadcast(text.data(), text.size(), DType::u8, root);
+  communicator.stream().synchronize();
+  return text;
+}
+
 void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   std::optional<Error> mine;
   try {
@@ -56,18 +56,18 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   if (failed.empty()) return;
 
   const int first = failed.front();
-  const std::string message = broadcast(communicator, mine ? mine->what() : "", first);
+  const std::string message = broadcast_text(communicator, mine ? mine->what() : "", first);
   const bool everybody = static_cast<int>(failed.size()) == communicator.size();
   const std::string where = everybody ? "" : fmt::format("rank {}: ", fmt::join(failed, ", "));
   throw_agreed(Error(codes[static_cast<std::size_t>(first)], where + message));
 }
 
 void require_same_config(Communicator& communicator, const std::string& toml) {
-  const std::string reference = broadcast(communicator, toml, 0);
+  const std::string reference = broadcast_text(communicator, toml, 0);
   const std::string difference = first_difference(reference, toml);
   const std::vector<int> differing = ranks_where(gather(communicator, difference.empty() ? 0 : 1));
   if (differing.empty()) return;
-  const std::string first = broadcast(communicator, difference, differing.front());
+  const std::string first = broadcast_text(communicator, difference, differing.front());
   throw_agreed(
       ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
                               "rank with the same command",

@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// Collective. Root's text on every rank.
+std::string broadcast_text(Communicator& communicator, std::string text, int root);
+
 // Collective. Runs `work` on every rank; when it threw an Error on any of them, all throw the error of the
 // lowest failing rank together (Error::agreed), naming that rank unless every rank failed. work must not
 // communicate.

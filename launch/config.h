@@ -53,6 +53,10 @@ struct Config {
     std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
   } comm;
   struct {
+    std::string choose = "time";  // time, direct, winograd: see KernelChoices
+    std::string cache = "auto";   // folder; auto: default_kernel_cache(); none: keep nothing
+  } kernels;
+  struct {
     std::string device = "auto";  // auto, cpu, cuda
   } world;
   struct {

@@ -64,6 +64,13 @@ std::vector<Key> make_keys() {
       {"comm.overlap", MEMBER(comm.overlap), "average gradients during the backward pass"},
       {"comm.bucket_mib", MEMBER(comm.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket", kAboveZero},
+      {"kernels.choose",
+       MEMBER(kernels.choose),
+       "among kernels that compute the same: the fastest here, or by name",
+       {},
+       {"time", "direct", "winograd"}},
+      {"kernels.cache", MEMBER(kernels.cache),
+       "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
       {"world.device", MEMBER(world.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
       {"run.dir", MEMBER(run.dir), "folder for metrics and checkpoints"},
   };

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreement.h"
+#include "launch/kernel_cache.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 
@@ -72,11 +73,14 @@ int choose_threads(std::int64_t wanted, const World& world) {
 Training::Training(const Config& config, const World& world, Communicator& communicator,
                    const Options& options)
     : config_(config) {
+  Device device;
   run_agreed(communicator, [&] {
-    const Device device = choose_device(config_.world.device, world);
+    device = choose_device(config_.world.device, world);
     threads_ = choose_threads(config_.train.threads, world);
     open_data({.rank = world.rank(), .size = world.size()});
-    plan_network(device);
+  });
+  plan_network(communicator, device);
+  run_agreed(communicator, [&] {
     if (!options.init.empty()) load_state(*network_, options.init);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
@@ -108,19 +112,39 @@ void Training::open_data(Shard shard) {
   test_loader_ = std::make_unique<BatchLoader>(*test_set_, shard, options);
 }
 
-void Training::plan_network(Device device) {
+// Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
+void Training::plan_network(Communicator& communicator, Device device) {
   const ImageShape image = train_set_->image_shape();
-  Graph graph({.batch = config_.train.batch,
-               .height = image.height,
-               .width = image.width,
-               .channels = image.channels,
-               .classes = train_set_->classes()});
-  build_network(graph, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
+  std::optional<Graph> graph;
   NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
-  backend_for(device).set_threads(threads_);
-  network_ = std::make_unique<Network>(graph, options);
+  options.choices = &kernels_;
+  const bool by_time = config_.kernels.choose == "time";
+  kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
+  const auto plan = [&] { network_ = std::make_unique<Network>(*graph, options); };
+  const bool first = communicator.rank() == 0;
+  run_agreed(communicator, [&] {
+    graph.emplace(GraphInput{.batch = config_.train.batch,
+                             .height = image.height,
+                             .width = image.width,
+                             .channels = image.channels,
+                             .classes = train_set_->classes()});
+    build_network(*graph, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
+    Backend& backend = backend_for(device);
+    backend.set_threads(threads_);
+    if (!first) return;
+    const auto folder = config_.kernels.cache == "auto"   ? default_kernel_cache()
+                        : config_.kernels.cache == "none" ? std::filesystem::path()
+                                                          : std::filesystem::path(config_.kernels.cache);
+    by_time ? KernelCache(folder, backend.identity()).use(kernels_, plan) : plan();
+  });
+  const std::string choices = broadcast_text(communicator, to_text(kernels_), 0);
+  run_agreed(communicator, [&] {
+    if (first) return;
+    from_text(choices, kernels_);
+    plan();
+  });
 }
 
 Schedule Training::schedule() const {

@@ -43,13 +43,14 @@ class Training {
   Optimizer& optimizer() { return *optimizer_; }
   BatchLoader& train_loader() { return *train_loader_; }
   BatchLoader& test_loader() { return *test_loader_; }
+  const KernelChoices& kernels() const { return kernels_; }
   Timeline* timeline() { return timeline_.get(); }
   Schedule schedule() const;
   int threads() const { return threads_; }
 
  private:
   void open_data(Shard shard);
-  void plan_network(Device device);
+  void plan_network(Communicator& communicator, Device device);
 
   Config config_;
   std::unique_ptr<Dataset> train_set_;
@@ -57,6 +58,7 @@ class Training {
   std::unique_ptr<BatchLoader> train_loader_;
   std::unique_ptr<BatchLoader> test_loader_;
   std::unique_ptr<Timeline> timeline_;
+  KernelChoices kernels_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<GradientBuckets> buckets_;
   std::unique_ptr<Optimizer> optimizer_;

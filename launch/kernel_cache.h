@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel choices of this machine, kept on disk so that a second start times nothing and computes the same
+// bits. One JSON file for each identity (library, version, processor; see Backend::identity) in a folder that
+// all processes of the machine share; a lock keeps two of them from timing at once.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "kernels/kernel_choices.h"
+
+namespace lockstep {
+
+// $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty where neither variable is set.
+std::filesystem::path default_kernel_cache();
+
+class KernelCache {
+ public:
+  // An empty folder: nothing is read or kept.
+  KernelCache(std::filesystem::path folder, std::string identity);
+
+  // Under the lock: adds what is on disk to the choices, runs plan(), and writes what it added. A file that
+  // cannot be used costs a warning and the time to time again, never the run; what plan throws passes.
+  void use(KernelChoices& choices, const std::function<void()>& plan);
+
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  void load(KernelChoices& choices) const;
+  void save(const KernelChoices& choices) const;
+
+  std::filesystem::path folder_;
+  std::string identity_;
+  std::filesystem::path file_;
+};
+
+// For other ranks. from_text adds to what is kept; throws DataError for anything to_text did not write.
+std::string to_text(const KernelChoices& choices);
+void from_text(const std::string& text, KernelChoices& choices);
+
+}  // namespace lockstep
