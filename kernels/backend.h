@@ -51,6 +51,12 @@ class ImageInputKernel {
   Layout output_;
 };
 
+// What the device can do at best, measured: the ceilings a kernel's time is held against.
+struct Peak {
+  double gigaflops = 0;             // fp32 multiply-adds in registers, 10^9 operations per second
+  double gigabytes_per_second = 0;  // a large copy, bytes read and written
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -61,6 +67,8 @@ class Backend {
   virtual std::string describe() const = 0;
   // What the time of a kernel depends on besides its shape: library, version, processor.
   virtual std::string identity() const = 0;
+  // Of the threads in use. Takes about a second.
+  virtual Peak measure_peak() = 0;
 
   // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
   // shape's.

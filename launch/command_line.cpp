@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "plan", "info"};
+const std::vector<std::string> kCommands = {"train", "plan", "profile", "info"};
 
 std::string join(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
@@ -62,13 +62,22 @@ Command parse_command_line(int argc, const char* const* argv) {
   CLI::App* train = app.add_subcommand("train", "Train a network");
   CLI::App* plan =
       app.add_subcommand("plan", "Print ranks and devices, memory, buckets and bytes per step; run nothing");
+  CLI::App* profile =
+      app.add_subcommand("profile", "Train a few steps and print where their time goes, layer by layer");
   app.add_subcommand("info", "Print what was built in and what was found on this machine");
   add_config_flags(*train, parsed, device);
   add_config_flags(*plan, parsed, device);
+  add_config_flags(*profile, parsed, device);
   train->add_option("--init", parsed.init, "Start from this safetensors file (PyTorch's names and layouts)");
   train->add_option("--export", parsed.export_, "Write the trained network to this safetensors file");
   train->add_option("--digest", parsed.digest, "Write a hash of all trained state to this file");
-  train->add_option("--trace", parsed.trace, "Write rank 0's timeline as a Chrome trace (opens in Perfetto)");
+  for (CLI::App* command : {train, profile}) {
+    command->add_option("--trace", parsed.trace,
+                        "Write rank 0's timeline as a Chrome trace (opens in Perfetto)");
+  }
+  profile->add_option("--steps", parsed.steps, "Steps to average over")->check(CLI::Range(1, 1000));
+  profile->add_option("--rows", parsed.rows, "Rows of the table of layers; 0: all")
+      ->check(CLI::NonNegativeNumber);
 
   try {
     app.parse(argc, argv);
@@ -84,7 +93,10 @@ Command parse_command_line(int argc, const char* const* argv) {
                                   : explain(app, rest.front()));
   }
   if (!device.empty()) parsed.overrides.push_back("world.device=" + device);
-  parsed.kind = train->parsed() ? CommandKind::train : plan->parsed() ? CommandKind::plan : CommandKind::info;
+  parsed.kind = train->parsed()     ? CommandKind::train
+                : plan->parsed()    ? CommandKind::plan
+                : profile->parsed() ? CommandKind::profile
+                                    : CommandKind::info;
   return parsed;
 }
 

@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-enum class CommandKind { train, plan, info, help };
+enum class CommandKind { train, plan, profile, info, help };
 
 struct Command {
   CommandKind kind = CommandKind::help;
   std::string text;  // help: what to print
 
-  // train and plan
+  // train, plan and profile
   std::string config;                  // preset name or path
   std::vector<std::string> overrides;  // "section.key=value", in order
   bool print_config = false;
@@ -22,7 +22,11 @@ struct Command {
   std::string init;     // safetensors to start from
   std::string export_;  // safetensors to write at the end
   std::string digest;   // file for the hash of all trained state
-  std::string trace;    // file for the Chrome trace of rank 0
+  // train and profile
+  std::string trace;  // file for the Chrome trace of rank 0
+  // profile
+  int steps = 10;  // to average over
+  int rows = 20;   // of the table; 0: all
 };
 
 // Throws UsageError, naming the nearest command or flag.

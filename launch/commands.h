@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands. Each returns the exit code or throws. train and plan are collective over the world.
+// The subcommands. Each returns the exit code or throws. All but info are collective over the world.
 #pragma once
 
 #include "comm/world.h"
@@ -10,6 +10,7 @@ namespace lockstep {
 
 int run_train(const Command& command, World& world);
 int run_plan(const Command& command, World& world);
+int run_profile(const Command& command, World& world);
 // Needs no world: prints to standard output.
 int run_info();
 

@@ -14,7 +14,14 @@ namespace {
 int run_in_world(const Command& command) {
   World world = World::join();
   try {
-    return command.kind == CommandKind::train ? run_train(command, world) : run_plan(command, world);
+    switch (command.kind) {
+      case CommandKind::train:
+        return run_train(command, world);
+      case CommandKind::profile:
+        return run_profile(command, world);
+      default:
+        return run_plan(command, world);
+    }
   } catch (const Error& error) {  // on every rank
     if (world.rank() == 0) print_error(error.what());
     return error.exit_code();
@@ -36,6 +43,7 @@ int main(int argc, char** argv) {
         return run_info();
       case CommandKind::train:
       case CommandKind::plan:
+      case CommandKind::profile:
         return run_in_world(command);
     }
   } catch (const Error& error) {

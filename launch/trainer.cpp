@@ -91,7 +91,8 @@ void Trainer::micro_batch(bool first, bool last) {
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
                   .gradients = first ? Write::overwrite : Write::accumulate,
-                  .listener = last ? &parts_.buckets : nullptr};
+                  .listener = last ? &parts_.buckets : nullptr,
+                  .observer = parts_.observer};
   const auto span = [&](const char* name, std::int64_t begin) {
     if (parts_.timeline == nullptr) return;
     parts_.timeline->record({.name = name,

@@ -47,7 +47,7 @@ struct LossTotals {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch. timeline may be null.
+  // network's batch. timeline and observer may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -56,6 +56,7 @@ class Trainer {
     BatchLoader& test;
     Communicator& communicator;
     Timeline* timeline = nullptr;
+    LayerObserver* observer = nullptr;
   };
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 

@@ -115,22 +115,21 @@ void Training::open_data(Shard shard) {
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
 void Training::plan_network(Communicator& communicator, Device device) {
   const ImageShape image = train_set_->image_shape();
-  std::optional<Graph> graph;
   NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
   options.choices = &kernels_;
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
-  const auto plan = [&] { network_ = std::make_unique<Network>(*graph, options); };
+  const auto plan = [&] { network_ = std::make_unique<Network>(*graph_, options); };
   const bool first = communicator.rank() == 0;
   run_agreed(communicator, [&] {
-    graph.emplace(GraphInput{.batch = config_.train.batch,
-                             .height = image.height,
-                             .width = image.width,
-                             .channels = image.channels,
-                             .classes = train_set_->classes()});
-    build_network(*graph, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
+    graph_.emplace(GraphInput{.batch = config_.train.batch,
+                              .height = image.height,
+                              .width = image.width,
+                              .channels = image.channels,
+                              .classes = train_set_->classes()});
+    build_network(*graph_, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
     Backend& backend = backend_for(device);
     backend.set_threads(threads_);
     if (!first) return;

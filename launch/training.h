@@ -38,6 +38,7 @@ class Training {
 
   Dataset& train_set() { return *train_set_; }
   Dataset& test_set() { return *test_set_; }
+  const Graph& graph() const { return *graph_; }
   Network& network() { return *network_; }
   GradientBuckets& buckets() { return *buckets_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -59,6 +60,7 @@ class Training {
   std::unique_ptr<BatchLoader> test_loader_;
   std::unique_ptr<Timeline> timeline_;
   KernelChoices kernels_;
+  std::optional<Graph> graph_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<GradientBuckets> buckets_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -19,6 +19,20 @@ void require_image(const Shape& shape, const std::string& layer) {
 
 }  // namespace
 
+std::string_view kind_of(const Operation& operation) {
+  struct Kind {
+    std::string_view operator()(const ConvolutionOptions&) const { return "convolution"; }
+    std::string_view operator()(const LinearOptions&) const { return "linear"; }
+    std::string_view operator()(const BatchNormOptions&) const { return "batch norm"; }
+    std::string_view operator()(const PoolingOptions& o) const {
+      return o.kind == PoolingKind::max ? "max pooling" : "average pooling";
+    }
+    std::string_view operator()(const ActivationOptions&) const { return "activation"; }
+    std::string_view operator()(const AddOptions&) const { return "add"; }
+  };
+  return std::visit(Kind{}, operation);
+}
+
 Graph::Graph(const GraphInput& input) : input_(input) {
   if (input.batch < 1 || input.height < 1 || input.width < 1 || input.channels < 1 || input.classes < 1) {
     throw ConfigError(fmt::format("graph input: batch {}, {}x{}x{}, {} classes; each must be at least 1",

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct AddOptions {};
 
 using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
                                ActivationOptions, AddOptions>;
+
+// "convolution", "max pooling", ...
+std::string_view kind_of(const Operation& operation);
 
 struct Layer {
   std::string name;  // prefix of its parameters' names; empty for layers without any

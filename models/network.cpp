@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/timeline.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -17,6 +18,15 @@ NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions&
 }
 
 std::size_t parameter_count(const PlannedNode& node) { return node.layer->parameter_specs().size(); }
+
+template <typename Work>
+void observed(const Pass& pass, std::size_t node, Direction direction, Work work) {
+  if (pass.observer == nullptr) return work();
+  const std::int64_t begin = now_ns();
+  work();
+  pass.stream.synchronize();
+  pass.observer->layer_ran(node, direction, begin, now_ns());
+}
 
 float initial_value(const ParameterSpec& spec, const Random& random, std::uint64_t index) {
   if (spec.uniform_bound > 0) return random.uniform(index, -spec.uniform_bound, spec.uniform_bound);
@@ -154,8 +164,10 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
 
   plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
                          block_data(plan_.values[0].data_block));
-  for (std::size_t node = 0; node < plan_.nodes.size(); ++node)
-    plan_.nodes[node].layer->forward(pass, bindings_[node]);
+  for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
+    observed(pass, node, Direction::forward,
+             [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });
+  }
 
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
   backend_.softmax_cross_entropy(
@@ -175,13 +187,14 @@ void Network::backward(const Pass& pass) {
   CHECK(parameters_.empty() || parameters_[0].gradient != nullptr, "no gradient memory is attached");
   for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
     PlannedLayer& layer = *plan_.nodes[node].layer;
-    layer.backward_parameters(pass, bindings_[node]);
+    observed(pass, node, Direction::backward_parameters,
+             [&] { layer.backward_parameters(pass, bindings_[node]); });
     if (pass.listener != nullptr) {
       for (std::size_t i = 0; i < parameter_count(plan_.nodes[node]); ++i) {
         pass.listener->gradient_ready(first_parameter_[node] + i);
       }
     }
-    layer.backward_inputs(pass, bindings_[node]);
+    observed(pass, node, Direction::backward_inputs, [&] { layer.backward_inputs(pass, bindings_[node]); });
   }
 }
 

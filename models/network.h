@@ -66,6 +66,8 @@ class Network {
   Backend& backend() { return backend_; }
   std::int64_t batch() const { return input_.batch; }
   const MemoryPlan& memory() const { return memory_; }
+  // The planned layers, in forward order.
+  std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 
   // In the order backward finishes their gradients, with ascending offsets.
   std::span<Parameter> parameters() { return parameters_; }

@@ -46,6 +46,7 @@ class NodePlanner {
                                  .activation = activation_[output],
                                  .applied = applied_[output]};
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
+      plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
       current_.push_back(plan_.nodes.back().outputs[0]);
     }
     plan_.logits = use(graph_.logits().id);

@@ -29,6 +29,7 @@ struct PlannedValue {
 struct PlannedNode {
   std::unique_ptr<PlannedLayer> layer;
   std::string name;
+  int layer_index = -1;     // of the graph; -1: a fork
   std::vector<int> inputs;  // values
   std::vector<int> outputs;
   int saved_block = -1;

@@ -3,6 +3,8 @@
 // Pass: how one forward or backward over a Network is to run.
 #pragma once
 
+#include <cstdint>
+
 #include "core/stream.h"
 #include "kernels/affine.h"
 #include "kernels/parameter.h"
@@ -10,6 +12,17 @@
 namespace lockstep {
 
 enum class Mode { training, evaluation };
+
+enum class Direction { forward, backward_parameters, backward_inputs };
+
+// Told when each layer began and ended. Only for looking: it makes the host wait for every layer.
+class LayerObserver {
+ public:
+  virtual ~LayerObserver() = default;
+  // node counts in forward order: Network::nodes().
+  virtual void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
+                         std::int64_t end_ns) = 0;
+};
 
 struct Pass {
   Stream& stream;
@@ -20,6 +33,7 @@ struct Pass {
   Write gradients = Write::overwrite;
   // Told of each gradient when it is final; set on the last micro-batch only.
   GradientListener* listener = nullptr;
+  LayerObserver* observer = nullptr;
 };
 
 }  // namespace lockstep

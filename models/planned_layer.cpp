@@ -21,6 +21,7 @@ class AffineLayer final : public PlannedLayer {
               std::int64_t outputs, bool bias, Initialization initialization)
       : kernel_(std::move(kernel)) {
     output_ = kernel_->output();
+    choice_ = kernel_->choice();
     ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
     ParameterSpec shift{.suffix = "bias", .layout = Layout({outputs}, DType::f32)};
     switch (initialization) {

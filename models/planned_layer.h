@@ -50,6 +50,8 @@ class PlannedLayer {
   virtual ~PlannedLayer() = default;
 
   const Layout& output() const { return output_; }
+  // Which kernels were chosen where there was a choice, for people: "winograd, winograd, direct".
+  const std::string& choice() const { return choice_; }
   const std::vector<ParameterSpec>& parameter_specs() const { return parameter_specs_; }
   // Running statistics: state that is not trained by gradients.
   const std::vector<ParameterSpec>& statistic_specs() const { return statistic_specs_; }
@@ -74,6 +76,7 @@ class PlannedLayer {
 
  protected:
   Layout output_;
+  std::string choice_;
   std::vector<ParameterSpec> parameter_specs_;
   std::vector<ParameterSpec> statistic_specs_;
 };

@@ -49,6 +49,7 @@ class CpuBackend final : public Backend {
     return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
   }
 
+  Peak measure_peak() override { return cpu_measure_peak(); }
   std::string identity() const override { return describe() + " on " + processor_name(); }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,

@@ -26,6 +26,7 @@ std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, c
 std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to);
 std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input);
 
+Peak cpu_measure_peak();
 void cpu_activation_forward(Activation activation, std::int64_t count, const float* x, float* y);
 void cpu_activation_backward(Activation activation, std::int64_t count, const float* y,
                              const float* y_gradient, float* x_gradient);

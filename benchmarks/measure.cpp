@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/measure.h"
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+namespace {
+
+std::string first_line_with(const char* path, const std::string& start) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(start)) return line.substr(std::min(line.size(), line.find_first_of(":=") + 1));
+  }
+  return "";
+}
+
+std::string trimmed(std::string text) {
+  const auto is_noise = [](char c) { return c == ' ' || c == '\t' || c == '"'; };
+  while (!text.empty() && is_noise(text.front())) text.erase(text.begin());
+  while (!text.empty() && is_noise(text.back())) text.pop_back();
+  return text;
+}
+
+std::size_t kibibytes(const std::string& name) {
+  return std::stoul(fmt::format("0{}", trimmed(first_line_with("/proc/self/status", name)))) * 1024;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  CHECK(!values.empty());
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+ResidentMemory resident_memory() { return {.now = kibibytes("VmRSS"), .peak = kibibytes("VmHWM")}; }
+
+nlohmann::json describe_machine() {
+  utsname system{};
+  uname(&system);
+  return {{"processor", trimmed(first_line_with("/proc/cpuinfo", "model name"))},
+          {"cores", std::thread::hardware_concurrency()},
+          {"system", trimmed(first_line_with("/etc/os-release", "PRETTY_NAME"))},
+          {"kernel", system.release},
+          {"compiler", fmt::format("g++ {}", __VERSION__)},
+          {"kernels", backend_for(Device{}).describe()},
+          {"mpi", mpi_version()}};
+}
+
+void write_json(const std::string& path, const nlohmann::json& document) {
+  if (path.empty()) return;
+  std::ofstream stream(path);
+  stream << document.dump(2) << "\n";
+  if (!stream.flush()) throw IoError(fmt::format("{}: cannot be written", path));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the benchmarks share: medians, the machine's name and resident memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+double median(std::vector<double> values);
+
+struct ResidentMemory {
+  std::size_t now = 0;
+  std::size_t peak = 0;  // since the process began
+};
+ResidentMemory resident_memory();
+
+// Processor, cores, operating system, compiler, oneDNN, MPI: what a committed result must name.
+nlohmann::json describe_machine();
+
+// Writes to the path, if it is not empty. Throws IoError.
+void write_json(const std::string& path, const nlohmann::json& document);
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long is a training step? Forward, loss, backward and update of any network on random images, in one
+// process, without the loop around it: the sum of its kernels. The loss must fall, or the time is not
+// reported.
+#include <cmath>
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+
+#include "benchmarks/measure.h"
+#include "comm/buckets.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "core/timeline.h"
+#include "launch/kernel_cache.h"
+#include "models/network.h"
+#include "models/networks/networks.h"
+#include "models/optimizer.h"
+#include "models/work.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string model = "resnet18";
+  std::int64_t batch = 64;
+  std::int64_t image = 32;
+  std::int64_t channels = 3;
+  std::int64_t classes = 10;
+  int threads = 2;
+  int steps = 10;
+  int warmup = 3;
+  std::string kernels = "time";
+  std::string precision = "fp32";
+  std::string json;
+};
+
+// One batch of noise whose labels can be learned by heart.
+struct RandomBatch {
+  explicit RandomBatch(const Options& o)
+      : images(static_cast<std::size_t>(o.batch * o.image * o.image * o.channels)),
+        labels(static_cast<std::size_t>(o.batch)),
+        weights(static_cast<std::size_t>(o.batch), 1.0f) {
+    const Random random(1, "step_bench");
+    for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(random.bits(i));
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      labels[i] =
+          static_cast<std::int32_t>(random.bits(images.size() + i) % static_cast<std::uint32_t>(o.classes));
+    }
+    input = {.images = {.data = images.data(),
+                        .shape = {o.batch, o.image, o.image, o.channels},
+                        .dtype = DType::u8},
+             .labels = {.data = labels.data(), .shape = {o.batch}, .dtype = DType::i32},
+             .weights = {.data = weights.data(), .shape = {o.batch}, .dtype = DType::f32}};
+  }
+
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> labels;
+  std::vector<float> weights;
+  NetworkInput input;
+};
+
+struct StepTimes {
+  std::vector<double> forward, backward, optimizer, total;  // seconds
+  double first_loss = 0;
+  double last_loss = 0;
+};
+
+StepTimes run_steps(const Options& options, Network& network, Optimizer& optimizer) {
+  const RandomBatch batch(options);
+  Stream stream(network.device(), StreamUse::compute);
+  StepTimes times;
+  for (int step = -options.warmup; step < options.steps; ++step) {
+    const Pass pass{.stream = stream, .gradient_scale = 1.0f / static_cast<float>(options.batch)};
+    const std::int64_t begin = now_ns();
+    network.forward(batch.input, pass);
+    const double loss = network.loss(stream).loss;
+    const std::int64_t forward = now_ns();
+    network.backward(pass);
+    const std::int64_t backward = now_ns();
+    optimizer.step(stream, 0.01f);
+    const std::int64_t end = now_ns();
+    if (step == -options.warmup) times.first_loss = loss;
+    times.last_loss = loss;
+    if (step < 0) continue;
+    times.forward.push_back(static_cast<double>(forward - begin) * 1e-9);
+    times.backward.push_back(static_cast<double>(backward - forward) * 1e-9);
+    times.optimizer.push_back(static_cast<double>(end - backward) * 1e-9);
+    times.total.push_back(static_cast<double>(end - begin) * 1e-9);
+  }
+  return times;
+}
+
+int run(const Options& o) {
+  backend_for(Device{}).set_threads(o.threads);
+  const double peak = backend_for(Device{}).measure_peak().gigaflops;
+  const std::size_t before = resident_memory().now;
+  Graph graph(
+      {.batch = o.batch, .height = o.image, .width = o.image, .channels = o.channels, .classes = o.classes});
+  build_network(graph, {.name = o.model});
+  KernelChoices choices(o.kernels == "time" ? ChooseBy::time : ChooseBy::name, o.kernels);
+  std::unique_ptr<Network> network;
+  const std::int64_t plan_begin = now_ns();
+  KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend_for(Device{}).identity())
+      .use(choices, [&] { network = std::make_unique<Network>(graph, NetworkOptions{.choices = &choices}); });
+  const double plan_seconds = static_cast<double>(now_ns() - plan_begin) * 1e-9;
+  const std::unique_ptr<Communicator> self = make_self_communicator();
+  GradientBuckets buckets(network->parameters(), *self, {});
+  Sgd optimizer(Device{}, network->values(), buckets.gradients(), {.momentum = 0.9f});
+
+  const StepTimes times = run_steps(o, *network, optimizer);
+  if (!std::isfinite(times.last_loss) || times.last_loss >= times.first_loss) {
+    throw Error(exit_code::failed, fmt::format("the loss went from {} to {}: these steps do not train",
+                                               times.first_loss, times.last_loss));
+  }
+
+  const double seconds = median(times.total);
+  const double gflop = static_cast<double>(training_flops(graph)) * 1e-9;
+  const MemoryPlan& memory = network->memory();
+  const std::size_t planned = memory.activations + memory.parameters + memory.statistics +
+                              buckets.gradients().size_bytes() + optimizer.state().size_bytes();
+  const ResidentMemory resident = resident_memory();
+  fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
+             o.channels, o.precision, o.threads, plan_seconds);
+  fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
+             median(times.forward) * 1e3, median(times.backward) * 1e3, median(times.optimizer) * 1e3);
+  fmt::print("  {:.1f} samples/s, {:.0f} GFLOP/s counted direct, peak {:.0f} GFLOP/s ({:.0f} %)\n",
+             static_cast<double>(o.batch) / seconds, gflop / seconds, peak, 100 * gflop / seconds / peak);
+  fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, {:.1f} MiB before planning\n",
+             static_cast<double>(planned) / (1 << 20), static_cast<double>(resident.peak) / (1 << 20),
+             static_cast<double>(before) / (1 << 20));
+  write_json(o.json, {{"benchmark", "step"},
+                      {"machine", describe_machine()},
+                      {"model", o.model},
+                      {"batch", o.batch},
+                      {"image", {o.image, o.image, o.channels}},
+                      {"precision", o.precision},
+                      {"threads", o.threads},
+                      {"kernels", o.kernels},
+                      {"steps", o.steps},
+                      {"samples_per_second", static_cast<double>(o.batch) / seconds},
+                      {"step_ms", seconds * 1e3},
+                      {"forward_ms", median(times.forward) * 1e3},
+                      {"backward_ms", median(times.backward) * 1e3},
+                      {"optimizer_ms", median(times.optimizer) * 1e3},
+                      {"gflops_counted_direct", gflop / seconds},
+                      {"peak_gflops", peak},
+                      {"planned_bytes", planned},
+                      {"resident_before_planning_bytes", before},
+                      {"resident_peak_bytes", resident.peak}});
+  return exit_code::done;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) try {
+  lockstep::Options options;
+  CLI::App app(
+      "Times full training steps (forward, loss, backward, update) on random images; medians. GFLOP/s counts "
+      "a "
+      "direct convolution's operations, so Winograd may exceed the peak, which is measured on the same "
+      "threads. "
+      "Planned memory is what the plan announces: activations, parameters, statistics, gradients, "
+      "optimizer.");
+  app.add_option("--model", options.model, "network");
+  app.add_option("--batch", options.batch, "samples per step");
+  app.add_option("--image", options.image, "height and width");
+  app.add_option("--channels", options.channels, "of the images");
+  app.add_option("--classes", options.classes, "number of labels");
+  app.add_option("--precision", options.precision, "fp32")->check(CLI::IsMember({"fp32"}));
+  app.add_option("--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
+  app.add_option("--warmup", options.warmup, "steps before")->check(CLI::NonNegativeNumber);
+  app.add_option("--kernels", options.kernels, "time (the fastest), direct or winograd");
+  app.add_option("--json", options.json, "write the result here, too");
+  CLI11_PARSE(app, argc, argv);
+  return lockstep::run(options);
+} catch (const lockstep::Error& error) {
+  fmt::print(stderr, "step_bench: {}\n", error.what());
+  return error.exit_code();
+}

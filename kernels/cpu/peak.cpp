@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include <omp.h>
+
+#include "kernels/cpu/kernels.h"
+
+namespace lockstep {
+namespace {
+
+using Vector = float __attribute__((vector_size(64)));
+constexpr int kChains = 12;  // independent sums: enough to hide the latency of a multiply-add
+constexpr long kRounds = 4'000'000;
+constexpr std::size_t kCopyBytes = std::size_t{128} << 20;
+constexpr int kRepeats = 5;
+
+__attribute__((target_clones("default", "fma", "avx512f"))) float multiply_add(long rounds) {
+  Vector sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i);
+  const Vector factor = Vector{} + 0.999f;
+  for (long round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + factor;
+  }
+  Vector total{};
+  for (const Vector& sum : sums) total += sum;
+  return total[0];
+}
+
+// The shortest of some runs of work(thread, threads) on the whole team, in seconds.
+template <typename Work>
+double shortest(Work work) {
+  double best = 1e30;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+#pragma omp parallel
+    work(omp_get_thread_num(), omp_get_num_threads());
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+Peak cpu_measure_peak() {
+  const int threads = omp_get_max_threads();
+  std::vector<float> results(static_cast<std::size_t>(threads) *
+                             16);  // a cache line each; keeps the work alive
+  const double computing = shortest(
+      [&](int thread, int) { results[static_cast<std::size_t>(thread) * 16] = multiply_add(kRounds); });
+  std::vector<char> from(kCopyBytes, 1);
+  std::vector<char> to(kCopyBytes, 2);
+  const double copying = shortest([&](int thread, int team) {
+    const std::size_t share = kCopyBytes / static_cast<std::size_t>(team);
+    const std::size_t offset = share * static_cast<std::size_t>(thread);
+    std::memcpy(to.data() + offset, from.data() + offset, share);
+  });
+  return {.gigaflops = threads * 2.0 * 16 * kChains * static_cast<double>(kRounds) / computing * 1e-9,
+          .gigabytes_per_second = 2.0 * static_cast<double>(kCopyBytes) / copying * 1e-9};
+}
+
+}  // namespace lockstep

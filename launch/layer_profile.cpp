@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/layer_profile.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "models/work.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kDirections = {Direction::forward, Direction::backward_parameters,
+                                    Direction::backward_inputs};
+
+// Convolution and linear layers make the two gradients apart; all others make what they make at once.
+std::string direction_name(Direction direction, bool affine) {
+  if (direction == Direction::forward) return "forward";
+  if (!affine) return "backward";
+  return direction == Direction::backward_parameters ? "gradient of weights" : "gradient of input";
+}
+
+std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
+  switch (direction) {
+    case Direction::forward:
+      return flops.forward;
+    case Direction::backward_parameters:
+      return flops.backward_parameters;
+    case Direction::backward_inputs:
+      return flops.backward_inputs;
+  }
+  return 0;
+}
+
+// "winograd, winograd in 2 pieces, direct" holds forward, gradient of the input (where there is one) and
+// gradient of the weights.
+std::string choice_in(const std::string& choice, Direction direction) {
+  const std::size_t first = choice.find(", ");
+  const std::size_t last = choice.rfind(", ");
+  if (first == std::string::npos) return choice;
+  switch (direction) {
+    case Direction::forward:
+      return choice.substr(0, first);
+    case Direction::backward_parameters:
+      return choice.substr(last + 2);
+    case Direction::backward_inputs:
+      return first == last ? "" : choice.substr(first + 2, last - first - 2);
+  }
+  return "";
+}
+
+}  // namespace
+
+LayerProfile::LayerProfile(const Graph& graph, const Network& network, Timeline* timeline)
+    : graph_(graph), network_(network), timeline_(timeline), seconds_(network.nodes().size()) {
+  for (std::size_t node = 0; node < network.nodes().size(); ++node) names_.push_back(name_of_node(node));
+}
+
+std::string LayerProfile::name_of_node(std::size_t node) const {
+  const PlannedNode& planned = network_.nodes()[node];
+  if (!planned.name.empty()) return planned.name;
+  const std::string kind =
+      planned.layer_index < 0
+          ? "fork"
+          : std::string(kind_of(graph_.layers()[static_cast<std::size_t>(planned.layer_index)].operation));
+  // Named after the layer before it, which has a name sooner or later.
+  return node == 0
+             ? kind
+             : fmt::format("{} after {}", kind, names_[node - 1].substr(names_[node - 1].rfind(' ') + 1));
+}
+
+void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
+                             std::int64_t end_ns) {
+  seconds_[node][static_cast<std::size_t>(direction)] += static_cast<double>(end_ns - begin_ns) * 1e-9;
+  if (timeline_ == nullptr) return;
+  timeline_->record({.name = names_[node].c_str(),
+                     .track = Track::compute,
+                     .index = static_cast<std::int32_t>(node),
+                     .begin_ns = begin_ns,
+                     .end_ns = end_ns});
+}
+
+void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 3>{}); }
+
+std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) const {
+  std::vector<Row> rows;
+  for (std::size_t node = 0; node < seconds_.size(); ++node) {
+    const PlannedNode& planned = network_.nodes()[node];
+    const Layer* layer =
+        planned.layer_index < 0 ? nullptr : &graph_.layers()[static_cast<std::size_t>(planned.layer_index)];
+    const LayerFlops flops = layer == nullptr ? LayerFlops{} : flops_of(graph_, *layer);
+    for (const Direction direction : kDirections) {
+      const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
+      const auto operations = static_cast<double>(flops_in(flops, direction));
+      // A gradient reads and writes tensors of the sizes that forward does.
+      const double bytes = layer == nullptr ? 0 : static_cast<double>(forward_bytes(graph_, *layer));
+      if (seconds < 1e-6) continue;
+      const double least = std::max(operations / peak.gigaflops, bytes / peak.gigabytes_per_second) * 1e-9;
+      rows.push_back({.name = names_[node],
+                      .kind = layer == nullptr ? "fork" : std::string(kind_of(layer->operation)),
+                      .direction = direction_name(direction, flops.forward > 0),
+                      .kernel = choice_in(planned.layer->choice(), direction),
+                      .milliseconds = seconds * 1e3,
+                      .gigaflops = operations / seconds * 1e-9,
+                      .gigabytes_per_second = bytes / seconds * 1e-9,
+                      .share_of_peak = least / seconds});
+    }
+  }
+  std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);
+  return rows;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LayerProfile: where the time of a step goes, layer by layer and direction by direction, held against what
+// the machine could do. Watches a Network through Pass::observer.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/timeline.h"
+#include "kernels/backend.h"
+#include "models/graph.h"
+#include "models/network.h"
+
+namespace lockstep {
+
+class LayerProfile final : public LayerObserver {
+ public:
+  // graph is what the network was planned from; both, and the timeline (may be null), must outlive this.
+  LayerProfile(const Graph& graph, const Network& network, Timeline* timeline);
+
+  void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override;
+  // Forgets what was measured so far.
+  void clear();
+
+  struct Row {
+    std::string name;       // of the parameters, or the layer's place
+    std::string kind;       // "convolution"
+    std::string direction;  // "forward", "gradient of weights", "gradient of input"
+    std::string kernel;     // what was chosen, where there was a choice
+    double milliseconds = 0;
+    double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
+    double gigabytes_per_second = 0;  // tensors read and written once over the time
+    double share_of_peak = 0;         // of the ceiling that is nearer: of operations or of memory
+  };
+  // Of one step, longest first, when `steps` steps were watched. Layers are named by what they compute on.
+  std::vector<Row> rows(int steps, const Peak& peak) const;
+
+ private:
+  std::string name_of_node(std::size_t node) const;
+
+  const Graph& graph_;
+  const Network& network_;
+  Timeline* timeline_;
+  std::vector<std::string> names_;              // by node; spans point into them
+  std::vector<std::array<double, 3>> seconds_;  // by node and direction
+};
+
+}  // namespace lockstep

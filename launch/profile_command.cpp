@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "launch/agreement.h"
+#include "launch/commands.h"
+#include "launch/job_end.h"
+#include "launch/layer_profile.h"
+#include "launch/trainer.h"
+#include "launch/training.h"
+#include "models/work.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kWarmUpSteps = 3;
+
+struct ProfileRun {
+  std::unique_ptr<Communicator> communicator;
+  std::optional<Training> training;
+  std::optional<Timeline> timeline;
+  std::optional<LayerProfile> profile;
+  std::optional<Trainer> trainer;
+};
+
+void print_account(const StepAccount& account, int steps) {
+  fmt::print("step, {:.1f} ms\n", account.total() / steps * 1e3);
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    fmt::print("  {:<22} {:>8.2f} ms  {:>5.1f} %\n", name_of(phase), account[phase] / steps * 1e3,
+               100 * account[phase] / account.total());
+  }
+}
+
+void print_kinds(const std::vector<LayerProfile::Row>& rows) {
+  std::map<std::string, double> kinds;
+  double total = 0;
+  for (const LayerProfile::Row& row : rows) {
+    kinds[row.kind + ", " + row.direction] += row.milliseconds;
+    total += row.milliseconds;
+  }
+  std::vector<std::pair<std::string, double>> sorted(kinds.begin(), kinds.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
+  fmt::print("by kind\n");
+  for (const auto& [kind, milliseconds] : sorted) {
+    fmt::print("  {:<34} {:>8.2f} ms  {:>5.1f} %\n", kind, milliseconds, 100 * milliseconds / total);
+  }
+}
+
+void print_layers(const std::vector<LayerProfile::Row>& rows, std::size_t limit) {
+  double total = 0;
+  for (const LayerProfile::Row& row : rows) total += row.milliseconds;
+  fmt::print("by layer, longest first{}\n",
+             limit < rows.size() ? fmt::format(" ({} of {}; --rows 0 for all)", limit, rows.size()) : "");
+  fmt::print("  {:<30} {:<20} {:<22} {:>8} {:>6} {:>8} {:>7} {:>6}\n", "layer", "direction", "kernel", "ms",
+             "%", "GFLOP/s", "GB/s", "peak %");
+  for (const LayerProfile::Row& row : std::span(rows).first(std::min(limit, rows.size()))) {
+    fmt::print("  {:<30} {:<20} {:<22} {:>8.2f} {:>6.1f} {:>8} {:>7.1f} {:>6.0f}\n", row.name, row.direction,
+               row.kernel, row.milliseconds, 100 * row.milliseconds / total,
+               row.gigaflops > 0 ? fmt::format("{:.0f}", row.gigaflops) : "", row.gigabytes_per_second,
+               100 * row.share_of_peak);
+  }
+}
+
+void print_most_expensive(const std::vector<LayerProfile::Row>& rows) {
+  std::string text;
+  for (const LayerProfile::Row& row : std::span(rows).first(std::min<std::size_t>(3, rows.size()))) {
+    text += fmt::format("{}{} ({}, {:.1f} ms, {:.0f} % of peak)", text.empty() ? "" : "; ", row.name,
+                        row.direction, row.milliseconds, 100 * row.share_of_peak);
+  }
+  fmt::print("most expensive: {}\n", text);
+}
+
+int profile(ProfileRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  Communicator& communicator = *run.communicator;
+  Config config;
+  run_agreed(communicator, [&] { config = load_config(command.config, command.overrides); });
+  const bool first = world.rank() == 0;
+  if (command.print_config) {
+    if (first) fmt::print("{}", to_toml(config));
+    return exit_code::done;
+  }
+  require_same_config(communicator, to_toml(config));
+  Training& training = run.training.emplace(config, world, communicator, Training::Options{});
+  run.timeline.emplace();
+  run.profile.emplace(training.graph(), training.network(), &*run.timeline);
+  run.trainer.emplace(Trainer::Parts{.network = training.network(),
+                                     .buckets = training.buckets(),
+                                     .optimizer = training.optimizer(),
+                                     .train = training.train_loader(),
+                                     .test = training.test_loader(),
+                                     .communicator = communicator,
+                                     .timeline = &*run.timeline,
+                                     .observer = &*run.profile},
+                      training.schedule(), TrainerOptions{.accumulation = config.train.accumulation});
+
+  for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
+  run.profile->clear();
+  run.timeline->clear();
+  run.trainer->take_account();
+  for (int step = 0; step < command.steps; ++step) run.trainer->step();
+  const StepAccount account = run.trainer->take_account();
+  if (!first) return exit_code::done;
+
+  const Peak peak = training.network().backend().measure_peak();
+  const auto rows = run.profile->rows(command.steps, peak);
+  const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
+                          static_cast<double>(config.train.accumulation);
+  fmt::print("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps\n",
+             config.model.name, to_string(training.network().device()), world.size(),
+             world.size() == 1 ? "" : "s", config.train.batch, config.train.accumulation, training.threads(),
+             command.steps);
+  fmt::print("peak of rank 0, measured: {:.0f} GFLOP/s, {:.1f} GB/s; the step reaches {:.0f} GFLOP/s\n",
+             peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total());
+  print_account(account, command.steps);
+  print_kinds(rows);
+  print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
+  print_most_expensive(rows);
+  if (!command.trace.empty()) run.timeline->write_chrome_trace(command.trace, 0);
+  return exit_code::done;
+}
+
+}  // namespace
+
+int run_profile(const Command& command, World& world) {
+  ProfileRun run;
+  return run_or_abort(world, [&] { return profile(run, command, world); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/work.h"
+
+namespace lockstep {
+namespace {
+
+std::int64_t parameter_elements(const Graph& graph, const Layer& layer) {
+  const Shape& in = graph.shape(layer.inputs[0]);
+  if (const auto* o = std::get_if<ConvolutionOptions>(&layer.operation)) {
+    return o->channels * (in[1] / o->groups) * o->kernel * o->kernel;
+  }
+  if (const auto* o = std::get_if<LinearOptions>(&layer.operation)) {
+    return o->features * (in.elements() / in[0]);
+  }
+  return 0;
+}
+
+}  // namespace
+
+LayerFlops flops_of(const Graph& graph, const Layer& layer) {
+  const std::int64_t weights = parameter_elements(graph, layer);
+  if (weights == 0) return {};
+  const Shape& out = graph.shape(layer.output);
+  const std::int64_t positions = out.rank() == 4 ? out[0] * out[2] * out[3] : out[0];
+  const std::int64_t flops = 2 * weights * positions;
+  const bool of_the_image = layer.inputs[0].id == graph.input().id;
+  return {.forward = flops, .backward_inputs = of_the_image ? 0 : flops, .backward_parameters = flops};
+}
+
+std::int64_t training_flops(const Graph& graph) {
+  std::int64_t sum = 0;
+  for (const Layer& layer : graph.layers()) sum += flops_of(graph, layer).total();
+  return sum;
+}
+
+std::int64_t forward_bytes(const Graph& graph, const Layer& layer) {
+  std::int64_t elements = parameter_elements(graph, layer) + graph.shape(layer.output).elements();
+  for (const Value input : layer.inputs) elements += graph.shape(input).elements();
+  return elements * static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace lockstep
