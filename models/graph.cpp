@@ -104,6 +104,15 @@ Value Graph::add(Value a, Value b) {
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}}, in);
 }
 
+Value Graph::dropout(Value x, double probability, const std::string& name) {
+  const Shape in = checked(x);
+  require(probability >= 0 && probability < 1, name,
+          fmt::format("dropout probability {}: at least 0 and below 1 is expected", probability));
+  if (probability == 0) return x;
+  return append({.name = name, .operation = DropoutOptions{probability, name}, .inputs = {x}, .output = {}},
+                in);
+}
+
 void Graph::classify(Value logits) {
   const Shape expected{input_.batch, input_.classes};
   require(checked(logits) == expected, "classify",

@@ -45,6 +45,7 @@ class NodePlanner {
                                  .input_gradient = input_gradient,
                                  .activation = activation_[output],
                                  .applied = applied_[output]};
+      plan_.needs_samples |= std::holds_alternative<DropoutOptions>(layer.operation);
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
       current_.push_back(plan_.nodes.back().outputs[0]);
     }
