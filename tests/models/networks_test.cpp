@@ -205,8 +205,8 @@ TEST(Networks, NamesAreTorchvisions) {
 // Along the whole gradient the loss changes as fast as the gradient is long, squared; and running it twice
 // gives the same bits, whatever shares memory.
 TEST(Networks, LargeOnesGoDownTheirGradient) {
-  for (const auto& [name, side] : {std::pair{"resnet50", 16}, {"vgg11_bn", 32}, {"mobilenet_v2", 16}}) {
-    const GraphInput input{.batch = 4, .height = side, .width = side, .channels = 3, .classes = 5};
+  const GraphInput input{.batch = 4, .height = 32, .width = 32, .channels = 3, .classes = 5};
+  for (const char* name : {"vgg11_bn", "mobilenet_v2"}) {
     NetworkFixture fixture(input, [&](Graph& graph) { build_network(graph, {.name = name}); });
     const double loss = fixture.forward_backward();
     const std::vector<float> gradients(fixture.gradients().begin(), fixture.gradients().end());
