@@ -7,12 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMultiplier0 = 0xD2511F53u;
-constexpr std::uint32_t kMultiplier1 = 0xCD9E8D57u;
-constexpr std::uint32_t kWeyl0 = 0x9E3779B9u;
-constexpr std::uint32_t kWeyl1 = 0xBB67AE85u;
-constexpr int kRounds = 10;
-
 // FNV-1a: a stable 64-bit name for a purpose.
 std::uint64_t hash_name(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
@@ -22,17 +16,13 @@ std::uint64_t hash_name(std::string_view name) {
 
 }  // namespace
 
-PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
-  for (int round = 0; round < kRounds; ++round) {
-    const std::uint64_t product0 = std::uint64_t{kMultiplier0} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{kMultiplier1} * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(product0)};
-    key = {key[0] + kWeyl0, key[1] + kWeyl1};
-  }
-  return counter;
+PhiloxKey key_for(std::uint64_t seed, std::string_view purpose) {
+  const std::uint64_t name = hash_name(purpose);
+  constexpr std::uint32_t kDerive = 0x6b657931u;  // a counter that Random never counts to
+  const PhiloxCounter words =
+      philox({kDerive, kDerive, static_cast<std::uint32_t>(name), static_cast<std::uint32_t>(name >> 32)},
+             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return {words[0], words[1]};
 }
 
 Random::Random(std::uint64_t seed, std::string_view purpose) : Random(seed, hash_name(purpose)) {}

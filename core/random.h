@@ -5,7 +5,7 @@
 // no order of calls.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -13,11 +13,35 @@
 
 namespace lockstep {
 
-using PhiloxCounter = std::array<std::uint32_t, 4>;
-using PhiloxKey = std::array<std::uint32_t, 2>;
+// An array that device code can use, too.
+template <int N>
+struct PhiloxWords {
+  std::uint32_t words[N] = {};
+
+  LOCKSTEP_HOST_DEVICE constexpr std::uint32_t& operator[](std::size_t i) { return words[i]; }
+  LOCKSTEP_HOST_DEVICE constexpr std::uint32_t operator[](std::size_t i) const { return words[i]; }
+  bool operator==(const PhiloxWords&) const = default;
+};
+using PhiloxCounter = PhiloxWords<4>;
+using PhiloxKey = PhiloxWords<2>;
 
 // One block: four 32-bit words.
-PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key);
+LOCKSTEP_HOST_DEVICE constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(product0)};
+    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+  }
+  return counter;
+}
+
+// A key for one purpose of a seed: for generators that use all of the counter themselves.
+PhiloxKey key_for(std::uint64_t seed, std::string_view purpose);
 
 // A stream of numbers for one purpose ("weights of conv1", "dropout of step 7"), read at any index.
 class Random {

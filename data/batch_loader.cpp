@@ -17,6 +17,7 @@ namespace {
 
 struct Slot {
   Buffer memory;
+  std::span<SampleId> samples;
   Batch batch;
   std::int64_t ticket = -1;  // the micro-batch it holds or is being filled with
   bool ready = false;
@@ -26,11 +27,15 @@ struct Slot {
 Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
   const std::size_t image_bytes = align_up(static_cast<std::size_t>(options.batch * image.bytes()));
   const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
-  Slot slot{.memory = Buffer(image_bytes + 2 * row_bytes, Device{}, MemoryKind::pinned_host)};
+  const std::size_t sample_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(SampleId));
+  Slot slot{.memory = Buffer(image_bytes + 2 * row_bytes + sample_bytes, Device{}, MemoryKind::pinned_host)};
   std::byte* data = slot.memory.data();
+  slot.samples = {reinterpret_cast<SampleId*>(data + image_bytes + 2 * row_bytes),
+                  static_cast<std::size_t>(options.batch)};
   slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, DType::u8},
                 .labels = {data + image_bytes, {options.batch}, DType::i32},
-                .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32}};
+                .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
+                .samples = slot.samples};
   return slot;
 }
 
@@ -134,24 +139,33 @@ struct BatchLoader::State {
     for (std::int64_t i = 0; i < options.batch; ++i) {
       const auto place = static_cast<std::size_t>(i);
       const std::span<std::uint8_t> image = images.subspan(place * image_bytes, image_bytes);
-      const std::int64_t sample = sample_at(step, first + i);
-      if (sample < 0) {
+      const Place at = place_of(step, first + i);
+      const bool padding = at.sample < 0;
+      slot.samples[place] = padding ? SampleId{}
+                                    : SampleId{.epoch = static_cast<std::int32_t>(at.epoch),
+                                               .index = static_cast<std::int32_t>(at.sample)};
+      if (padding) {
         std::fill(image.begin(), image.end(), std::uint8_t{0});
         labels[place] = 0;
         weights[place] = 0;
       } else {
-        labels[place] = dataset.read(sample, image);
+        labels[place] = dataset.read(at.sample, image);
         weights[place] = 1;
       }
     }
   }
 
-  // The sample at a place of a step's global batch; -1: padding.
-  std::int64_t sample_at(std::int64_t step, std::int64_t place) const {
+  struct Place {
+    std::int64_t epoch = 0;
+    std::int64_t sample = -1;  // -1: padding
+  };
+
+  // What a place of a step's global batch holds.
+  Place place_of(std::int64_t step, std::int64_t place) const {
     const std::int64_t samples = dataset.size();
     if (options.tail == Tail::pad) {
       const std::int64_t position = step % steps_before(1) * global_batch() + place;
-      return position < samples ? position : -1;
+      return {.sample = position < samples ? position : -1};
     }
     std::int64_t epoch = 0;
     std::int64_t position = 0;
@@ -163,7 +177,8 @@ struct BatchLoader::State {
       epoch = step / steps_before(1);
       position = step % steps_before(1) * global_batch() + place;
     }
-    return SampleOrder(samples, options.seed, static_cast<std::uint64_t>(epoch))(position);
+    const SampleOrder order(samples, options.seed, static_cast<std::uint64_t>(epoch));
+    return {.epoch = epoch, .sample = order(position)};
   }
 };
 

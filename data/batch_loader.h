@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 
+#include "core/sample_id.h"
 #include "core/tensor.h"
 #include "data/dataset.h"
 
@@ -40,9 +41,10 @@ struct LoaderOptions {
 
 // Host memory of one slot, valid until the next call of next() or seek().
 struct Batch {
-  Tensor images;   // u8 [batch, H, W, C]
-  Tensor labels;   // i32 [batch]
-  Tensor weights;  // f32 [batch]: 1, or 0 for padding
+  Tensor images;                      // u8 [batch, H, W, C]
+  Tensor labels;                      // i32 [batch]
+  Tensor weights;                     // f32 [batch]: 1, or 0 for padding
+  std::span<const SampleId> samples;  // [batch]; zeros for padding
 };
 
 class BatchLoader {

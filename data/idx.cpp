@@ -17,8 +17,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kImageMagic = 0x00000803;  // unsigned bytes, three dimensions
-constexpr std::uint32_t kLabelMagic = 0x00000801;  // unsigned bytes, one dimension
+constexpr std::uint32_t kImageMagic = 0x00000803;   // unsigned bytes, three dimensions
+constexpr std::uint32_t kColourMagic = 0x00000804;  // four dimensions: channels last
+constexpr std::uint32_t kLabelMagic = 0x00000801;   // one dimension
 constexpr std::uint64_t kMaxBytes = std::uint64_t{8} << 30;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr std::size_t kInput = std::size_t{1} << 16;
@@ -139,12 +140,18 @@ class IdxFile {
   std::uint64_t offset_ = 0;
 };
 
-std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
+// Empty where there is none.
+std::filesystem::path look_for(const std::filesystem::path& folder, const std::string& name) {
   for (const std::string& candidate : {name, name + ".gz"}) {
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(folder / candidate, error);
     if (status.type() != std::filesystem::file_type::not_found) return folder / candidate;
   }
+  return {};
+}
+
+std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
+  if (const std::filesystem::path found = look_for(folder, name); !found.empty()) return found;
   const std::string path = (folder / name).string();
   if (path.starts_with("/usr/share/datasets/")) {
     throw IoError(
@@ -158,8 +165,8 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
 
 class IdxDataset final : public Dataset {
  public:
-  IdxDataset(const std::filesystem::path& images, const std::filesystem::path& labels) {
-    read_images(images);
+  IdxDataset(const std::filesystem::path& images, std::uint32_t magic, const std::filesystem::path& labels) {
+    read_images(images, magic);
     IdxFile file(labels);
     file.expect_magic(kLabelMagic, "labels");
     const std::uint32_t count = file.word();
@@ -182,18 +189,21 @@ class IdxDataset final : public Dataset {
   }
 
  private:
-  void read_images(const std::filesystem::path& path) {
+  void read_images(const std::filesystem::path& path, std::uint32_t magic) {
     IdxFile file(path);
-    file.expect_magic(kImageMagic, "images");
+    file.expect_magic(magic, "images");
     count_ = file.word();
     shape_ = {.height = file.word(), .width = file.word(), .channels = 1};
+    if (magic == kColourMagic) shape_.channels = file.word();
     constexpr std::int64_t kMaxSide = 1 << 16;
-    if (count_ < 1 || shape_.height < 1 || shape_.width < 1 || shape_.height > kMaxSide ||
-        shape_.width > kMaxSide ||
+    constexpr std::int64_t kMaxChannels = 1 << 10;
+    if (count_ < 1 || shape_.height < 1 || shape_.width < 1 || shape_.channels < 1 ||
+        shape_.height > kMaxSide || shape_.width > kMaxSide || shape_.channels > kMaxChannels ||
         static_cast<std::uint64_t>(count_) > kMaxBytes / static_cast<std::uint64_t>(shape_.bytes())) {
-      file.fail(4,
-                fmt::format("{} images of {}x{}: at least 1 each, and at most {} bytes in all, are possible",
-                            count_, shape_.height, shape_.width, kMaxBytes));
+      file.fail(
+          4, fmt::format("{} images of {}x{}{}: at least 1 each, and at most {} bytes in all, are possible",
+                         count_, shape_.height, shape_.width,
+                         magic == kColourMagic ? fmt::format("x{}", shape_.channels) : "", kMaxBytes));
     }
     pixels_ = file.bytes(static_cast<std::uint64_t>(count_ * shape_.bytes()));
     file.expect_end();
@@ -210,8 +220,11 @@ class IdxDataset final : public Dataset {
 
 std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split split) {
   const std::string prefix = split == Split::train ? "train" : "t10k";
-  const std::filesystem::path images = find_file(folder, prefix + "-images-idx3-ubyte");
-  return std::make_unique<IdxDataset>(images, find_file(folder, prefix + "-labels-idx1-ubyte"));
+  const std::filesystem::path colour = look_for(folder, prefix + "-images-idx4-ubyte");
+  const bool grey = colour.empty() || !look_for(folder, prefix + "-images-idx3-ubyte").empty();
+  const std::filesystem::path images = grey ? find_file(folder, prefix + "-images-idx3-ubyte") : colour;
+  return std::make_unique<IdxDataset>(images, grey ? kImageMagic : kColourMagic,
+                                      find_file(folder, prefix + "-labels-idx1-ubyte"));
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/dropout.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
@@ -90,6 +91,7 @@ class Backend {
   // values *= factor.
   virtual void scale(Stream& stream, std::int64_t count, float factor, float* values) = 0;
 
+  virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void sgd_update(Stream& stream, const SgdUpdate& arguments) = 0;
   // *finite = 0 when any element is infinite or NaN, else 1. finite lies on the device.

@@ -16,6 +16,7 @@ struct BatchNormOptions {
   float epsilon = 1e-5f;
   float momentum = 0.1f;                     // running = (1 - momentum) * running + momentum * batch
   Activation activation = Activation::none;  // y = activation(normalised)
+  float initial_scale = 1.0f;                // of gamma, where training starts
 };
 
 // Per channel; each [C], fp32.

@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "kernels/activation.h"
+#include "kernels/dropout.h"
 
 namespace lockstep {
 
@@ -44,6 +45,27 @@ void with_activation(Activation activation, F&& function) {
 
 struct Add {
   LOCKSTEP_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
+};
+
+// The dropout of a sample's features, four at a time: one block of random numbers.
+struct Dropout {
+  PhiloxKey key;
+  std::uint32_t dropped_below = 0;  // of the 2^32 random words
+  float kept_scale = 1;
+
+  static Dropout from(const DropoutArguments& arguments) {
+    return {.key = arguments.key,
+            .dropped_below = static_cast<std::uint32_t>(arguments.probability * 0x1p32f),
+            .kept_scale = 1.0f / (1.0f - arguments.probability)};
+  }
+  // Of features 4 * block to 4 * block + 3.
+  LOCKSTEP_HOST_DEVICE PhiloxCounter words(SampleId sample, std::uint32_t block) const {
+    return philox(
+        {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+  }
+  LOCKSTEP_HOST_DEVICE float operator()(float x, std::uint32_t word) const {
+    return word < dropped_below ? 0.0f : kept_scale * x;
+  }
 };
 
 // uint8 pixel to (pixel / 255 - mean) / deviation, as scale * pixel + shift.

@@ -10,7 +10,7 @@ namespace lockstep {
 
 // What one batch contributed. In device memory.
 struct LossSums {
-  float loss = 0;            // sum over samples of weight * -log softmax(logits)[label]
+  float loss = 0;            // sum over samples of weight * -sum over k of target[k] * log softmax(logits)[k]
   float weight = 0;          // sum of the weights
   std::int32_t correct = 0;  // samples of non-zero weight whose largest logit is the label's
   std::int32_t samples = 0;  // samples of non-zero weight
@@ -22,7 +22,10 @@ struct SoftmaxCrossEntropy {
   const float* logits = nullptr;         // [batch, classes]
   const std::int32_t* labels = nullptr;  // [batch], each in [0, classes)
   const float* weights = nullptr;        // [batch]
-  // logits_gradient = gradient_scale * weight * (softmax(logits) - onehot(label)). May alias logits; null:
+  // In [0, 1]: the target is (1 - label_smoothing) * onehot(label) + label_smoothing / classes (Szegedy et
+  // al., 2016, section 7), in the loss and in the gradient.
+  float label_smoothing = 0;
+  // logits_gradient = gradient_scale * weight * (softmax(logits) - target). May alias logits; null:
   // not wanted. gradient_scale is loss_scale / global_batch: the one place where anything is averaged.
   float gradient_scale = 0;
   float* logits_gradient = nullptr;

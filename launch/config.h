@@ -16,8 +16,11 @@ namespace lockstep {
 
 struct Config {
   struct {
-    std::string name = "cnn";  // mlp, cnn, resnet20
-    bool batch_norm = true;    // cnn only
+    std::string name = "cnn";         // one of network_names()
+    bool batch_norm = true;           // cnn only
+    std::string stem = "auto";        // auto, cifar, imagenet
+    bool zero_init_residual = false;  // resnets
+    double dropout = -1;              // -1: the network's own
   } model;
   struct {
     std::string format = "idx";
@@ -34,6 +37,7 @@ struct Config {
     std::int64_t steps = 0;  // stop after; 0: run all epochs
     std::int64_t seed = 1;
     std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
+    double label_smoothing = 0;
   } train;
   struct {
     std::string name = "sgd";

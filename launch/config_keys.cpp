@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "models/networks/networks.h"
 
 namespace lockstep::detail {
 namespace {
@@ -22,8 +23,19 @@ constexpr Range kUnit = {.least = 0, .most = 1};
 
 std::vector<Key> make_keys() {
   return {
-      {"model.name", MEMBER(model.name), "network", {}, {"mlp", "cnn", "resnet20"}},
+      {"model.name", MEMBER(model.name), "network", {}, network_names()},
       {"model.batch_norm", MEMBER(model.batch_norm), "batch normalisation in the cnn"},
+      {"model.stem",
+       MEMBER(model.stem),
+       "first layers of resnets and mobilenet_v2, for small or large images; auto: cifar up to 64 high",
+       {},
+       {"auto", "cifar", "imagenet"}},
+      {"model.zero_init_residual", MEMBER(model.zero_init_residual),
+       "resnets: last gamma of each block starts at 0"},
+      {"model.dropout",
+       MEMBER(model.dropout),
+       "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
+       {.least = -1, .most = 1, .below_most = true}},
       {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx"}},
       {"data.path", MEMBER(data.path), "folder of the dataset"},
       {"data.mean", MEMBER(data.mean), "subtracted from pixels in [0, 1], for each channel; []: 0"},
@@ -36,6 +48,10 @@ std::vector<Key> make_keys() {
       {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", kFromZero},
       {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", kFromZero},
       {"train.threads", MEMBER(train.threads), "compute threads per rank; 0: cores / local ranks", kFromZero},
+      {"train.label_smoothing",
+       MEMBER(train.label_smoothing),
+       "share of the target spread over all classes",
+       {.least = 0, .most = 1, .below_most = true}},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd"}},
       {"optimizer.learning_rate", MEMBER(optimizer.learning_rate), "highest learning rate", kAboveZero},
       {"optimizer.momentum",

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 NetworkInput input_of(const Batch& batch) {
-  return {.images = batch.images, .labels = batch.labels, .weights = batch.weights};
+  return {.images = batch.images, .labels = batch.labels, .weights = batch.weights, .samples = batch.samples};
 }
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {

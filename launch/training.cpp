@@ -35,6 +35,17 @@ BucketOptions bucket_options(const Config& config) {
           .overlap = config.comm.overlap};
 }
 
+NetworkChoice network_choice(const Config& config) {
+  const std::string& stem = config.model.stem;
+  return {.name = config.model.name,
+          .batch_norm = config.model.batch_norm,
+          .stem = stem == "auto"    ? Stem::automatic
+                  : stem == "cifar" ? Stem::cifar
+                                    : Stem::imagenet,
+          .zero_init_residual = config.model.zero_init_residual,
+          .dropout = config.model.dropout};
+}
+
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.data.mean.empty() && config.data.mean.size() != channels) {
@@ -118,6 +129,7 @@ void Training::plan_network(Communicator& communicator, Device device) {
   NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
+  options.label_smoothing = static_cast<float>(config_.train.label_smoothing);
   options.choices = &kernels_;
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
@@ -129,7 +141,7 @@ void Training::plan_network(Communicator& communicator, Device device) {
                               .width = image.width,
                               .channels = image.channels,
                               .classes = train_set_->classes()});
-    build_network(*graph_, {.name = config_.model.name, .batch_norm = config_.model.batch_norm});
+    build_network(*graph_, network_choice(config_));
     Backend& backend = backend_for(device);
     backend.set_threads(threads_);
     if (!first) return;

@@ -28,6 +28,7 @@ std::string_view kind_of(const Operation& operation) {
       return o.kind == PoolingKind::max ? "max pooling" : "average pooling";
     }
     std::string_view operator()(const ActivationOptions&) const { return "activation"; }
+    std::string_view operator()(const DropoutOptions&) const { return "dropout"; }
     std::string_view operator()(const AddOptions&) const { return "add"; }
   };
   return std::visit(Kind{}, operation);
@@ -116,6 +117,15 @@ Value Graph::add(Value a, Value b) {
   const Shape in = checked(a);
   require(in == checked(b), "add", fmt::format("{} and {} differ", to_string(in), to_string(checked(b))));
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}}, in);
+}
+
+Value Graph::dropout(Value x, double probability, const std::string& name) {
+  const Shape in = checked(x);
+  require(probability >= 0 && probability < 1, name,
+          fmt::format("dropout probability {}: at least 0 and below 1 is expected", probability));
+  if (probability == 0) return x;
+  return append({.name = name, .operation = DropoutOptions{probability, name}, .inputs = {x}, .output = {}},
+                in);
 }
 
 void Graph::classify(Value logits) {

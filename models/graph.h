@@ -31,8 +31,8 @@ struct GraphInput {
 };
 
 // How weights start. fan_in_uniform is PyTorch's default: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too.
-// he_normal is N(0, 2 / fan_out) (He et al., 2015), biases zero.
-enum class Initialization { fan_in_uniform, he_normal };
+// he_normal is N(0, 2 / fan_out) (He et al., 2015), normal_001 is N(0, 0.01^2); biases zero.
+enum class Initialization { fan_in_uniform, he_normal, normal_001 };
 
 struct ConvolutionOptions {
   std::int64_t channels = 0;  // of the output
@@ -55,9 +55,13 @@ struct ActivationOptions {
   Activation activation = Activation::relu;
 };
 struct AddOptions {};
+struct DropoutOptions {
+  double probability = 0;
+  std::string purpose;  // of its random numbers
+};
 
 using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
-                               ActivationOptions, AddOptions>;
+                               ActivationOptions, AddOptions, DropoutOptions>;
 
 // "convolution", "max pooling", ...
 std::string_view kind_of(const Operation& operation);
@@ -85,6 +89,9 @@ class Graph {
   Value relu(Value x) { return activation(x, Activation::relu); }
   Value activation(Value x, Activation activation);
   Value add(Value a, Value b);
+  // In training, drops each element with this probability, in [0, 1), and scales the rest; nothing in
+  // evaluation, and no layer at all for 0. The name sets its random numbers apart from other dropouts'.
+  Value dropout(Value x, double probability, const std::string& name);
   // Names the value the loss is computed from: [N, classes], made by linear(). Once.
   void classify(Value logits);
 

@@ -44,6 +44,7 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   allocate_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
   loss_ = Buffer(sizeof(LossSums), options_.device);
+  samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
   memory_.activations = plan_.arena.bytes;
   memory_.activations_unshared = plan_.unshared_bytes;
   bind_memory();
@@ -115,6 +116,8 @@ void Network::bind_memory() {
     }
     memory.saved = block_data(planned.saved_block);
     memory.scratch = block_data(plan_.scratch_block);
+    memory.samples = reinterpret_cast<const SampleId*>(samples_.data());
+    memory.seed = options_.seed;
     for (std::size_t i = 0; i < parameter_count(planned); ++i) {
       memory.parameters.push_back(&parameters_[first_parameter_[node] + i]);
     }
@@ -156,12 +159,22 @@ std::span<const float> Network::logits() const {
   return {reinterpret_cast<const float*>(data), static_cast<std::size_t>(input_.batch * input_.classes)};
 }
 
+// Layers read them from memory of the network's own: it stays where it is from batch to batch.
+void Network::take_samples(const NetworkInput& input, const Pass& pass) {
+  if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;
+  CHECK(static_cast<std::int64_t>(input.samples.size()) == input_.batch,
+        "dropout needs to know the {} samples of the batch, {} are given", input_.batch,
+        input.samples.size());
+  pass.stream.copy(samples_.data(), input.samples.data(), input.samples.size_bytes());
+}
+
 void Network::forward(const NetworkInput& input, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
   CHECK(input.images.shape == images && input.labels.elements() == input_.batch &&
             input.weights.elements() == input_.batch,
         "the batch is {}, the network was planned for {}", to_string(input.images.shape), to_string(images));
 
+  take_samples(input, pass);
   plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
                          block_data(plan_.values[0].data_block));
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
@@ -177,6 +190,7 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
        .logits = logits().data(),
        .labels = input.labels.as<std::int32_t>().data(),
        .weights = input.weights.as<float>().data(),
+       .label_smoothing = pass.mode == Mode::training ? options_.label_smoothing : 0.0f,
        .gradient_scale = pass.gradient_scale,
        .logits_gradient = pass.mode == Mode::training ? reinterpret_cast<float*>(gradient) : nullptr,
        .sums = reinterpret_cast<LossSums*>(loss_.data())});

@@ -30,15 +30,19 @@ struct NetworkOptions {
   // Input normalisation per channel; see ImageInput.
   std::vector<float> mean;
   std::vector<float> deviation;
+  // Of the training loss; evaluation has none. See SoftmaxCrossEntropy.
+  float label_smoothing = 0;
   // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
 };
 
-// One micro-batch, in host memory: u8 [batch, H, W, C], i32 [batch], f32 [batch].
+// One micro-batch, in host memory: u8 [batch, H, W, C], i32 [batch], f32 [batch], and what tells the samples
+// apart, which only training with dropout needs.
 struct NetworkInput {
   Tensor images;
   Tensor labels;
   Tensor weights;
+  std::span<const SampleId> samples = {};
 };
 
 // Bytes.
@@ -92,6 +96,7 @@ class Network {
   void bind_memory();
   std::byte* block_data(int block) const;  // null for block -1
   void initialize();
+  void take_samples(const NetworkInput& input, const Pass& pass);
 
   NetworkOptions options_;
   GraphInput input_;
@@ -106,6 +111,7 @@ class Network {
   Buffer parameter_arena_;
   Buffer statistics_arena_;
   Buffer loss_;
+  Buffer samples_;  // SampleId [batch]
 };
 
 }  // namespace lockstep

@@ -45,6 +45,7 @@ class NodePlanner {
                                  .input_gradient = input_gradient,
                                  .activation = activation_[output],
                                  .applied = applied_[output]};
+      plan_.needs_samples |= std::holds_alternative<DropoutOptions>(layer.operation);
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
       plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
       current_.push_back(plan_.nodes.back().outputs[0]);

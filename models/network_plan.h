@@ -40,6 +40,7 @@ struct NetworkPlan {
   std::vector<PlannedNode> nodes;                 // in forward order
   std::vector<PlannedValue> values;
   int logits = -1;
+  bool needs_samples = false;  // a layer wants to know which samples it sees
   std::vector<ArenaBlock> blocks;
   int scratch_block = -1;
   ArenaPlan arena;

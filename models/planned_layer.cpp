@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/dropout_layer.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,6 +32,9 @@ class AffineLayer final : public PlannedLayer {
         break;
       case Initialization::he_normal:
         weight.deviation = std::sqrt(2.0f / static_cast<float>(fan_out));
+        break;
+      case Initialization::normal_001:
+        weight.deviation = 0.01f;
         break;
     }
     parameter_specs_.push_back(std::move(weight));
@@ -59,10 +64,10 @@ class AffineLayer final : public PlannedLayer {
 
 class BatchNormLayer final : public PlannedLayer {
  public:
-  explicit BatchNormLayer(std::unique_ptr<BatchNormKernel> kernel) : kernel_(std::move(kernel)) {
+  BatchNormLayer(std::unique_ptr<BatchNormKernel> kernel, float initial_scale) : kernel_(std::move(kernel)) {
     output_ = kernel_->layout();
     const Layout channels({output_.shape()[1]}, DType::f32);
-    parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = 1.0f},
+    parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = initial_scale},
                         {.suffix = "bias", .layout = channels}};
     statistic_specs_ = {{.suffix = "running_mean", .layout = channels},
                         {.suffix = "running_var", .layout = channels, .constant = 1.0f}};
@@ -250,7 +255,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                            o.features, o.bias, o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
-      return std::make_unique<BatchNormLayer>(backend.batch_norm(o, x));
+      return std::make_unique<BatchNormLayer>(backend.batch_norm(o, x), o.initial_scale);
     }
     std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {
       return std::make_unique<PoolingLayer>(backend.pooling(o, x));
@@ -260,6 +265,9 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
     }
     std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
       return std::make_unique<AddLayer>(backend, x, inputs[1]);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const DropoutOptions& o) const {
+      return plan_dropout(backend, o, x);
     }
   };
   return std::visit(Visitor{context, context.backend, inputs, x, in}, operation);

@@ -43,6 +43,8 @@ struct LayerMemory {
   void* scratch = nullptr;
   std::vector<const Parameter*> parameters;  // in the order of parameter_specs
   std::vector<float*> statistics;            // in the order of statistic_specs
+  const SampleId* samples = nullptr;         // [batch], of the last forward
+  std::uint64_t seed = 0;                    // of the network
 };
 
 class PlannedLayer {

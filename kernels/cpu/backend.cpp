@@ -86,6 +86,7 @@ class CpuBackend final : public Backend {
   void scale(Stream&, std::int64_t count, float factor, float* values) override {
     cpu_scale(count, factor, values);
   }
+  void dropout(Stream&, const DropoutArguments& arguments) override { cpu_dropout(arguments); }
   void softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& arguments) override {
     cpu_softmax_cross_entropy(arguments);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
 
+#include "core/error.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
 
@@ -50,6 +52,23 @@ void cpu_add(std::int64_t count, const float* a, const float* b, float* sum) {
 
 void cpu_scale(std::int64_t count, float factor, float* values) {
   for_each_index(count, [=](std::int64_t i) { values[i] *= factor; });
+}
+
+void cpu_dropout(const DropoutArguments& a) {
+  CHECK(a.probability >= 0 && a.probability < 1, "a dropout probability of {}", a.probability);
+  const Dropout dropout = Dropout::from(a);
+  const std::int64_t blocks = (a.features + 3) / 4;
+#pragma omp parallel for schedule(static) if (a.batch * a.features >= kParallelElements)
+  for (std::int64_t i = 0; i < a.batch * blocks; ++i) {
+    const std::int64_t sample = i / blocks;
+    const std::int64_t block = i % blocks;
+    const PhiloxCounter words = dropout.words(a.samples[sample], static_cast<std::uint32_t>(block));
+    const std::int64_t first = sample * a.features + 4 * block;
+    const std::int64_t count = std::min<std::int64_t>(4, a.features - 4 * block);
+    for (std::int64_t k = 0; k < count; ++k) {
+      a.y[first + k] = dropout(a.x[first + k], words[static_cast<std::size_t>(k)]);
+    }
+  }
 }
 
 void cpu_sgd_update(const SgdUpdate& arguments) {

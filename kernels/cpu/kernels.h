@@ -10,6 +10,7 @@
 #include "kernels/affine.h"
 #include "kernels/backend.h"
 #include "kernels/batch_norm.h"
+#include "kernels/dropout.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
@@ -32,6 +33,7 @@ void cpu_activation_backward(Activation activation, std::int64_t count, const fl
                              const float* y_gradient, float* x_gradient);
 void cpu_add(std::int64_t count, const float* a, const float* b, float* sum);
 void cpu_scale(std::int64_t count, float factor, float* values);
+void cpu_dropout(const DropoutArguments& arguments);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
 void cpu_sgd_update(const SgdUpdate& arguments);
 // *finite = 1 when every value is finite, else 0.

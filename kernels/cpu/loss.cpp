@@ -33,19 +33,25 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   const float shift = *largest;  // exp(logit - shift) cannot overflow
   const double label_logit = static_cast<double>(logits[label]) - shift;
   double sum = 0;
+  double logit_sum = 0;  // shifted
   for (std::int64_t k = 0; k < a.classes; ++k) {
+    logit_sum += static_cast<double>(logits[k]) - shift;
     const float power = std::exp(logits[k] - shift);
     if (gradient != nullptr) gradient[k] = power;
     sum += power;
   }
+  const double on_each = static_cast<double>(a.label_smoothing) / static_cast<double>(a.classes);
+  const double on_label = 1.0 - static_cast<double>(a.label_smoothing);
   if (gradient != nullptr) {
     const double scale = static_cast<double>(a.gradient_scale) * weight;
     for (std::int64_t k = 0; k < a.classes; ++k) {
-      const double target = k == label ? 1.0 : 0.0;
+      const double target = (k == label ? on_label : 0.0) + on_each;
       gradient[k] = static_cast<float>(scale * (gradient[k] / sum - target));
     }
   }
-  const double loss = weight * (std::log(sum) - label_logit);
+  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
+  const double loss = weight * (std::log(sum) - on_label * label_logit - smoothed);
   return {.loss = loss, .correct = correct && !std::isnan(loss)};
 }
 

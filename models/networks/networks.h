@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The networks that ship with Lockstep, by name. Each writes its layers into a Graph, with PyTorch's names
-// for parameters.
+// The networks that ship with Lockstep, by name. Each writes its layers into a Graph, with the names PyTorch
+// and torchvision give their parameters, so that weights travel both ways.
 #pragma once
 
 #include <string>
@@ -11,22 +11,67 @@
 
 namespace lockstep {
 
+// How the first layers of an image network shrink the image.
+enum class Stem {
+  automatic,  // cifar for images at most 64 high, imagenet above
+  cifar,      // hardly
+  imagenet,   // as in the paper, for images of about 224x224
+};
+
+// Options a network has no use for are ignored.
 struct NetworkChoice {
   std::string name = "cnn";
-  bool batch_norm = true;  // cnn only
+  bool batch_norm = true;                    // cnn only
+  Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
+  bool zero_init_residual = false;           // resnets
+  double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
+  static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
 };
 
 std::vector<std::string> network_names();
-// Throws ConfigError for an unknown name.
+// Throws ConfigError for an unknown name or an image the network cannot take.
 void build_network(Graph& graph, const NetworkChoice& choice);
 
-// Two hidden layers of 512 and 256 with ReLU.
-void mlp(Graph& graph);
-// Two 3x3 convolutions (32, 64) with batch norm, ReLU and 2x2 max pooling, then 128 hidden features. Without
-// batch norm the convolutions have biases.
-void cnn(Graph& graph, bool batch_norm);
+// Two hidden layers of 512 and 256 with ReLU, each followed by dropout.
+void mlp(Graph& graph, double dropout = 0);
+
+struct CnnOptions {
+  bool batch_norm = true;  // without it the convolutions have biases
+  double dropout = 0;      // of the hidden features
+};
+// Two 3x3 convolutions (32, 64) with batch norm, ReLU and 2x2 max pooling, then 128 hidden features.
+void cnn(Graph& graph, const CnnOptions& options = {});
+
+struct ResNetOptions {
+  // cifar: 3x3, stride 1, no pooling. imagenet: 7x7, stride 2, then 3x3 max pooling, stride 2.
+  Stem stem = Stem::automatic;
+  // The last batch norm of each block starts with gamma = 0, so that each block starts as its shortcut (Goyal
+  // et al., 2017, section 5.1).
+  bool zero_init_residual = false;
+};
+// ResNets of torchvision's structure and names (He et al., 2015, table 1). resnet50 is version 1.5: the
+// stride is in the 3x3 convolution of a bottleneck.
+void resnet18(Graph& graph, const ResNetOptions& options = {});
+void resnet34(Graph& graph, const ResNetOptions& options = {});
+void resnet50(Graph& graph, const ResNetOptions& options = {});
 // ResNet for small images, 6 * blocks + 2 layers deep (He et al., 2015, section 4.2), with 1x1 convolutions
-// where a shortcut changes shape. resnet20: blocks = 3.
-void cifar_resnet(Graph& graph, int blocks);
+// where a shortcut changes shape. resnet20: blocks = 3. The stem is always the small one.
+void cifar_resnet(Graph& graph, int blocks, const ResNetOptions& options = {});
+
+// VGG-11 with batch norm (Simonyan and Zisserman, 2014, configuration A). Images of 224 to 255 leave a 7x7
+// map and get the paper's classifier: two hidden layers of 4096 with dropout (classifier.0, .3, .6). Smaller
+// ones, from 32 on, get their last map averaged and a single linear layer (classifier), without dropout.
+void vgg11_bn(Graph& graph, double dropout = 0.5);
+
+struct MobileNetOptions {
+  // cifar: stride 1 in the first convolution and in the first block of 24 channels.
+  Stem stem = Stem::automatic;
+  double dropout = 0.2;  // before the classifier
+};
+// MobileNetV2 of width 1 (Sandler et al., 2018, table 2).
+void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
+
+// What automatic means for the graph's images.
+Stem resolved(Stem stem, const Graph& graph);
 
 }  // namespace lockstep

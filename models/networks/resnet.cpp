@@ -4,54 +4,110 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kInitialization = Initialization::he_normal;
+constexpr std::int64_t kExpansion = 4;  // of a bottleneck's channels
 
 struct BlockOptions {
-  std::int64_t channels = 0;
+  std::int64_t channels = 0;  // inside the block
   std::int64_t stride = 1;
+  bool zero_init_residual = false;
 };
 
-// Two 3x3 convolutions and a shortcut (He et al., "Deep residual learning", 2015, figure 2).
-Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
-  const std::int64_t channels = options.channels;
-  Value y = graph.convolution(x,
-                              {.channels = channels,
-                               .kernel = 3,
-                               .stride = options.stride,
-                               .padding = 1,
-                               .bias = false,
-                               .initialization = kInitialization},
-                              name + ".conv1");
-  y = graph.batch_norm(y, {.activation = Activation::relu}, name + ".bn1");
-  y = graph.convolution(
-      y, {.channels = channels, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization},
-      name + ".conv2");
-  y = graph.batch_norm(y, {}, name + ".bn2");
-  Value shortcut = x;
-  if (options.stride != 1 || graph.shape(x)[1] != channels) {
-    shortcut = graph.convolution(
-        x, {.channels = channels, .stride = options.stride, .bias = false, .initialization = kInitialization},
-        name + ".downsample.0");
-    shortcut = graph.batch_norm(shortcut, {}, name + ".downsample.1");
-  }
+Value convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {
+  options.padding = options.kernel / 2;
+  options.bias = false;
+  options.initialization = Initialization::he_normal;
+  return graph.convolution(x, options, name);
+}
+
+Value normalized(Graph& graph, Value x, const std::string& name) {
+  return graph.batch_norm(x, {.activation = Activation::relu}, name);
+}
+
+// The end of every block: y normalised, plus the shortcut, through ReLU.
+Value close_block(Graph& graph, Value y, Value shortcut, const BlockOptions& options,
+                  const std::string& batch_norm) {
+  y = graph.batch_norm(y, {.initial_scale = options.zero_init_residual ? 0.0f : 1.0f}, batch_norm);
   return graph.relu(graph.add(y, shortcut));
 }
 
-}  // namespace
+// The block's input, brought to the shape of its output.
+Value shortcut_of(Graph& graph, Value x, std::int64_t channels, std::int64_t stride,
+                  const std::string& block) {
+  if (stride == 1 && graph.shape(x)[1] == channels) return x;
+  x = convolution(graph, x, {.channels = channels, .stride = stride}, block + ".downsample.0");
+  return graph.batch_norm(x, {}, block + ".downsample.1");
+}
 
-void cifar_resnet(Graph& graph, int blocks) {
-  Value x = graph.convolution(
-      graph.input(),
-      {.channels = 16, .kernel = 3, .padding = 1, .bias = false, .initialization = kInitialization}, "conv1");
-  x = graph.batch_norm(x, {.activation = Activation::relu}, "bn1");
-  for (int stage = 0; stage < 3; ++stage) {
-    for (int block = 0; block < blocks; ++block) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
-      x = basic_block(graph, x, {.channels = 16 << stage, .stride = stage > 0 && block == 0 ? 2 : 1}, name);
+// Two 3x3 convolutions (He et al., "Deep residual learning", 2015, figure 5 left).
+Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+  const std::int64_t channels = options.channels;
+  Value y =
+      convolution(graph, x, {.channels = channels, .kernel = 3, .stride = options.stride}, name + ".conv1");
+  y = normalized(graph, y, name + ".bn1");
+  y = convolution(graph, y, {.channels = channels, .kernel = 3}, name + ".conv2");
+  const Value shortcut = shortcut_of(graph, x, channels, options.stride, name);
+  return close_block(graph, y, shortcut, options, name + ".bn2");
+}
+
+// 1x1, 3x3, 1x1 (figure 5 right).
+Value bottleneck(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+  const std::int64_t channels = options.channels;
+  Value y = convolution(graph, x, {.channels = channels}, name + ".conv1");
+  y = normalized(graph, y, name + ".bn1");
+  y = convolution(graph, y, {.channels = channels, .kernel = 3, .stride = options.stride}, name + ".conv2");
+  y = normalized(graph, y, name + ".bn2");
+  y = convolution(graph, y, {.channels = channels * kExpansion}, name + ".conv3");
+  const Value shortcut = shortcut_of(graph, x, channels * kExpansion, options.stride, name);
+  return close_block(graph, y, shortcut, options, name + ".bn3");
+}
+
+using Block = Value (*)(Graph&, Value, const BlockOptions&, const std::string&);
+
+struct Stages {
+  Block block = basic_block;
+  std::vector<int> blocks;    // in each stage
+  std::int64_t channels = 0;  // of the first stage; each later one has twice as many at half the size
+};
+
+Value stem(Graph& graph, std::int64_t channels, Stem kind) {
+  const bool small = kind == Stem::cifar;
+  const ConvolutionOptions first{.channels = channels, .kernel = small ? 3 : 7, .stride = small ? 1 : 2};
+  const Value x = normalized(graph, convolution(graph, graph.input(), first, "conv1"), "bn1");
+  return small ? x : graph.pooling(x, {.kernel = 3, .stride = 2, .padding = 1});
+}
+
+void resnet(Graph& graph, const Stages& stages, const ResNetOptions& options) {
+  Value x = stem(graph, stages.channels, resolved(options.stem, graph));
+  for (std::size_t stage = 0; stage < stages.blocks.size(); ++stage) {
+    for (int block = 0; block < stages.blocks[stage]; ++block) {
+      x = stages.block(graph, x,
+                       {.channels = stages.channels << stage,
+                        .stride = stage > 0 && block == 0 ? 2 : 1,
+                        .zero_init_residual = options.zero_init_residual},
+                       "layer" + std::to_string(stage + 1) + "." + std::to_string(block));
     }
   }
   x = graph.pooling(x, {.kind = PoolingKind::average, .global = true});
   graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
+}
+
+}  // namespace
+
+void resnet18(Graph& graph, const ResNetOptions& options) {
+  resnet(graph, {.block = basic_block, .blocks = {2, 2, 2, 2}, .channels = 64}, options);
+}
+
+void resnet34(Graph& graph, const ResNetOptions& options) {
+  resnet(graph, {.block = basic_block, .blocks = {3, 4, 6, 3}, .channels = 64}, options);
+}
+
+void resnet50(Graph& graph, const ResNetOptions& options) {
+  resnet(graph, {.block = bottleneck, .blocks = {3, 4, 6, 3}, .channels = 64}, options);
+}
+
+void cifar_resnet(Graph& graph, int blocks, const ResNetOptions& options) {
+  resnet(graph, {.block = basic_block, .blocks = {blocks, blocks, blocks}, .channels = 16},
+         {.stem = Stem::cifar, .zero_init_residual = options.zero_init_residual});
 }
 
 }  // namespace lockstep

@@ -47,6 +47,7 @@ Samples samples_of(const Batch& batch) {
     const std::int32_t number = image[0] | image[1] << 8 | image[2] << 16 | image[3] << 24;
     EXPECT_EQ(number, labels[i]);
     EXPECT_TRUE(weights[i] == 1.0f || (weights[i] == 0.0f && number == 0)) << weights[i] << " for " << number;
+    EXPECT_EQ(batch.samples[i].index, number);
     samples.push_back(weights[i] == 0.0f ? -1 : number);
   }
   return samples;
@@ -97,6 +98,21 @@ TEST(BatchLoader, GivesTensorsOfTheWholeBatch) {
   EXPECT_EQ(batch.labels.dtype, DType::i32);
   EXPECT_EQ(batch.weights.shape, Shape{5});
   EXPECT_EQ(batch.weights.dtype, DType::f32);
+}
+
+TEST(BatchLoader, SamplesSayTheirEpoch) {
+  const NumberedDataset dataset(10);
+  const auto epochs = [&](Tail tail, std::int64_t batches) {
+    BatchLoader loader(dataset, {}, {.batch = 4, .tail = tail});
+    std::vector<std::int32_t> found;
+    for (std::int64_t i = 0; i < batches; ++i) {
+      for (const SampleId& sample : loader.next().samples) found.push_back(sample.epoch);
+    }
+    return found;
+  };
+  EXPECT_EQ(epochs(Tail::drop, 3), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(epochs(Tail::carry, 3), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(epochs(Tail::pad, 3), std::vector<std::int32_t>(12, 0));
 }
 
 class BatchLoaderRanks : public testing::TestWithParam<int> {};

@@ -47,6 +47,11 @@ Bytes idx_images(std::uint32_t count, std::uint32_t height, std::uint32_t width,
   return with_header({0x803, count, height, width}, pixels);
 }
 
+Bytes idx_colour_images(std::uint32_t count, const ImageShape& shape, const Bytes& pixels) {
+  const auto word = [](std::int64_t size) { return static_cast<std::uint32_t>(size); };
+  return with_header({0x804, count, word(shape.height), word(shape.width), word(shape.channels)}, pixels);
+}
+
 Bytes idx_labels(const Bytes& labels) {
   return with_header({0x801, static_cast<std::uint32_t>(labels.size())}, labels);
 }

@@ -31,6 +31,7 @@ class TemporaryFolder {
 };
 
 Bytes idx_images(std::uint32_t count, std::uint32_t height, std::uint32_t width, const Bytes& pixels);
+Bytes idx_colour_images(std::uint32_t count, const ImageShape& shape, const Bytes& pixels);
 Bytes idx_labels(const Bytes& labels);
 Bytes gzip(const Bytes& bytes);
 

@@ -118,6 +118,29 @@ TEST(Idx, ReadsLargeFiles) {
   }
 }
 
+TEST(Idx, ReadsImagesOfSeveralChannels) {
+  const TemporaryFolder folder;
+  constexpr ImageShape kShape{.height = 2, .width = 3, .channels = 3};
+  Bytes pixels(2 * 18);
+  std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
+  const std::string name = "train-images-idx4-ubyte";
+  folder.write(name + ".gz", gzip(idx_colour_images(2, kShape, pixels)));
+  folder.write(kLabels, idx_labels({1, 0}));
+  const std::unique_ptr<Dataset> dataset = open_idx(folder.path(), Split::train);
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->image_shape(), kShape);
+  Bytes image(18);
+  EXPECT_EQ(dataset->read(1, image), 0);
+  EXPECT_EQ(image, Bytes(pixels.begin() + 18, pixels.end()));
+
+  folder.write(name, idx_colour_images(2, {.height = 2, .width = 3, .channels = 0}, {}));
+  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "2 images of 2x3x0"));
+  folder.write(name, idx_images(2, 3, 6, pixels));
+  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "expected 0x00000804"));
+  folder.write(name, idx_colour_images(2, kShape, Bytes(35)));
+  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "the file ends here"));
+}
+
 TEST(Idx, SplitsAreSeparateFiles) {
   const Files files;
   const TemporaryFolder folder;

@@ -14,7 +14,8 @@ namespace lockstep {
 namespace {
 
 // The definition, in double precision.
-double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& labels, const Values& weights) {
+double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& labels, const Values& weights,
+                      double smoothing = 0) {
   const std::size_t classes = logits.size() / labels.size();
   double loss = 0;
   for (std::size_t sample = 0; sample < labels.size(); ++sample) {
@@ -23,7 +24,11 @@ double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& la
     const double largest = *std::max_element(row, row + classes);
     double sum = 0;
     for (std::size_t k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
-    loss += weights[sample] * (std::log(sum) + largest - row[labels[sample]]);
+    const double log_sum = std::log(sum) + largest;
+    for (std::size_t k = 0; k < classes; ++k) {
+      const double on_label = static_cast<std::int32_t>(k) == labels[sample] ? 1 - smoothing : 0;
+      loss += weights[sample] * (on_label + smoothing / static_cast<double>(classes)) * (log_sum - row[k]);
+    }
   }
   return loss;
 }
@@ -39,6 +44,7 @@ struct Batch {
   std::vector<std::int32_t> labels;
   Values weights;
   float gradient_scale = 0.25f;
+  float label_smoothing = 0;
 
   static Batch random(std::int64_t samples, std::int64_t classes, float spread = 3) {
     Batch batch{.classes = classes,
@@ -58,6 +64,7 @@ struct Batch {
             .logits = from,
             .labels = labels.data(),
             .weights = weights.data(),
+            .label_smoothing = label_smoothing,
             .gradient_scale = gradient_scale,
             .logits_gradient = gradient,
             .sums = sums};
@@ -149,6 +156,35 @@ TEST(SoftmaxCrossEntropy, SamplesOfZeroWeightChangeNothing) {
   EXPECT_EQ(nothing.weight, 0.0f);
   EXPECT_EQ(nothing.correct, 0);
   EXPECT_EQ(nothing.samples, 0);
+}
+
+TEST(SoftmaxCrossEntropy, LabelSmoothingMatchesTheDefinitionAndItsSlopes) {
+  for (const float smoothing : {0.1f, 0.5f, 1.0f}) {
+    for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 100}, {7, 2000}}) {
+      SCOPED_TRACE(fmt::format("{} samples of {} classes, smoothing {}", samples, classes, smoothing));
+      Batch batch = Batch::random(samples, classes);
+      batch.label_smoothing = smoothing;
+      const Outcome outcome = batch.run();
+      const auto loss = [&](const Doubles& at) {
+        return reference_loss(at, batch.labels, batch.weights, smoothing);
+      };
+      const Doubles logits = widen(batch.logits);
+      EXPECT_NEAR(outcome.sums.loss, loss(logits), 1e-6 * samples * 10);
+      for (std::size_t i = 0; i < logits.size(); i += 1 + logits.size() / 40) {
+        EXPECT_NEAR(outcome.gradient[i], batch.gradient_scale * slope_at(logits, i, loss), 2e-6) << i;
+      }
+    }
+  }
+}
+
+// torch.nn.functional.cross_entropy([[1, 2, 3], [0.5, 0, -4]], [2, 1], label_smoothing=0.1, reduction="sum")
+TEST(SoftmaxCrossEntropy, LabelSmoothingIsPyTorchs) {
+  const Batch batch{.classes = 3,
+                    .logits = {1, 2, 3, 0.5f, 0, -4},
+                    .labels = {2, 1},
+                    .weights = {1, 1},
+                    .label_smoothing = 0.1f};
+  EXPECT_NEAR(batch.run().sums.loss, 1.605240715581064, 1e-6);
 }
 
 TEST(SoftmaxCrossEntropy, GradientScaleScalesTheGradientAlone) {

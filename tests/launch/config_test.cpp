@@ -191,14 +191,19 @@ TEST(Config, ValuesOfTheWrongType) {
       {"data.mean=0.5", "data.mean = 0.5: a list of numbers is expected"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
   EXPECT_EQ(text_error("[data]\npath = 3\n"), "data.path = 3: a string is expected");
-  EXPECT_EQ(text_error("[model]\nname = 3\n"), "model.name = 3: one of mlp, cnn, resnet20 is expected");
+  EXPECT_EQ(text_error("[model]\nname = 3\n"),
+            "model.name = 3: one of mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2 "
+            "is expected");
 }
 
 TEST(Config, UnknownWordsSuggestTheNearest) {
   const std::map<std::string, std::string> errors = {
-      {"model.name=ccn", "model.name = \"ccn\": allowed are mlp, cnn, resnet20; did you mean cnn?"},
+      {"model.name=ccn",
+       "model.name = \"ccn\": allowed are mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
+       "mobilenet_v2; did you mean cnn?"},
       {"model.name=resnet-20",
-       "model.name = \"resnet-20\": allowed are mlp, cnn, resnet20; did you mean resnet20?"},
+       "model.name = \"resnet-20\": allowed are mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
+       "mobilenet_v2; did you mean resnet20?"},
       {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd"},
       {"schedule.name=cosin",
        "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},

@@ -16,6 +16,7 @@ struct Split {
   int accumulation;
 };
 
+using Settings = std::vector<std::string>;
 using Tensors = std::map<std::string, std::vector<float>>;
 
 // Norm of the difference over norm.
@@ -29,29 +30,31 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / norm);
 }
 
-Tensors trained(const Workplace& workplace, const std::string& model, const Split& split, int steps) {
+Tensors trained(const Workplace& workplace, Settings settings, const Split& split, int steps) {
   const auto file =
       workplace.path(fmt::format("{}_{}_{}.safetensors", split.ranks, split.accumulation, steps));
-  const ProgramResult result = run_ranks(
-      split.ranks, workplace.train({"model.name=" + model, "model.batch_norm=false", "train.epochs=10",
-                                    fmt::format("train.accumulation={}", split.accumulation),
-                                    fmt::format("train.steps={}", steps)},
-                                   "--export " + file.string()));
+  for (const std::string& setting :
+       {std::string("model.batch_norm=false"), std::string("train.epochs=10"),
+        fmt::format("train.accumulation={}", split.accumulation), fmt::format("train.steps={}", steps)}) {
+    settings.push_back(setting);
+  }
+  const ProgramResult result = run_ranks(split.ranks, workplace.train(settings, "--export " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return tensors_of(file);
 }
 
-void expect_equal(const std::string& model, const std::vector<Split>& splits) {
+void expect_equal(const Settings& settings, const std::vector<Split>& splits) {
   const Workplace workplace("equivalence");
   for (const auto& [steps, tolerance] : {std::pair{1, 1e-6}, std::pair{50, 1e-4}}) {
-    const Tensors reference = trained(workplace, model, splits.front(), steps);
+    const Tensors reference = trained(workplace, settings, splits.front(), steps);
     ASSERT_FALSE(reference.empty());
     for (std::size_t i = 1; i < splits.size(); ++i) {
-      const Tensors other = trained(workplace, model, splits[i], steps);
+      const Tensors other = trained(workplace, settings, splits[i], steps);
       ASSERT_EQ(other.size(), reference.size());
       for (const auto& [name, values] : reference) {
         EXPECT_LE(distance(other.at(name), values), tolerance)
-            << model << ", " << name << " after " << steps << " steps on " << splits[i].ranks << " ranks";
+            << settings.front() << ", " << name << " after " << steps << " steps on " << splits[i].ranks
+            << " ranks";
       }
     }
   }
@@ -61,12 +64,15 @@ const std::vector<Split> kFour = {{1, 4}, {2, 2}, {4, 1}};
 const std::vector<Split> kThree = {{1, 3}, {3, 1}};
 const std::vector<Split> kFive = {{1, 5}, {5, 1}};
 
-TEST(Equivalence, MlpOnFourRanks) { expect_equal("mlp", kFour); }
-TEST(Equivalence, MlpOnThreeRanks) { expect_equal("mlp", kThree); }
-TEST(Equivalence, MlpOnFiveRanks) { expect_equal("mlp", kFive); }
-TEST(Equivalence, CnnOnFourRanks) { expect_equal("cnn", kFour); }
-TEST(Equivalence, CnnOnThreeRanks) { expect_equal("cnn", kThree); }
-TEST(Equivalence, CnnOnFiveRanks) { expect_equal("cnn", kFive); }
+TEST(Equivalence, MlpOnFourRanks) { expect_equal({"model.name=mlp"}, kFour); }
+TEST(Equivalence, MlpOnThreeRanks) { expect_equal({"model.name=mlp"}, kThree); }
+TEST(Equivalence, MlpOnFiveRanks) { expect_equal({"model.name=mlp"}, kFive); }
+TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, kFour); }
+TEST(Equivalence, CnnOnThreeRanks) { expect_equal({"model.name=cnn"}, kThree); }
+TEST(Equivalence, CnnOnFiveRanks) { expect_equal({"model.name=cnn"}, kFive); }
+TEST(Equivalence, DropoutAndLabelSmoothingOnFourRanks) {
+  expect_equal({"model.name=cnn", "model.dropout=0.5", "train.label_smoothing=0.1"}, kFour);
+}
 
 std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
   const auto file = workplace.path("digest");

@@ -49,15 +49,14 @@ TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
   EXPECT_NE(message_of([&] { graph.classify(flat); }).find("[4, 10]"), std::string::npos);
 }
 
-TEST(Networks, EveryNameBuilds) {
-  for (const std::string& name : network_names()) {
-    Graph graph(kInput);
-    build_network(graph, {.name = name});
-    EXPECT_GE(graph.logits().id, 0) << name;
-  }
+TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
   Graph graph(kInput);
-  EXPECT_NE(message_of([&] { build_network(graph, {.name = "resnet21"}); }).find("resnet20"),
-            std::string::npos);
+  const Value x = graph.linear(graph.input(), {.features = 7}, "a");
+  EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
+  EXPECT_EQ(graph.shape(graph.dropout(x, 0.5, "half")), (Shape{4, 7}));
+  for (const double probability : {-0.5, 1.0, 2.0}) {
+    EXPECT_NE(message_of([&] { graph.dropout(x, probability, "bad"); }).find("bad"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -26,13 +26,15 @@ NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void
   for (std::int64_t i = 0; i < input.batch; ++i) {
     labels_.push_back(static_cast<std::int32_t>(i % input.classes));
     weights_.push_back(1.0f);
+    samples_.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
   }
 }
 
 NetworkInput NetworkFixture::input() {
   return {.images = {images_.data(), {shape_.batch, shape_.height, shape_.width, shape_.channels}, DType::u8},
           .labels = {labels_.data(), {shape_.batch}, DType::i32},
-          .weights = {weights_.data(), {shape_.batch}, DType::f32}};
+          .weights = {weights_.data(), {shape_.batch}, DType::f32},
+          .samples = samples_};
 }
 
 double NetworkFixture::forward() {

@@ -33,6 +33,7 @@ class NetworkFixture {
   std::vector<std::uint8_t> images_;
   std::vector<std::int32_t> labels_;
   std::vector<float> weights_;
+  std::vector<SampleId> samples_;
   Stream stream_;
 };
 

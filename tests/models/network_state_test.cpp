@@ -41,7 +41,7 @@ TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {
 }
 
 TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
-  NetworkFixture fixture(kInput, [](Graph& graph) { cnn(graph, true); });
+  NetworkFixture fixture(kInput, [](Graph& graph) { cnn(graph); });
   const StateSnapshot snapshot(fixture.network());
   std::vector<std::string> names;
   for (const auto& entry : snapshot.entries()) names.push_back(entry.name + to_string(entry.shape));
@@ -63,9 +63,9 @@ TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
 }
 
 TEST_F(NetworkStateTest, RefusesAnotherNetworksFileAndChangesNothing) {
-  NetworkFixture small(kInput, [](Graph& graph) { cnn(graph, false); });
+  NetworkFixture small(kInput, [](Graph& graph) { cnn(graph, {.batch_norm = false}); });
   StateSnapshot(small.network()).save(file_);
-  NetworkFixture other(kInput, [](Graph& graph) { cnn(graph, true); });
+  NetworkFixture other(kInput, [](Graph& graph) { cnn(graph); });
   const auto before = StateSnapshot(other.network()).entries()[0].values;
   try {
     load_state(other.network(), file_);

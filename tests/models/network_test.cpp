@@ -37,9 +37,11 @@ void tangled(Graph& graph) {
 const GraphInput kSmall{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
 
 std::vector<Case> cases() {
-  return {{"mlp", kSmall, mlp},
-          {"cnn", kSmall, [](Graph& graph) { cnn(graph, true); }},
-          {"cnn without batch norm", kSmall, [](Graph& graph) { cnn(graph, false); }},
+  return {{"mlp", kSmall, [](Graph& graph) { mlp(graph); }},
+          {"cnn", kSmall, [](Graph& graph) { cnn(graph); }},
+          {"cnn without batch norm", kSmall, [](Graph& graph) { cnn(graph, {.batch_norm = false}); }},
+          {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, 0.4); }},
+          {"cnn with dropout", kSmall, [](Graph& graph) { cnn(graph, {.dropout = 0.3}); }},
           {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
           {"tangled", kSmall, tangled}};
 }
@@ -118,7 +120,7 @@ TEST(Network, AnnouncesEveryGradientOnceInArenaOrder) {
 }
 
 TEST(Network, EvaluationLeavesStatisticsAlone) {
-  NetworkFixture fixture(kSmall, [](Graph& graph) { cnn(graph, true); });
+  NetworkFixture fixture(kSmall, [](Graph& graph) { cnn(graph); });
   fixture.forward();
   const std::span<float> statistics = fixture.network().statistics();
   const std::vector<float> before(statistics.begin(), statistics.end());
@@ -129,7 +131,7 @@ TEST(Network, EvaluationLeavesStatisticsAlone) {
 }
 
 TEST(Network, SeedDecidesTheInitialValues) {
-  const auto build = [](Graph& graph) { cnn(graph, true); };
+  const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture one(kSmall, build, 1);
   NetworkFixture same(kSmall, build, 1);
   NetworkFixture other(kSmall, build, 2);
@@ -142,7 +144,7 @@ TEST(Network, SeedDecidesTheInitialValues) {
 }
 
 TEST(Network, RefusesAnotherBatch) {
-  NetworkFixture fixture(kSmall, mlp);
+  NetworkFixture fixture(kSmall, [](Graph& graph) { mlp(graph); });
   NetworkInput input = fixture.input();
   input.images.shape = {5, 8, 8, 3};
   EXPECT_THROW(fixture.network().forward(input, {.stream = fixture.stream()}), Error);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inverted dropout (Srivastava et al., 2014) whose mask is computed, not stored: an element is dropped or
+// kept by a random number of (key, epoch, sample, index within the sample). Backward computes it again, and
+// the mask depends on no rank, thread or place in a batch.
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+#include "core/sample_id.h"
+
+namespace lockstep {
+
+// y = x / (1 - probability) where kept, 0 where dropped. The same on gradients is the backward.
+struct DropoutArguments {
+  std::int64_t batch = 0;
+  std::int64_t features = 0;          // of each sample
+  const SampleId* samples = nullptr;  // [batch], in device memory
+  PhiloxKey key = {};
+  float probability = 0;     // in [0, 1)
+  const float* x = nullptr;  // [batch, features], plain
+  float* y = nullptr;        // may alias x
+};
+
+}  // namespace lockstep

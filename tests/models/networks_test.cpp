@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/networks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/network_state.h"
+#include "tests/models/network_fixture.h"
+
+namespace lockstep {
+namespace {
+
+const GraphInput kCifar{.batch = 1, .height = 32, .width = 32, .channels = 3, .classes = 10};
+const GraphInput kImageNet{.batch = 1, .height = 224, .width = 224, .channels = 3, .classes = 1000};
+
+std::int64_t parameters_of(const Graph& graph, const Layer& layer) {
+  const Shape& in = graph.shape(layer.inputs[0]);
+  if (const auto* o = std::get_if<ConvolutionOptions>(&layer.operation)) {
+    return o->channels * (in[1] / o->groups * o->kernel * o->kernel + (o->bias ? 1 : 0));
+  }
+  if (const auto* o = std::get_if<LinearOptions>(&layer.operation)) {
+    return o->features * (in.elements() / in[0] + (o->bias ? 1 : 0));
+  }
+  return std::holds_alternative<BatchNormOptions>(layer.operation) ? 2 * in[1] : 0;
+}
+
+Graph built(const GraphInput& input, const NetworkChoice& choice) {
+  Graph graph(input);
+  build_network(graph, choice);
+  return graph;
+}
+
+std::int64_t parameters(const GraphInput& input, const NetworkChoice& choice) {
+  const Graph graph = built(input, choice);
+  std::int64_t sum = 0;
+  for (const Layer& layer : graph.layers()) sum += parameters_of(graph, layer);
+  return sum;
+}
+
+const Layer& layer_of(const Graph& graph, const std::string& name) {
+  return *std::ranges::find(graph.layers(), name, &Layer::name);
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Networks, EveryNameBuilds) {
+  for (const std::string& name : network_names())
+    EXPECT_GE(built(kCifar, {.name = name}).logits().id, 0) << name;
+  EXPECT_NE(message_of([] { built(kCifar, {.name = "resnet21"}); }).find("resnet20"), std::string::npos);
+}
+
+TEST(Networks, HaveAsManyParametersAsThePapersSay) {
+  EXPECT_EQ(parameters(kCifar, {.name = "resnet18"}), 11'173'962);
+  EXPECT_EQ(parameters(kImageNet, {.name = "resnet18"}), 11'689'512);
+  EXPECT_EQ(parameters(kImageNet, {.name = "resnet34"}), 21'797'672);
+  EXPECT_EQ(parameters(kImageNet, {.name = "resnet50"}), 25'557'032);
+  EXPECT_EQ(parameters(kImageNet, {.name = "vgg11_bn"}), 132'868'840);
+  EXPECT_EQ(parameters(kImageNet, {.name = "mobilenet_v2"}), 3'504'872);
+}
+
+TEST(Networks, ThePlannedNetworkHasTheGraphsParameters) {
+  NetworkFixture fixture(kCifar, [](Graph& graph) { mobilenet_v2(graph); });
+  std::int64_t planned = 0;
+  for (const Parameter& parameter : fixture.network().parameters())
+    planned += parameter.layout.shape().elements();
+  EXPECT_EQ(planned, parameters(kCifar, {.name = "mobilenet_v2"}));
+}
+
+TEST(Networks, TheStemFollowsTheImageUnlessItIsChosen) {
+  GraphInput small = kCifar;
+  small.height = small.width = 64;
+  GraphInput large = kCifar;
+  large.height = large.width = 65;
+  const auto conv1 = [](const GraphInput& input, Stem stem) {
+    const Graph graph = built(input, {.name = "resnet18", .stem = stem});
+    return std::get<ConvolutionOptions>(layer_of(graph, "conv1").operation);
+  };
+  EXPECT_EQ(conv1(small, Stem::automatic).stride, 1);
+  EXPECT_EQ(conv1(small, Stem::imagenet).stride, 2);
+  EXPECT_EQ(conv1(large, Stem::automatic).stride, 2);
+  EXPECT_EQ(conv1(large, Stem::automatic).kernel, 7);
+  EXPECT_EQ(conv1(large, Stem::cifar).stride, 1);
+
+  const auto map = [](Stem stem) {  // what is left of 224x224 before the average
+    const Graph graph = built(kImageNet, {.name = "mobilenet_v2", .stem = stem});
+    return graph.shape(layer_of(graph, "features.18.0").output)[2];
+  };
+  EXPECT_EQ(map(Stem::automatic), 7);
+  EXPECT_EQ(map(Stem::cifar), 28);
+}
+
+TEST(Networks, ResNet50HasItsStrideInTheThreeByThree) {
+  const Graph graph = built(kImageNet, {.name = "resnet50"});
+  const auto options = [&](const std::string& name) {
+    return std::get<ConvolutionOptions>(layer_of(graph, name).operation);
+  };
+  EXPECT_EQ(options("layer2.0.conv1").stride, 1);
+  EXPECT_EQ(options("layer2.0.conv2").stride, 2);
+  EXPECT_EQ(graph.shape(layer_of(graph, "layer4.2.conv3").output), (Shape{1, 2048, 7, 7}));
+}
+
+TEST(Networks, VggTakesThePapersClassifierWhereItsMapIsLeft) {
+  const Graph paper = built(kImageNet, {.name = "vgg11_bn"});
+  const auto dropout = [&](const std::string& name) {
+    return std::get<DropoutOptions>(layer_of(paper, name).operation).probability;
+  };
+  EXPECT_EQ(dropout("classifier.2"), 0.5);
+  EXPECT_EQ(dropout("classifier.5"), 0.5);
+  const Graph small = built(kCifar, {.name = "vgg11_bn"});
+  EXPECT_EQ(layer_of(small, "classifier").output.id, small.logits().id);
+  GraphInput tiny = kCifar;
+  tiny.height = 28;
+  EXPECT_NE(message_of([&] { built(tiny, {.name = "vgg11_bn"}); }).find("28x32"), std::string::npos);
+}
+
+TEST(Networks, DropoutIsTheNetworksOwnUnlessItIsChosen) {
+  const auto dropouts = [](const std::string& name, double dropout) {
+    std::vector<double> found;
+    const Graph graph = built(kCifar, {.name = name, .dropout = dropout});
+    for (const Layer& layer : graph.layers()) {
+      if (const auto* o = std::get_if<DropoutOptions>(&layer.operation)) found.push_back(o->probability);
+    }
+    return found;
+  };
+  EXPECT_EQ(dropouts("mobilenet_v2", NetworkChoice::kOwnDropout), (std::vector{0.2}));
+  EXPECT_EQ(dropouts("mobilenet_v2", 0.4), (std::vector{0.4}));
+  EXPECT_TRUE(dropouts("mobilenet_v2", 0).empty());
+  EXPECT_TRUE(dropouts("mlp", NetworkChoice::kOwnDropout).empty());
+  EXPECT_EQ(dropouts("mlp", 0.1), (std::vector{0.1, 0.1}));
+  EXPECT_EQ(dropouts("cnn", 0.1), (std::vector{0.1}));
+}
+
+std::vector<std::string> zero_scales(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Layer& layer : graph.layers()) {
+    const auto* o = std::get_if<BatchNormOptions>(&layer.operation);
+    if (o != nullptr && o->initial_scale == 0) names.push_back(layer.name);
+  }
+  return names;
+}
+
+TEST(Networks, ZeroInitResidualStartsTheLastGammaOfEachBlockAtZero) {
+  EXPECT_TRUE(zero_scales(built(kCifar, {.name = "resnet50"})).empty());
+  const auto names = zero_scales(built(kCifar, {.name = "resnet50", .zero_init_residual = true}));
+  EXPECT_EQ(names.size(), 16u);
+  for (const std::string& name : names) EXPECT_TRUE(name.ends_with(".bn3")) << name;
+
+  const GraphInput input{.batch = 2, .height = 8, .width = 8, .channels = 3, .classes = 5};
+  NetworkFixture fixture(input, [](Graph& graph) { cifar_resnet(graph, 1, {.zero_init_residual = true}); });
+  const StateSnapshot snapshot(fixture.network());
+  int last_gammas = 0;
+  for (const auto& entry : snapshot.entries()) {
+    if (!entry.name.ends_with("bn1.weight") && !entry.name.ends_with("bn2.weight")) continue;
+    const bool last = entry.name.ends_with("bn2.weight");
+    last_gammas += last ? 1 : 0;
+    EXPECT_EQ(entry.values, std::vector<float>(entry.values.size(), last ? 0.0f : 1.0f)) << entry.name;
+  }
+  EXPECT_EQ(last_gammas, 3);
+}
+
+// Names and shapes as torchvision's state_dict() has them, a few of each kind.
+TEST(Networks, NamesAreTorchvisions) {
+  struct Expected {
+    std::string network;
+    std::vector<std::string> tensors;
+  };
+  const std::vector<Expected> all = {
+      {"resnet50",
+       {"conv1.weight[64, 3, 3, 3]", "bn1.running_var[64]", "layer1.0.downsample.0.weight[256, 64, 1, 1]",
+        "layer1.0.downsample.1.bias[256]", "layer2.3.conv3.weight[512, 128, 1, 1]",
+        "layer4.2.bn3.weight[2048]", "fc.weight[10, 2048]", "fc.bias[10]"}},
+      {"vgg11_bn",
+       {"features.0.weight[64, 3, 3, 3]", "features.0.bias[64]", "features.1.running_mean[64]",
+        "features.4.weight[128, 64, 3, 3]", "features.25.weight[512, 512, 3, 3]", "features.26.weight[512]",
+        "classifier.weight[10, 512]"}},
+      {"mobilenet_v2",
+       {"features.0.0.weight[32, 3, 3, 3]", "features.0.1.weight[32]",
+        "features.1.conv.0.0.weight[32, 1, 3, 3]", "features.1.conv.0.1.bias[32]",
+        "features.1.conv.1.weight[16, 32, 1, 1]", "features.1.conv.2.weight[16]",
+        "features.2.conv.0.0.weight[96, 16, 1, 1]", "features.2.conv.1.0.weight[96, 1, 3, 3]",
+        "features.2.conv.2.weight[24, 96, 1, 1]", "features.2.conv.3.running_var[24]",
+        "features.17.conv.2.weight[320, 960, 1, 1]", "features.18.0.weight[1280, 320, 1, 1]",
+        "features.18.1.weight[1280]", "classifier.1.weight[10, 1280]", "classifier.1.bias[10]"}}};
+  for (const auto& [network, tensors] : all) {
+    NetworkFixture fixture(kCifar, [&](Graph& graph) { build_network(graph, {.name = network}); });
+    std::vector<std::string> names;
+    for (const StateTensor& tensor : fixture.network().state())
+      names.push_back(tensor.name + to_string(tensor.layout.shape()));
+    for (const std::string& name : tensors)
+      EXPECT_EQ(std::ranges::count(names, name), 1) << network << " lacks " << name;
+  }
+}
+
+// Along the whole gradient the loss changes as fast as the gradient is long, squared; and running it twice
+// gives the same bits, whatever shares memory.
+TEST(Networks, LargeOnesGoDownTheirGradient) {
+  const GraphInput input{.batch = 4, .height = 32, .width = 32, .channels = 3, .classes = 5};
+  for (const char* name : {"vgg11_bn", "mobilenet_v2"}) {
+    NetworkFixture fixture(input, [&](Graph& graph) { build_network(graph, {.name = name}); });
+    const double loss = fixture.forward_backward();
+    const std::vector<float> gradients(fixture.gradients().begin(), fixture.gradients().end());
+    EXPECT_EQ(fixture.forward_backward(), loss) << name;
+    EXPECT_TRUE(std::ranges::equal(gradients, fixture.gradients())) << name;
+
+    double square = 0;
+    for (const float g : gradients) square += static_cast<double>(g) * g;
+    const auto step = static_cast<float>(2e-4 / std::sqrt(square));
+    const auto move = [&](float distance) {
+      const std::span<float> values = fixture.network().values();
+      for (std::size_t i = 0; i < gradients.size(); ++i) values[i] += distance * gradients[i];
+    };
+    move(step);
+    const double above = fixture.forward();
+    move(-2 * step);
+    const double below = fixture.forward();
+    EXPECT_NEAR((above - below) / (2.0 * step), square, 0.05 * square) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
