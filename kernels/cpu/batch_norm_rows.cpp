@@ -130,7 +130,7 @@ INLINE void gradient_sums_of_lanes(std::int64_t positions, std::int64_t stride, 
   const V slope = load<V>(g.slope), mean = load<V>(g.mean), offset = load<V>(g.offset);
   in_runs(positions, [&](std::int64_t first, std::int64_t last) {
     V sums[2] = {}, products[2] = {};
-    for (std::int64_t p = first; p < last; ++p) {
+    const auto add = [&](std::int64_t p, int chain) __attribute__((always_inline)) {
       const std::int64_t at = p * stride;
       const V d = load<V>(g.x + at) - mean;
       V gradient = load<V>(g.y_gradient + at);
@@ -140,9 +140,15 @@ INLINE void gradient_sums_of_lanes(std::int64_t positions, std::int64_t stride, 
         gradient = behind(activation, gradient, slope * d + offset);
       }
       if (g.residual_gradient != nullptr) store(g.residual_gradient + at, gradient);
-      sums[p % 2] += gradient;
-      products[p % 2] += gradient * d;
+      sums[chain] += gradient;
+      products[chain] += gradient * d;
+    };
+    std::int64_t p = first;
+    for (; p + 2 <= last; p += 2) {
+      add(p, 0);
+      add(p + 1, 1);
     }
+    if (p < last) add(p, 0);
     add_to(g.sum, sums[0] + sums[1]);
     add_to(g.product, products[0] + products[1]);
   });

@@ -231,10 +231,11 @@ TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
     } else {
       c.backward(in_place, in_place, scale_sum, shift_sum, Write::accumulate);
     }
-    EXPECT_EQ(in_place.values(), x_gradient.values());
+    // The compiler may sum in another order where memory overlaps.
+    expect_all_near(in_place.values(), widen(x_gradient.values()), 1e-5);
     for (std::size_t i = 0; i < before.size(); ++i) {
-      EXPECT_EQ(scale_sum.floats()[i], before[i] + scale_gradient.floats()[i]);
-      EXPECT_EQ(shift_sum.floats()[i], before[i] + shift_gradient.floats()[i]);
+      EXPECT_NEAR(scale_sum.floats()[i], before[i] + scale_gradient.floats()[i], 1e-4);
+      EXPECT_NEAR(shift_sum.floats()[i], before[i] + shift_gradient.floats()[i], 1e-4);
     }
     EXPECT_TRUE(c.margins_intact() && in_place.margin_intact() && scale_sum.margin_intact() &&
                 shift_sum.margin_intact());
