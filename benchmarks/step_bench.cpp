@@ -107,9 +107,10 @@ int run(const Options& o) {
   const double plan_seconds = static_cast<double>(now_ns() - plan_begin) * 1e-9;
   const std::unique_ptr<Communicator> self = make_self_communicator();
   GradientBuckets buckets(network->parameters(), *self, {});
-  Sgd optimizer(Device{}, network->values(), buckets.gradients(), {.momentum = 0.9f});
+  const auto optimizer =
+      make_optimizer({{}, network->parameters(), network->values(), buckets.gradients()}, SgdOptions{});
 
-  const StepTimes times = run_steps(o, *network, optimizer);
+  const StepTimes times = run_steps(o, *network, *optimizer);
   if (!std::isfinite(times.last_loss) || times.last_loss >= times.first_loss) {
     throw Error(exit_code::failed, fmt::format("the loss went from {} to {}: these steps do not train",
                                                times.first_loss, times.last_loss));
@@ -119,7 +120,7 @@ int run(const Options& o) {
   const double gflop = static_cast<double>(training_flops(graph)) * 1e-9;
   const MemoryPlan& memory = network->memory();
   const std::size_t planned = memory.activations + memory.parameters + memory.statistics +
-                              buckets.gradients().size_bytes() + optimizer.state().size_bytes();
+                              buckets.gradients().size_bytes() + optimizer->state().size_bytes();
   const ResidentMemory resident = resident_memory();
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
              o.channels, o.precision, o.threads, plan_seconds);
