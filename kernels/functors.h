@@ -106,7 +106,7 @@ struct AdamWStep {
   float second_decay = 0;   // beta2
   float second_weight = 0;  // 1 - beta2
   float step_size = 0;      // learning_rate / (1 - beta1^t)
-  float second_scale = 0;   // sqrt(1 - beta2^t)
+  float second_scale = 0;   // 1 / sqrt(1 - beta2^t)
   float epsilon = 0;
 
   static AdamWStep from(const AdamWUpdate& update) {
@@ -116,14 +116,14 @@ struct AdamWStep {
             .second_decay = static_cast<float>(update.beta2),
             .second_weight = static_cast<float>(1 - update.beta2),
             .step_size = static_cast<float>(update.learning_rate / (1 - std::pow(update.beta1, step))),
-            .second_scale = static_cast<float>(std::sqrt(1 - std::pow(update.beta2, step))),
+            .second_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(update.beta2, step))),
             .epsilon = static_cast<float>(update.epsilon)};
   }
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& first_moment,
                                        float& second_moment) const {
     first_moment += first_weight * (gradient - first_moment);
     second_moment = second_decay * second_moment + second_weight * gradient * gradient;
-    const float denominator = std::sqrt(second_moment) / second_scale + epsilon;
+    const float denominator = std::sqrt(second_moment) * second_scale + epsilon;
     value = value * (1.0f - learning_rate * weight_decay) - step_size * (first_moment / denominator);
   }
 };

@@ -64,7 +64,7 @@ struct SgdUpdate {
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), PyTorch's form, at step t:
 //   value -= learning_rate * weight_decay * value
 //   m = beta1 * m + (1 - beta1) * gradient;  v = beta2 * v + (1 - beta2) * gradient^2
-//   value -= learning_rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+//   value -= learning_rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon)
 // epsilon > 0 keeps what is zero, and has zero gradients, at zero.
 struct AdamWUpdate {
   const UpdateTable& table;

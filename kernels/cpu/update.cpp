@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Optimizer updates. Compiled with -fno-math-errno: a square root that may set errno is not vectorised.
+#include <algorithm>
+
+#include <omp.h>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
 
@@ -10,14 +14,25 @@ namespace {
 // Below this many elements one thread is done before a team is awake.
 constexpr std::int64_t kParallelElements = 1 << 14;
 
-// body(chunk, its index). Dynamic, because chunks of small tensors are small; nothing depends on who takes
-// which.
+// body(chunk, its index). Each thread takes the chunks of one stretch of memory, the same in every step:
+// small chunks don't unbalance the threads, and what fits into a core's cache stays there.
 template <typename Body>
 void for_each_chunk(const UpdateTable& table, Body body) {
   const std::span<const UpdateChunk> chunks = table.chunks();
-  const auto count = static_cast<std::int64_t>(chunks.size());
-#pragma omp parallel for schedule(dynamic) if (table.elements() >= kParallelElements)
-  for (std::int64_t i = 0; i < count; ++i) body(chunks[static_cast<std::size_t>(i)], i);
+  if (chunks.empty()) return;
+  const std::int64_t begin = chunks.front().begin;
+  const std::int64_t extent = chunks.back().begin + chunks.back().count - begin;
+#pragma omp parallel if (table.elements() >= kParallelElements)
+  {
+    const std::int64_t threads = omp_get_num_threads();
+    const auto first_of = [&](std::int64_t thread) {
+      const std::int64_t element = begin + extent * thread / threads;
+      return std::ranges::lower_bound(chunks, element, {}, &UpdateChunk::begin) - chunks.begin();
+    };
+    const std::int64_t end = first_of(omp_get_thread_num() + 1);
+    for (std::int64_t i = first_of(omp_get_thread_num()); i < end; ++i)
+      body(chunks[static_cast<std::size_t>(i)], i);
+  }
 }
 
 // step_of(segment) gives the function object for all elements of a chunk.
