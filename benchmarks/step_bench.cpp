@@ -6,59 +6,20 @@
 #include <cmath>
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
-
+#include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
-#include "comm/buckets.h"
 #include "core/error.h"
-#include "core/random.h"
 #include "core/timeline.h"
-#include "launch/kernel_cache.h"
-#include "models/network.h"
-#include "models/networks/networks.h"
-#include "models/optimizer.h"
 #include "models/work.h"
 
 namespace lockstep {
 namespace {
 
-struct Options {
-  std::string model = "resnet18";
-  std::int64_t batch = 64;
-  std::int64_t image = 32;
-  std::int64_t channels = 3;
-  std::int64_t classes = 10;
-  int threads = 2;
+struct Options : BenchOptions {
   int steps = 10;
   int warmup = 3;
-  std::string kernels = "time";
   std::string precision = "fp32";
   std::string json;
-};
-
-// One batch of noise whose labels can be learned by heart.
-struct RandomBatch {
-  explicit RandomBatch(const Options& o)
-      : images(static_cast<std::size_t>(o.batch * o.image * o.image * o.channels)),
-        labels(static_cast<std::size_t>(o.batch)),
-        weights(static_cast<std::size_t>(o.batch), 1.0f) {
-    const Random random(1, "step_bench");
-    for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(random.bits(i));
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      labels[i] =
-          static_cast<std::int32_t>(random.bits(images.size() + i) % static_cast<std::uint32_t>(o.classes));
-    }
-    input = {.images = {.data = images.data(),
-                        .shape = {o.batch, o.image, o.image, o.channels},
-                        .dtype = DType::u8},
-             .labels = {.data = labels.data(), .shape = {o.batch}, .dtype = DType::i32},
-             .weights = {.data = weights.data(), .shape = {o.batch}, .dtype = DType::f32}};
-  }
-
-  std::vector<std::uint8_t> images;
-  std::vector<std::int32_t> labels;
-  std::vector<float> weights;
-  NetworkInput input;
 };
 
 struct StepTimes {
@@ -68,13 +29,14 @@ struct StepTimes {
 };
 
 StepTimes run_steps(const Options& options, Network& network, Optimizer& optimizer) {
-  const RandomBatch batch(options);
+  const RandomImages images(options, options.batch);
+  const FixedBatch batch(images, options.batch);
   Stream stream(network.device(), StreamUse::compute);
   StepTimes times;
   for (int step = -options.warmup; step < options.steps; ++step) {
     const Pass pass{.stream = stream, .gradient_scale = 1.0f / static_cast<float>(options.batch)};
     const std::int64_t begin = now_ns();
-    network.forward(batch.input, pass);
+    network.forward(batch.input(), pass);
     const double loss = network.loss(stream).loss;
     const std::int64_t forward = now_ns();
     network.backward(pass);
@@ -96,34 +58,19 @@ int run(const Options& o) {
   backend_for(Device{}).set_threads(o.threads);
   const double peak = backend_for(Device{}).measure_peak().gigaflops;
   const std::size_t before = resident_memory().now;
-  Graph graph(
-      {.batch = o.batch, .height = o.image, .width = o.image, .channels = o.channels, .classes = o.classes});
-  build_network(graph, {.name = o.model});
-  KernelChoices choices(o.kernels == "time" ? ChooseBy::time : ChooseBy::name, o.kernels);
-  std::unique_ptr<Network> network;
-  const std::int64_t plan_begin = now_ns();
-  KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend_for(Device{}).identity())
-      .use(choices, [&] { network = std::make_unique<Network>(graph, NetworkOptions{.choices = &choices}); });
-  const double plan_seconds = static_cast<double>(now_ns() - plan_begin) * 1e-9;
-  const std::unique_ptr<Communicator> self = make_self_communicator();
-  GradientBuckets buckets(network->parameters(), *self, {});
-  const auto optimizer =
-      make_optimizer({{}, network->parameters(), network->values(), buckets.gradients()}, SgdOptions{});
-
-  const StepTimes times = run_steps(o, *network, *optimizer);
+  BenchNetwork bench(o);
+  const StepTimes times = run_steps(o, *bench.network, *bench.optimizer);
   if (!std::isfinite(times.last_loss) || times.last_loss >= times.first_loss) {
     throw Error(exit_code::failed, fmt::format("the loss went from {} to {}: these steps do not train",
                                                times.first_loss, times.last_loss));
   }
 
   const double seconds = median(times.total);
-  const double gflop = static_cast<double>(training_flops(graph)) * 1e-9;
-  const MemoryPlan& memory = network->memory();
-  const std::size_t planned = memory.activations + memory.parameters + memory.statistics +
-                              buckets.gradients().size_bytes() + optimizer->state().size_bytes();
+  const double gflop = static_cast<double>(training_flops(bench.graph)) * 1e-9;
+  const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
-             o.channels, o.precision, o.threads, plan_seconds);
+             o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
              median(times.forward) * 1e3, median(times.backward) * 1e3, median(times.optimizer) * 1e3);
   fmt::print("  {:.1f} samples/s, {:.0f} GFLOP/s counted direct, peak {:.0f} GFLOP/s ({:.0f} %)\n",
@@ -133,12 +80,8 @@ int run(const Options& o) {
              static_cast<double>(before) / (1 << 20));
   write_json(o.json, {{"benchmark", "step"},
                       {"machine", describe_machine()},
-                      {"model", o.model},
-                      {"batch", o.batch},
-                      {"image", {o.image, o.image, o.channels}},
+                      {"options", o.to_json()},
                       {"precision", o.precision},
-                      {"threads", o.threads},
-                      {"kernels", o.kernels},
                       {"steps", o.steps},
                       {"samples_per_second", static_cast<double>(o.batch) / seconds},
                       {"step_ms", seconds * 1e3},
@@ -165,16 +108,10 @@ int main(int argc, char** argv) try {
       "threads. "
       "Planned memory is what the plan announces: activations, parameters, statistics, gradients, "
       "optimizer.");
-  app.add_option("--model", options.model, "network");
-  app.add_option("--batch", options.batch, "samples per step");
-  app.add_option("--image", options.image, "height and width");
-  app.add_option("--channels", options.channels, "of the images");
-  app.add_option("--classes", options.classes, "number of labels");
+  options.add_flags(app);
   app.add_option("--precision", options.precision, "fp32")->check(CLI::IsMember({"fp32"}));
-  app.add_option("--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
   app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", options.warmup, "steps before")->check(CLI::NonNegativeNumber);
-  app.add_option("--kernels", options.kernels, "time (the fastest), direct or winograd");
   app.add_option("--json", options.json, "write the result here, too");
   CLI11_PARSE(app, argc, argv);
   return lockstep::run(options);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), with an optional fused
-// activation. Normalises with the biased variance of the batch; the running variance takes the unbiased one,
-// as PyTorch does.
+// Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), with what usually follows it
+// in the same passes over memory: the addition of a residual and an activation.
+//   y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift (+ residual))
+// Normalises with the biased variance of the batch; the running variance takes the unbiased one, as PyTorch
+// does.
 #pragma once
 
 #include "core/stream.h"
@@ -14,9 +16,10 @@ namespace lockstep {
 
 struct BatchNormOptions {
   float epsilon = 1e-5f;
-  float momentum = 0.1f;                     // running = (1 - momentum) * running + momentum * batch
-  Activation activation = Activation::none;  // y = activation(normalised)
-  float initial_scale = 1.0f;                // of gamma, where training starts
+  float momentum = 0.1f;  // running = (1 - momentum) * running + momentum * batch
+  Activation activation = Activation::none;
+  bool residual = false;       // a second input is added before the activation
+  float initial_scale = 1.0f;  // of gamma, where training starts
 };
 
 // Per channel; each [C], fp32.
@@ -29,26 +32,45 @@ struct BatchNormStatistics {
   float* variance = nullptr;
 };
 
+// Tensors lie in the kernel's layout(); residual and residual_gradient are null exactly without a residual.
+struct BatchNormForward {
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  BatchNormParameters parameters;
+  BatchNormStatistics running;
+  bool update_running = true;  // training only; false: the repetition of a forward that did
+  void* y = nullptr;           // may not be x, which backward reads; may be the residual
+  void* saved = nullptr;       // training only
+  void* scratch = nullptr;
+};
+struct BatchNormBackward {
+  const void* x = nullptr;
+  const void* y_gradient = nullptr;
+  BatchNormParameters parameters;
+  const void* saved = nullptr;
+  void* x_gradient = nullptr;         // may be y_gradient where there is no residual
+  void* residual_gradient = nullptr;  // may be y_gradient
+  float* scale_gradient = nullptr;    // [C]
+  float* shift_gradient = nullptr;    // [C]
+  Write write = Write::overwrite;     // of scale and shift gradients
+  void* scratch = nullptr;
+};
+
 class BatchNormKernel {
  public:
   virtual ~BatchNormKernel() = default;
 
-  // The layout of x, y and their gradients.
+  // The layout of x, y, the residual and their gradients.
   const Layout& layout() const { return layout_; }
-  // Memory that forward_training fills and backward reads: batch statistics, ReLU mask.
+  // Memory that forward_training fills and backward reads: batch statistics; with a residual, where the
+  // activation passed its input on.
   std::size_t saved_bytes() const { return saved_bytes_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // y may not alias x: backward reads x.
-  virtual void forward_training(Stream& stream, const void* x, BatchNormParameters parameters,
-                                BatchNormStatistics running, void* y, void* saved, void* scratch) = 0;
+  virtual void forward_training(Stream& stream, const BatchNormForward& arguments) = 0;
   // Normalises with the running statistics and leaves them alone.
-  virtual void forward_evaluation(Stream& stream, const void* x, BatchNormParameters parameters,
-                                  BatchNormStatistics running, void* y, void* scratch) = 0;
-  // x_gradient may alias y_gradient. scale_gradient and shift_gradient are [C].
-  virtual void backward(Stream& stream, const void* x, const void* y_gradient, BatchNormParameters parameters,
-                        const void* saved, void* x_gradient, float* scale_gradient, float* shift_gradient,
-                        Write write, void* scratch) = 0;
+  virtual void forward_evaluation(Stream& stream, const BatchNormForward& arguments) = 0;
+  virtual void backward(Stream& stream, const BatchNormBackward& arguments) = 0;
 
  protected:
   Layout layout_;

@@ -11,31 +11,52 @@
 #include "kernels/dropout.h"
 #include "kernels/update.h"
 
+// Always inlined: a loop over vectors is compiled for several processors, and so must be what it calls.
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
 namespace lockstep {
 
 // One Activation each: its value, and the gradient of x from the result y and its gradient.
+// T is float, or a vector of floats where the CPU has a loop over vectors.
 struct Identity {
-  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x; }
-  LOCKSTEP_HOST_DEVICE float gradient(float, float y_gradient) const { return y_gradient; }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    return x;
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T, T y_gradient) const {
+    return y_gradient;
+  }
 };
 
 struct Relu {
-  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x > 0.0f ? x : 0.0f; }
-  LOCKSTEP_HOST_DEVICE float gradient(float y, float y_gradient) const {
-    return y > 0.0f ? y_gradient : 0.0f;
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    return x > T{} ? x : T{};
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
+    return y > T{} ? y_gradient : T{};
   }
 };
 
 struct Relu6 {
-  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return x > 0.0f ? (x < 6.0f ? x : 6.0f) : 0.0f; }
-  LOCKSTEP_HOST_DEVICE float gradient(float y, float y_gradient) const {
-    return y > 0.0f && y < 6.0f ? y_gradient : 0.0f;
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    const T six = T{} + 6.0f;
+    const T low = x > T{} ? x : T{};
+    return low < six ? low : six;
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
+    const T above = y > T{} ? y_gradient : T{};
+    return y < T{} + 6.0f ? above : T{};
   }
 };
 
 // function(functor of the activation)
 template <typename F>
-void with_activation(Activation activation, F&& function) {
+LOCKSTEP_INLINE void with_activation(Activation activation, F&& function) {
   switch (activation) {
     case Activation::none:
       return function(Identity());

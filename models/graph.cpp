@@ -91,7 +91,16 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
 
 Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name) {
   const Shape in = checked(x);
+  require(!options.residual, name, "no residual is given");
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}}, in);
+}
+
+Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name) {
+  const Shape in = checked(x);
+  require(in == checked(residual), name,
+          fmt::format("{} and the residual {} differ", to_string(in), to_string(checked(residual))));
+  options.residual = true;
+  return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}}, in);
 }
 
 Value Graph::pooling(Value x, const PoolingOptions& options) {

@@ -85,6 +85,8 @@ class Graph {
   // [N, ...] is flattened.
   Value linear(Value x, const LinearOptions& options, const std::string& name);
   Value batch_norm(Value x, const BatchNormOptions& options, const std::string& name);
+  // activation(normalised x + residual)
+  Value batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name);
   Value pooling(Value x, const PoolingOptions& options);
   Value relu(Value x) { return activation(x, Activation::relu); }
   Value activation(Value x, Activation activation);

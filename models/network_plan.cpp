@@ -153,12 +153,18 @@ class MemoryPlanner {
     return existing.last <= time && existing.bytes == bytes;
   }
 
+  bool backward_reads(const PlannedValue& value) const {
+    const PlannedNode& consumer = plan_.nodes[static_cast<std::size_t>(value.consumer)];
+    for (std::size_t i = 0; i < consumer.inputs.size(); ++i) {
+      const bool is_value = &plan_.values[static_cast<std::size_t>(consumer.inputs[i])] == &value;
+      if (is_value && consumer.layer->backward_reads_input(static_cast<int>(i))) return true;
+    }
+    return false;
+  }
+
   int data_last(const PlannedValue& value) const {
     int last = value.consumer < 0 ? loss_time() : forward_time(value.consumer);
-    if (value.consumer >= 0 &&
-        plan_.nodes[static_cast<std::size_t>(value.consumer)].layer->backward_reads_input()) {
-      last = backward_time(value.consumer);
-    }
+    if (value.consumer >= 0 && backward_reads(value)) last = backward_time(value.consumer);
     if (value.producer >= 0 &&
         plan_.nodes[static_cast<std::size_t>(value.producer)].layer->backward_reads_output()) {
       last = std::max(last, backward_time(value.producer));
@@ -174,7 +180,8 @@ class MemoryPlanner {
       const Sharing sharing = planned.layer->output_sharing();
       for (const int output : planned.outputs) {
         PlannedValue& value = plan_.values[static_cast<std::size_t>(output)];
-        const int source = plan_.values[static_cast<std::size_t>(planned.inputs[0])].data_block;
+        const auto shared = static_cast<std::size_t>(planned.layer->shared_input());
+        const int source = plan_.values[static_cast<std::size_t>(planned.inputs[shared])].data_block;
         const std::size_t bytes = value.layout.bytes();
         const bool shares = sharing == Sharing::same || (sharing == Sharing::in_place &&
                                                          may_overwrite(source, bytes, forward_time(node)));

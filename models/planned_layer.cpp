@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/buffer.h"
 #include "models/dropout_layer.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ class AffineLayer final : public PlannedLayer {
   }
 
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
-  bool backward_reads_input() const override { return true; }
+  bool backward_reads_input(int) const override { return true; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     kernel_->forward(pass.stream, memory.inputs[0], values(memory, 0), values(memory, 1), memory.outputs[0],
@@ -62,43 +63,83 @@ class AffineLayer final : public PlannedLayer {
   std::unique_ptr<AffineKernel> kernel_;
 };
 
+// The residual, the second input, may come in another layout than x; it is brought over in scratch, and its
+// gradient back.
 class BatchNormLayer final : public PlannedLayer {
  public:
-  BatchNormLayer(std::unique_ptr<BatchNormKernel> kernel, float initial_scale) : kernel_(std::move(kernel)) {
+  BatchNormLayer(Backend& backend, const BatchNormOptions& options, std::span<const Layout> inputs)
+      : kernel_(backend.batch_norm(options, inputs[0])), residual_(options.residual) {
     output_ = kernel_->layout();
     const Layout channels({output_.shape()[1]}, DType::f32);
-    parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = initial_scale},
+    parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = options.initial_scale},
                         {.suffix = "bias", .layout = channels}};
     statistic_specs_ = {{.suffix = "running_mean", .layout = channels},
                         {.suffix = "running_var", .layout = channels, .constant = 1.0f}};
+    if (!residual_ || inputs[1] == output_) return;
+    to_output_ = backend.reorder(inputs[1], output_);
+    from_output_ = backend.reorder(output_, inputs[1]);
   }
 
   std::size_t saved_bytes() const override { return kernel_->saved_bytes(); }
-  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
-  bool backward_reads_input() const override { return true; }
-  Sharing gradient_sharing(int) const override { return Sharing::in_place; }
+  std::size_t scratch_bytes() const override {
+    return align_up(kernel_->scratch_bytes()) + (to_output_ ? output_.bytes() : 0);
+  }
+  bool backward_reads_input(int input) const override { return input == 0; }
+  int shared_input() const override { return residual_ ? 1 : 0; }
+  Sharing output_sharing() const override {
+    return residual_ && !to_output_ ? Sharing::in_place : Sharing::none;
+  }
+  // Only one of the two gradients can take the place of the output's.
+  Sharing gradient_sharing(int input) const override {
+    const bool takes_it = residual_ ? input == 1 && !from_output_ : input == 0;
+    return takes_it ? Sharing::in_place : Sharing::none;
+  }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    const BatchNormParameters parameters{.scale = values(memory, 0), .shift = values(memory, 1)};
-    const BatchNormStatistics running{.mean = memory.statistics[0], .variance = memory.statistics[1]};
-    if (pass.mode == Mode::training) {
-      kernel_->forward_training(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0],
-                                memory.saved, memory.scratch);
-    } else {
-      kernel_->forward_evaluation(pass.stream, memory.inputs[0], parameters, running, memory.outputs[0],
-                                  memory.scratch);
+    const void* residual = memory.inputs[1];
+    if (to_output_) {
+      to_output_->run(pass.stream, residual, residual_scratch(memory));
+      residual = residual_scratch(memory);
     }
+    const BatchNormForward arguments{
+        .x = memory.inputs[0],
+        .residual = residual,
+        .parameters = parameters(memory),
+        .running = {.mean = memory.statistics[0], .variance = memory.statistics[1]},
+        .y = memory.outputs[0],
+        .saved = memory.saved,
+        .scratch = memory.scratch};
+    pass.mode == Mode::training ? kernel_->forward_training(pass.stream, arguments)
+                                : kernel_->forward_evaluation(pass.stream, arguments);
   }
   bool backward_is_one_kernel() const override { return true; }
   void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
-    const BatchNormParameters parameters{.scale = values(memory, 0), .shift = values(memory, 1)};
-    kernel_->backward(pass.stream, memory.inputs[0], memory.output_gradients[0], parameters, memory.saved,
-                      memory.input_gradients[0], gradient(memory, 0), gradient(memory, 1), pass.gradients,
-                      memory.scratch);
+    kernel_->backward(pass.stream, {.x = memory.inputs[0],
+                                    .y_gradient = memory.output_gradients[0],
+                                    .parameters = parameters(memory),
+                                    .saved = memory.saved,
+                                    .x_gradient = memory.input_gradients[0],
+                                    .residual_gradient =
+                                        from_output_ ? residual_scratch(memory) : memory.input_gradients[1],
+                                    .scale_gradient = gradient(memory, 0),
+                                    .shift_gradient = gradient(memory, 1),
+                                    .write = pass.gradients,
+                                    .scratch = memory.scratch});
+    if (from_output_) from_output_->run(pass.stream, residual_scratch(memory), memory.input_gradients[1]);
   }
 
  private:
+  static BatchNormParameters parameters(const LayerMemory& memory) {
+    return {.scale = values(memory, 0), .shift = values(memory, 1)};
+  }
+  void* residual_scratch(const LayerMemory& memory) const {
+    return static_cast<std::byte*>(memory.scratch) + align_up(kernel_->scratch_bytes());
+  }
+
   std::unique_ptr<BatchNormKernel> kernel_;
+  bool residual_;
+  std::unique_ptr<ReorderKernel> to_output_;  // null: the residual lies as the output does
+  std::unique_ptr<ReorderKernel> from_output_;
 };
 
 class PoolingLayer final : public PlannedLayer {
@@ -255,7 +296,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                            o.features, o.bias, o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
-      return std::make_unique<BatchNormLayer>(backend.batch_norm(o, x), o.initial_scale);
+      return std::make_unique<BatchNormLayer>(backend, o, inputs);
     }
     std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {
       return std::make_unique<PoolingLayer>(backend.pooling(o, x));

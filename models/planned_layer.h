@@ -59,10 +59,11 @@ class PlannedLayer {
   const std::vector<ParameterSpec>& statistic_specs() const { return statistic_specs_; }
   virtual std::size_t saved_bytes() const { return 0; }
   virtual std::size_t scratch_bytes() const { return 0; }
-  virtual bool backward_reads_input() const { return false; }
+  virtual bool backward_reads_input(int input) const { return static_cast<void>(input), false; }
   virtual bool backward_reads_output() const { return false; }
-  // Of outputs[*] with inputs[0].
+  // Of outputs[*] with inputs[shared_input()].
   virtual Sharing output_sharing() const { return Sharing::none; }
+  virtual int shared_input() const { return 0; }
   // Of input_gradients[input] with output_gradients[0].
   virtual Sharing gradient_sharing(int input) const { return static_cast<void>(input), Sharing::none; }
 

@@ -1,135 +1,321 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <omp.h>
 
 #include "core/buffer.h"
 #include "core/error.h"
-#include "kernels/cpu/engine.h"
+#include "kernels/cpu/batch_norm_rows.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
 
-using dnnl::memory;
-using dnnl::normalization_flags;
+// A tensor as rows: for each sample and each block of channels, `positions` groups of `lanes` channels.
+struct Rows {
+  std::int64_t samples = 0;
+  std::int64_t blocks = 0;
+  std::int64_t positions = 0;
+  std::int64_t lanes = 0;
+  std::int64_t sample_stride = 0;  // elements
+  std::int64_t block_stride = 0;
 
-// [N, C] is [N, C, 1, 1].
-memory::desc image_desc(const Layout& input) {
-  const Shape& shape = input.shape();
-  if (shape.rank() == 4) return to_desc(input);
-  CHECK(input.is_plain(), "batch norm of {}", input.describe());
-  return plain_desc({shape[0], shape[1], 1, 1}, DType::f32);
+  std::int64_t physical_channels() const { return blocks * lanes; }
+  std::int64_t at(std::int64_t sample, std::int64_t block) const {
+    return sample * sample_stride + block * block_stride;
+  }
+};
+
+Rows rows_of(const Layout& layout) {
+  const dnnl::memory::desc desc = to_desc(layout);
+  const dnnl::memory::dims dims = onednn::dims_of(desc);
+  const dnnl::memory::dims strides = onednn::strides_of(desc);
+  const auto blocks = onednn::blocks_of(desc);
+  const std::int64_t channels = onednn::padded_dims_of(desc)[1];
+  std::int64_t positions = 1;
+  for (std::size_t i = 2; i < dims.size(); ++i) positions *= dims[i];
+  Rows rows{.samples = dims[0], .positions = positions, .sample_stride = strides[0]};
+  if (!blocks.empty()) {
+    CHECK(blocks.size() == 1 && blocks[0].first == 1, "batch norm of {}", layout.describe());
+    rows.lanes = blocks[0].second;
+    rows.block_stride = strides[1];
+  } else if (positions == 1 || strides[1] == 1) {  // features, or channels last
+    rows.lanes = channels;
+    rows.block_stride = channels;
+  } else {
+    rows.lanes = 1;
+    rows.block_stride = strides[1];
+  }
+  rows.blocks = channels / rows.lanes;
+  const bool dense = positions == 1 || strides.back() == rows.lanes;
+  CHECK(dense, "batch norm of {}", layout.describe());
+  return rows;
 }
 
-// saved: mean [C], variance [C], then oneDNN's ReLU mask. scratch: two [C] gradients, then oneDNN's own.
+// Below this many elements one thread is done before a team is awake.
+constexpr std::int64_t kParallelElements = 1 << 14;
+
+// saved: mean and 1 / deviation, a row of floats each; then, with a residual and an activation, a byte for
+// each element: whether the activation passed it. scratch: rows of floats (see Row), then sums in fp64.
 class CpuBatchNorm final : public BatchNormKernel {
  public:
   CpuBatchNorm(const BatchNormOptions& options, const Layout& input)
-      : momentum_(options.momentum), channels_(input.shape()[1]) {
+      : options_(options), rows_(rows_of(input)), channels_(input.shape()[1]) {
     layout_ = input;
-    const auto samples = static_cast<double>(input.shape().elements() / channels_);  // of each channel
-    unbiased_ = static_cast<float>(samples > 1 ? samples / (samples - 1) : 1.0);
-    row_bytes_ = align_up(static_cast<std::size_t>(channels_) * sizeof(float));
-    plan(options, image_desc(input));
+    count_ = static_cast<double>(rows_.samples * rows_.positions);
+    row_bytes_ = align_up(static_cast<std::size_t>(rows_.physical_channels()) * sizeof(float));
+    const int threads = omp_get_max_threads();
+    const bool blocks_suffice = rows_.blocks % threads == 0 || rows_.blocks >= 4 * threads;
+    pieces_ = blocks_suffice ? 1 : std::min<std::int64_t>(rows_.samples, threads);
+    keeps_passed_ = options.residual && options.activation != Activation::none;
+    saved_bytes_ =
+        2 * row_bytes_ + (keeps_passed_ ? align_up(static_cast<std::size_t>(input.physical_elements())) : 0);
+    sums_offset_ = kScratchRows * row_bytes_;
+    scratch_bytes_ = sums_offset_ + 2 * static_cast<std::size_t>(pieces_) * 2 * row_bytes_;
   }
 
-  void forward_training(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running,
-                        void* y, void* saved, void* scratch) override {
-    const float* mean = row(saved, 0);
-    const float* variance = row(saved, 1);
-    training_.run({x, parameters.scale, parameters.shift, mean, variance, y, row(scratch, 2), row(saved, 2)});
-    const float keep = 1.0f - momentum_;
-    for (std::int64_t c = 0; c < channels_; ++c) {
-      running.mean[c] = keep * running.mean[c] + momentum_ * mean[c];
-      running.variance[c] = keep * running.variance[c] + momentum_ * (unbiased_ * variance[c]);
+  void forward_training(Stream&, const BatchNormForward& f) override {
+    float* mean = saved_row(f.saved, 0);
+    float* inverse = saved_row(f.saved, 1);
+    float* center = row(f.scratch, kCenter);
+    float* slope = row(f.scratch, kSlope);
+    float* offset = row(f.scratch, kOffset);
+    const auto* x = static_cast<const float*>(f.x);
+    for (std::int64_t block = 0; block < rows_.blocks; ++block) {
+      std::copy_n(x + rows_.at(0, block), rows_.lanes, center + block * rows_.lanes);
     }
+    in_two_passes(
+        [&](const Piece& p) {
+          const Sums sums = sums_of(f.scratch, p);
+          for_rows(p, [&](std::int64_t at, std::int64_t channel) {
+            add_moments(row_shape(), x + at, center + channel, sums.first, sums.second);
+          });
+        },
+        [&](std::int64_t block) {
+          for (std::int64_t c = block * rows_.lanes; c < (block + 1) * rows_.lanes; ++c) {
+            const auto [sum, square] = total(f.scratch, c);
+            const double shifted = sum / count_;
+            const double variance = std::max(0.0, square / count_ - shifted * shifted);
+            mean[c] = static_cast<float>(static_cast<double>(center[c]) + shifted);
+            inverse[c] =
+                static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(options_.epsilon)));
+            slope[c] = c < channels_ ? f.parameters.scale[c] * inverse[c] : 0.0f;
+            offset[c] = c < channels_ ? f.parameters.shift[c] : 0.0f;
+            if (f.update_running && c < channels_) update_running(f.running, c, mean[c], variance);
+          }
+        },
+        [&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, passed(f.saved)); });
   }
 
-  void forward_evaluation(Stream&, const void* x, BatchNormParameters parameters, BatchNormStatistics running,
-                          void* y, void* scratch) override {
-    evaluation_.run(
-        {x, parameters.scale, parameters.shift, running.mean, running.variance, y, row(scratch, 2)});
+  void forward_evaluation(Stream&, const BatchNormForward& f) override {
+    float* mean = row(f.scratch, kCenter);
+    float* slope = row(f.scratch, kSlope);
+    float* offset = row(f.scratch, kOffset);
+    for (std::int64_t c = 0; c < rows_.physical_channels(); ++c) {
+      const bool real = c < channels_;
+      mean[c] = real ? f.running.mean[c] : 0.0f;
+      slope[c] = real ? f.parameters.scale[c] / std::sqrt(f.running.variance[c] + options_.epsilon) : 0.0f;
+      offset[c] = real ? f.parameters.shift[c] : 0.0f;
+    }
+    in_two_passes([](const Piece&) {}, [](std::int64_t) {},
+                  [&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, nullptr); });
   }
 
-  void backward(Stream&, const void* x, const void* y_gradient, BatchNormParameters parameters,
-                const void* saved, void* x_gradient, float* scale_gradient, float* shift_gradient,
-                Write write, void* scratch) override {
-    const bool adds = write == Write::accumulate;
-    float* scale_target = adds ? row(scratch, 0) : scale_gradient;
-    float* shift_target = adds ? row(scratch, 1) : shift_gradient;
-    auto* kept = const_cast<void*>(saved);  // only read
-    backward_.run({x, row(kept, 0), row(kept, 1), y_gradient, parameters.scale, parameters.shift, x_gradient,
-                   scale_target, shift_target, row(scratch, 2), row(kept, 2)});
-    if (!adds) return;
-    cpu_add(channels_, scale_gradient, scale_target, scale_gradient);
-    cpu_add(channels_, shift_gradient, shift_target, shift_gradient);
+  void backward(Stream&, const BatchNormBackward& b) override {
+    auto* saved = const_cast<void*>(b.saved);  // only read
+    const float* mean = saved_row(saved, 0);
+    const float* inverse = saved_row(saved, 1);
+    float* slope = row(b.scratch, kSlope);
+    float* offset = row(b.scratch, kOffset);
+    for (std::int64_t c = 0; c < rows_.physical_channels(); ++c) {
+      slope[c] = c < channels_ ? b.parameters.scale[c] * inverse[c] : 0.0f;
+      offset[c] = c < channels_ ? b.parameters.shift[c] : 0.0f;
+    }
+    in_two_passes([&](const Piece& p) { sum_gradients(b, p, mean, slope, offset); },
+                  [&](std::int64_t block) { finish_gradients(b, block, inverse); },
+                  [&](const Piece& p) { write_gradients(b, p, mean, slope, offset); });
   }
 
  private:
-  float* row(void* memory, std::size_t index) const {
-    return reinterpret_cast<float*>(static_cast<std::byte*>(memory) + index * row_bytes_);
+  enum Row : std::size_t { kCenter, kSlope, kOffset, kByGradient, kByX, kConstant, kScratchRows };
+
+  // Some samples of one block of channels.
+  struct Piece {
+    std::int64_t block = 0;
+    std::int64_t index = 0;  // among the pieces of the block
+    std::int64_t first = 0;  // sample
+    std::int64_t last = 0;
+  };
+  struct Sums {
+    double* first;
+    double* second;
+  };
+
+  BatchNormRow row_shape() const { return {.positions = rows_.positions, .lanes = rows_.lanes}; }
+  float* row(void* scratch, std::size_t index) const {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + index * row_bytes_);
+  }
+  float* saved_row(void* saved, std::size_t index) const { return row(saved, index); }
+  std::uint8_t* passed(void* saved) const {
+    return keeps_passed_ ? reinterpret_cast<std::uint8_t*>(row(saved, 2)) : nullptr;
+  }
+  double* sums(void* scratch, std::int64_t piece, int which) const {
+    return reinterpret_cast<double*>(static_cast<std::byte*>(scratch) + sums_offset_ +
+                                     static_cast<std::size_t>(2 * piece + which) * 2 * row_bytes_);
   }
 
-  void plan(const BatchNormOptions& options, const memory::desc& data) {
-    const dnnl::primitive_attr attributes = scratchpad_attributes();
-    const dnnl::engine& engine = onednn_engine();
-    const auto affine = normalization_flags::use_scale | normalization_flags::use_shift;
-    const auto flags =
-        options.activation == Activation::relu ? affine | normalization_flags::fuse_norm_relu : affine;
-    const memory::desc channel({channels_}, memory::data_type::f32, memory::format_tag::x);
-
-    const dnnl::batch_normalization_forward::primitive_desc training(
-        {dnnl::prop_kind::forward_training, data, options.epsilon, flags}, attributes, engine);
-    const dnnl::batch_normalization_forward::primitive_desc evaluation(
-        {dnnl::prop_kind::forward_inference, data, options.epsilon,
-         flags | normalization_flags::use_global_stats},
-        attributes, engine);
-    const dnnl::batch_normalization_backward::primitive_desc backward(
-        {dnnl::prop_kind::backward, data, data, options.epsilon, flags}, attributes, engine, training);
-
-    training_ = Primitive(dnnl::batch_normalization_forward(training),
-                          {{DNNL_ARG_SRC, data},
-                           {DNNL_ARG_SCALE, channel},
-                           {DNNL_ARG_SHIFT, channel},
-                           {DNNL_ARG_MEAN, channel},
-                           {DNNL_ARG_VARIANCE, channel},
-                           {DNNL_ARG_DST, data},
-                           {DNNL_ARG_SCRATCHPAD, training.scratchpad_desc()},
-                           {DNNL_ARG_WORKSPACE, training.workspace_desc()}});
-    evaluation_ = Primitive(dnnl::batch_normalization_forward(evaluation),
-                            {{DNNL_ARG_SRC, data},
-                             {DNNL_ARG_SCALE, channel},
-                             {DNNL_ARG_SHIFT, channel},
-                             {DNNL_ARG_MEAN, channel},
-                             {DNNL_ARG_VARIANCE, channel},
-                             {DNNL_ARG_DST, data},
-                             {DNNL_ARG_SCRATCHPAD, evaluation.scratchpad_desc()}});
-    backward_ = Primitive(dnnl::batch_normalization_backward(backward),
-                          {{DNNL_ARG_SRC, data},
-                           {DNNL_ARG_MEAN, channel},
-                           {DNNL_ARG_VARIANCE, channel},
-                           {DNNL_ARG_DIFF_DST, data},
-                           {DNNL_ARG_SCALE, channel},
-                           {DNNL_ARG_SHIFT, channel},
-                           {DNNL_ARG_DIFF_SRC, data},
-                           {DNNL_ARG_DIFF_SCALE, channel},
-                           {DNNL_ARG_DIFF_SHIFT, channel},
-                           {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
-                           {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
-
-    saved_bytes_ = 2 * row_bytes_ + training.workspace_desc().get_size();
-    scratch_bytes_ = 2 * row_bytes_ +
-                     std::max({training.scratchpad_desc().get_size(), evaluation.scratchpad_desc().get_size(),
-                               backward.scratchpad_desc().get_size()});
+  // This piece's own sums, set to zero.
+  Sums sums_of(void* scratch, const Piece& p) const {
+    const std::int64_t channel = p.block * rows_.lanes;
+    const Sums mine{sums(scratch, p.index, 0) + channel, sums(scratch, p.index, 1) + channel};
+    std::fill_n(mine.first, rows_.lanes, 0.0);
+    std::fill_n(mine.second, rows_.lanes, 0.0);
+    return mine;
+  }
+  // Of all pieces, in their order.
+  std::pair<double, double> total(void* scratch, std::int64_t channel) const {
+    double first = 0, second = 0;
+    for (std::int64_t piece = 0; piece < pieces_; ++piece) {
+      first += sums(scratch, piece, 0)[channel];
+      second += sums(scratch, piece, 1)[channel];
+    }
+    return {first, second};
   }
 
-  float momentum_;
-  float unbiased_ = 1;  // unbiased variance over biased
+  // body(element where the row begins, its first channel)
+  template <typename Body>
+  void for_rows(const Piece& p, Body body) const {
+    for (std::int64_t sample = p.first; sample < p.last; ++sample) {
+      body(rows_.at(sample, p.block), p.block * rows_.lanes);
+    }
+  }
+
+  // first(piece) for all pieces of a block, then finish(block), then second(piece). A block of channels that
+  // is one piece goes through all three at once, while it is still in cache.
+  template <typename First, typename Finish, typename Second>
+  void in_two_passes(First first, Finish finish, Second second) const {
+    const bool parallel = layout_.physical_elements() >= kParallelElements;
+    if (pieces_ == 1) {
+#pragma omp parallel for schedule(static) if (parallel)
+      for (std::int64_t block = 0; block < rows_.blocks; ++block) {
+        const Piece whole{.block = block, .last = rows_.samples};
+        first(whole);
+        finish(block);
+        second(whole);
+      }
+      return;
+    }
+    const auto piece = [&](std::int64_t task) {
+      const std::int64_t index = task % pieces_;
+      return Piece{.block = task / pieces_,
+                   .index = index,
+                   .first = rows_.samples * index / pieces_,
+                   .last = rows_.samples * (index + 1) / pieces_};
+    };
+    const std::int64_t tasks = rows_.blocks * pieces_;
+#pragma omp parallel if (parallel)
+    {
+#pragma omp for schedule(static)
+      for (std::int64_t task = 0; task < tasks; ++task) first(piece(task));
+#pragma omp for schedule(static)
+      for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);
+#pragma omp for schedule(static)
+      for (std::int64_t task = 0; task < tasks; ++task) second(piece(task));
+    }
+  }
+
+  void update_running(const BatchNormStatistics& running, std::int64_t c, float mean, double variance) const {
+    const float keep = 1.0f - options_.momentum;
+    const double unbiased = count_ > 1 ? variance * (count_ / (count_ - 1)) : variance;
+    running.mean[c] = keep * running.mean[c] + options_.momentum * mean;
+    running.variance[c] = keep * running.variance[c] + options_.momentum * static_cast<float>(unbiased);
+  }
+
+  void normalize_piece(const BatchNormForward& f, const Piece& p, const float* mean, const float* slope,
+                       const float* offset, std::uint8_t* passed) const {
+    for_rows(p, [&](std::int64_t at, std::int64_t channel) {
+      normalize(row_shape(), options_.activation,
+                {.x = static_cast<const float*>(f.x) + at,
+                 .residual = options_.residual ? static_cast<const float*>(f.residual) + at : nullptr,
+                 .slope = slope + channel,
+                 .mean = mean + channel,
+                 .offset = offset + channel,
+                 .y = static_cast<float*>(f.y) + at,
+                 .passed = passed == nullptr ? nullptr : passed + at});
+    });
+  }
+
+  void sum_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
+                     const float* offset) const {
+    const Sums mine = sums_of(b.scratch, p);
+    const std::uint8_t* kept = passed(const_cast<void*>(b.saved));
+    for_rows(p, [&](std::int64_t at, std::int64_t channel) {
+      add_gradient_sums(
+          row_shape(), options_.activation,
+          {.x = static_cast<const float*>(b.x) + at,
+           .y_gradient = static_cast<const float*>(b.y_gradient) + at,
+           .passed = kept == nullptr ? nullptr : kept + at,
+           .slope = slope + channel,
+           .mean = mean + channel,
+           .offset = offset + channel,
+           .residual_gradient = options_.residual ? static_cast<float*>(b.residual_gradient) + at : nullptr,
+           .sum = mine.first,
+           .product = mine.second});
+    });
+  }
+
+  void finish_gradients(const BatchNormBackward& b, std::int64_t block, const float* inverse) const {
+    float* by_gradient = row(b.scratch, kByGradient);
+    float* by_x = row(b.scratch, kByX);
+    float* constant = row(b.scratch, kConstant);
+    for (std::int64_t c = block * rows_.lanes; c < (block + 1) * rows_.lanes; ++c) {
+      by_gradient[c] = by_x[c] = constant[c] = 0.0f;
+      if (c >= channels_) continue;
+      const auto [sum, product] = total(b.scratch, c);
+      const double deviations = static_cast<double>(inverse[c]);
+      const double factor = static_cast<double>(b.parameters.scale[c]) * deviations;
+      by_gradient[c] = static_cast<float>(factor);
+      by_x[c] = static_cast<float>(-factor * deviations * deviations * product / count_);
+      constant[c] = static_cast<float>(-factor * sum / count_);
+      const auto scale_gradient = static_cast<float>(product * deviations);
+      const auto shift_gradient = static_cast<float>(sum);
+      const bool adds = b.write == Write::accumulate;
+      b.scale_gradient[c] = adds ? b.scale_gradient[c] + scale_gradient : scale_gradient;
+      b.shift_gradient[c] = adds ? b.shift_gradient[c] + shift_gradient : shift_gradient;
+    }
+  }
+
+  void write_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
+                       const float* offset) const {
+    // With a residual its gradient is what the first pass left behind the activation.
+    const auto* given = static_cast<const float*>(options_.residual ? b.residual_gradient : b.y_gradient);
+    const Activation activation = options_.residual ? Activation::none : options_.activation;
+    for_rows(p, [&](std::int64_t at, std::int64_t channel) {
+      write_input_gradient(row_shape(), activation,
+                           {.x = static_cast<const float*>(b.x) + at,
+                            .y_gradient = given + at,
+                            .slope = slope + channel,
+                            .mean = mean + channel,
+                            .offset = offset + channel,
+                            .by_gradient = row(b.scratch, kByGradient) + channel,
+                            .by_x = row(b.scratch, kByX) + channel,
+                            .constant = row(b.scratch, kConstant) + channel,
+                            .x_gradient = static_cast<float*>(b.x_gradient) + at});
+    });
+  }
+
+  BatchNormOptions options_;
+  Rows rows_;
   std::int64_t channels_;
-  std::size_t row_bytes_ = 0;  // of one value for each channel
-  Primitive training_;
-  Primitive evaluation_;
-  Primitive backward_;
+  double count_ = 0;         // values of each channel
+  std::int64_t pieces_ = 1;  // of each block of channels
+  bool keeps_passed_ = false;
+  std::size_t row_bytes_ = 0;    // of one float for each physical channel
+  std::size_t sums_offset_ = 0;  // in scratch
 };
 
 void validate(const BatchNormOptions& o, const Layout& input) {
@@ -152,8 +338,7 @@ void validate(const BatchNormOptions& o, const Layout& input) {
 
 std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input) {
   validate(options, input);
-  return plan_with_onednn(fmt::format("batch norm of {}", to_string(input.shape())),
-                          [&] { return std::make_unique<CpuBatchNorm>(options, input); });
+  return std::make_unique<CpuBatchNorm>(options, input);
 }
 
 }  // namespace lockstep

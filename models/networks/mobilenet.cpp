@@ -26,7 +26,7 @@ Value convolution(Graph& graph, Value x, ConvolutionOptions options, const std::
 // Convolution (name.0), batch norm (name.1), ReLU6.
 Value activated(Graph& graph, Value x, const ConvolutionOptions& options, const std::string& name) {
   x = convolution(graph, x, options, name + ".0");
-  return graph.activation(graph.batch_norm(x, {}, name + ".1"), Activation::relu6);
+  return graph.batch_norm(x, {.activation = Activation::relu6}, name + ".1");
 }
 
 struct BlockOptions {
@@ -46,8 +46,8 @@ Value inverted_residual(Graph& graph, Value x, const BlockOptions& options, cons
   y = activated(graph, y, {.channels = inner, .kernel = 3, .stride = options.stride, .groups = inner},
                 name());
   y = convolution(graph, y, {.channels = options.channels}, name());
-  y = graph.batch_norm(y, {}, name());
-  return options.stride == 1 && inputs == options.channels ? graph.add(y, x) : y;
+  const bool shortcut = options.stride == 1 && inputs == options.channels;
+  return shortcut ? graph.batch_norm(y, x, {}, name()) : graph.batch_norm(y, {}, name());
 }
 
 }  // namespace

@@ -26,8 +26,10 @@ Value normalized(Graph& graph, Value x, const std::string& name) {
 // The end of every block: y normalised, plus the shortcut, through ReLU.
 Value close_block(Graph& graph, Value y, Value shortcut, const BlockOptions& options,
                   const std::string& batch_norm) {
-  y = graph.batch_norm(y, {.initial_scale = options.zero_init_residual ? 0.0f : 1.0f}, batch_norm);
-  return graph.relu(graph.add(y, shortcut));
+  return graph.batch_norm(
+      y, shortcut,
+      {.activation = Activation::relu, .initial_scale = options.zero_init_residual ? 0.0f : 1.0f},
+      batch_norm);
 }
 
 // The block's input, brought to the shape of its output.

@@ -45,26 +45,29 @@ struct BatchNormReference {
     return sum / static_cast<double>(samples());
   }
 
+  // residual is empty without one.
   Doubles normalize(const Doubles& x, const Doubles& means, const Doubles& variances, const Doubles& scale,
-                    const Doubles& shift) const {
+                    const Doubles& shift, const Doubles& residual) const {
+    const double highest = options.activation == Activation::relu6 ? 6.0 : HUGE_VAL;
     Doubles y(x.size());
     for (std::int64_t c = 0; c < channels; ++c) {
       const double factor = scale[c] / std::sqrt(variances[c] + static_cast<double>(options.epsilon));
       each(c, [&](std::size_t i) {
-        const double value = (x[i] - means[c]) * factor + shift[c];
-        y[i] = options.activation == Activation::relu ? std::max(value, 0.0) : value;
+        const double value = (x[i] - means[c]) * factor + shift[c] + (residual.empty() ? 0.0 : residual[i]);
+        y[i] = options.activation == Activation::none ? value : std::clamp(value, 0.0, highest);
       });
     }
     return y;
   }
 
-  Doubles training(const Doubles& x, const Doubles& scale, const Doubles& shift) const {
+  Doubles training(const Doubles& x, const Doubles& scale, const Doubles& shift,
+                   const Doubles& residual) const {
     Doubles means, variances;
     for (std::int64_t c = 0; c < channels; ++c) {
       means.push_back(mean(x, c));
       variances.push_back(variance(x, c));
     }
-    return normalize(x, means, variances, scale, shift);
+    return normalize(x, means, variances, scale, shift, residual);
   }
 };
 

@@ -23,8 +23,8 @@ struct Case {
   BatchNormOptions options;
   std::unique_ptr<BatchNormKernel> kernel;
   BatchNormReference reference;
-  Values x, scale, shift, y_gradient;
-  PlannedMemory x_memory, y_memory;
+  Values x, residual, scale, shift, y_gradient;
+  PlannedMemory x_memory, residual_memory, residual_gradient, y_memory;
   GuardedMemory scale_memory, shift_memory, mean_memory, variance_memory, saved, scratch;
   Stream stream{Device{}, StreamUse::compute};
 
@@ -33,10 +33,13 @@ struct Case {
         kernel(backend().batch_norm(o, layout)),
         reference(layout.shape(), o),
         x(around(center, random_values(layout.shape().elements(), "input"))),
+        residual(o.residual ? random_values(layout.shape().elements(), "residual") : Values()),
         scale(random_values(layout.shape()[1], "scale")),
         shift(random_values(layout.shape()[1], "shift")),
         y_gradient(random_values(layout.shape().elements(), "output gradient")),
         x_memory(layout, x),
+        residual_memory(layout, o.residual ? residual : x),
+        residual_gradient(layout),
         y_memory(layout),
         scale_memory(scale),
         shift_memory(shift),
@@ -48,31 +51,60 @@ struct Case {
   BatchNormParameters parameters() const { return {scale_memory.floats(), shift_memory.floats()}; }
   BatchNormStatistics running() const { return {mean_memory.floats(), variance_memory.floats()}; }
 
-  void forward_training() {
+  BatchNormForward forward_arguments() {
     y_memory.spoil();
     scratch.spoil();
-    kernel->forward_training(stream, x_memory.data(), parameters(), running(), y_memory.data(), saved.data(),
-                             scratch.data());
+    return {.x = x_memory.data(),
+            .residual = options.residual ? residual_memory.data() : nullptr,
+            .parameters = parameters(),
+            .running = running(),
+            .y = y_memory.data(),
+            .saved = saved.data(),
+            .scratch = scratch.data()};
   }
-  void forward_evaluation() {
-    y_memory.spoil();
-    scratch.spoil();
-    kernel->forward_evaluation(stream, x_memory.data(), parameters(), running(), y_memory.data(),
-                               scratch.data());
-  }
+  void forward_training() { kernel->forward_training(stream, forward_arguments()); }
+  void forward_evaluation() { kernel->forward_evaluation(stream, forward_arguments()); }
   void backward(const PlannedMemory& given, PlannedMemory& x_gradient, GuardedMemory& scale_gradient,
                 GuardedMemory& shift_gradient, Write write) {
     scratch.spoil();
-    kernel->backward(stream, x_memory.data(), given.data(), parameters(), saved.data(), x_gradient.data(),
-                     scale_gradient.floats(), shift_gradient.floats(), write, scratch.data());
+    residual_gradient.spoil();
+    kernel->backward(stream, {.x = x_memory.data(),
+                              .y_gradient = given.data(),
+                              .parameters = parameters(),
+                              .saved = saved.data(),
+                              .x_gradient = x_gradient.data(),
+                              .residual_gradient = options.residual ? residual_gradient.data() : nullptr,
+                              .scale_gradient = scale_gradient.floats(),
+                              .shift_gradient = shift_gradient.floats(),
+                              .write = write,
+                              .scratch = scratch.data()});
   }
-  double loss(const Doubles& at_x, const Doubles& at_scale, const Doubles& at_shift) const {
-    return dot(widen(y_gradient), reference.training(at_x, at_scale, at_shift));
+  // y's gradient lies where the residual's is to be written.
+  void backward_over_residual_gradient(PlannedMemory& x_gradient, GuardedMemory& scale_gradient,
+                                       GuardedMemory& shift_gradient) {
+    kernel->backward(stream, {.x = x_memory.data(),
+                              .y_gradient = residual_gradient.data(),
+                              .parameters = parameters(),
+                              .saved = saved.data(),
+                              .x_gradient = x_gradient.data(),
+                              .residual_gradient = residual_gradient.data(),
+                              .scale_gradient = scale_gradient.floats(),
+                              .shift_gradient = shift_gradient.floats(),
+                              .write = Write::accumulate,
+                              .scratch = scratch.data()});
+  }
+  Doubles expected() const {
+    return reference.training(widen(x), widen(scale), widen(shift), widen(residual));
+  }
+  double loss(const Doubles& at_x, const Doubles& at_scale, const Doubles& at_shift,
+              const Doubles& at_residual) const {
+    return dot(widen(y_gradient), reference.training(at_x, at_scale, at_shift, at_residual));
   }
   bool margins_intact() const {
     return x_memory.margin_intact() && y_memory.margin_intact() && scale_memory.margin_intact() &&
            shift_memory.margin_intact() && mean_memory.margin_intact() && variance_memory.margin_intact() &&
-           saved.margin_intact() && scratch.margin_intact();
+           saved.margin_intact() && scratch.margin_intact() && residual_memory.margin_intact() &&
+           residual_gradient.margin_intact();
   }
 };
 
@@ -82,9 +114,12 @@ void for_each_case(Test test) {
     for (const std::int64_t batch : {1, 2, 5}) {
       for (const auto& [height, width] : {std::pair{1, 1}, {7, 7}, {8, 8}, {1, 7}}) {
         for (const Layout& layout : layouts_for({batch, channels, height, width})) {
-          for (const bool relu : {false, true}) {
-            SCOPED_TRACE(layout.describe() + (relu ? " with ReLU" : ""));
-            test(layout, BatchNormOptions{.activation = relu ? Activation::relu : Activation::none});
+          for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
+            for (const bool residual : {false, true}) {
+              SCOPED_TRACE(fmt::format("{}, activation {}, residual {}", layout.describe(),
+                                       static_cast<int>(activation), residual));
+              test(layout, BatchNormOptions{.activation = activation, .residual = residual});
+            }
           }
         }
       }
@@ -112,7 +147,7 @@ TEST(BatchNorm, TrainingMatchesTheDefinition) {
   for_each_case([](const Layout& layout, const BatchNormOptions& options) {
     Case c(layout, options);
     EXPECT_EQ(c.kernel->layout(), layout);
-    const Doubles expected = c.reference.training(widen(c.x), widen(c.scale), widen(c.shift));
+    const Doubles expected = c.expected();
     // A second time into the same memory: padding must be zeroed by every call, not only by the first.
     for (int call = 0; call < 2; ++call) {
       c.forward_training();
@@ -129,8 +164,7 @@ TEST(BatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
     SCOPED_TRACE(layout.describe());
     Case c(layout, {}, 1000.0f);
     c.forward_training();
-    expect_all_near(c.y_memory.plain(), c.reference.training(widen(c.x), widen(c.scale), widen(c.shift)),
-                    2e-3);
+    expect_all_near(c.y_memory.plain(), c.expected(), 2e-3);
   }
 }
 
@@ -149,10 +183,12 @@ TEST(BatchNorm, GradientsMatchFiniteDifferences) {
     EXPECT_TRUE(c.margins_intact() && x_gradient.margin_intact() && scale_gradient.margin_intact() &&
                 shift_gradient.margin_intact());
 
-    const Doubles x = widen(c.x), scale = widen(c.scale), shift = widen(c.shift);
-    const auto by_x = [&](const Doubles& at) { return c.loss(at, scale, shift); };
-    const auto by_scale = [&](const Doubles& at) { return c.loss(x, at, shift); };
-    const auto by_shift = [&](const Doubles& at) { return c.loss(x, scale, at); };
+    const Doubles x = widen(c.x), scale = widen(c.scale), shift = widen(c.shift),
+                  residual = widen(c.residual);
+    const auto by_x = [&](const Doubles& at) { return c.loss(at, scale, shift, residual); };
+    const auto by_scale = [&](const Doubles& at) { return c.loss(x, at, shift, residual); };
+    const auto by_shift = [&](const Doubles& at) { return c.loss(x, scale, at, residual); };
+    const auto by_residual = [&](const Doubles& at) { return c.loss(x, scale, shift, at); };
     const double tolerance = 1e-5 * largest_factor(c);
     const auto expect_slope = [&](const Values& gradient, const Doubles& at, auto loss, const char* what) {
       const Doubles direction = widen(random_values(static_cast<std::int64_t>(at.size()), what));
@@ -166,6 +202,9 @@ TEST(BatchNorm, GradientsMatchFiniteDifferences) {
     expect_slope(x_gradient.plain(), x, by_x, "input");
     expect_slope(scale_gradient.values(), scale, by_scale, "scale");
     expect_slope(shift_gradient.values(), shift, by_shift, "shift");
+    if (!options.residual) return;
+    EXPECT_TRUE(c.residual_gradient.padding_is_zero());
+    expect_slope(c.residual_gradient.plain(), residual, by_residual, "residual");
   });
 }
 
@@ -182,7 +221,16 @@ TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
     const Values before = random_values(static_cast<std::int64_t>(c.scale.size()), "gradient before");
     GuardedMemory scale_sum(before), shift_sum(before);
     PlannedMemory in_place(layout, c.y_gradient);
-    c.backward(in_place, in_place, scale_sum, shift_sum, Write::accumulate);
+    if (options.residual) {
+      const Values residual_gradient = c.residual_gradient.values();
+      std::swap(c.residual_gradient, in_place);
+      PlannedMemory again(layout);
+      c.backward_over_residual_gradient(again, scale_sum, shift_sum);
+      EXPECT_EQ(c.residual_gradient.values(), residual_gradient);
+      std::swap(again, in_place);
+    } else {
+      c.backward(in_place, in_place, scale_sum, shift_sum, Write::accumulate);
+    }
     EXPECT_EQ(in_place.values(), x_gradient.values());
     for (std::size_t i = 0; i < before.size(); ++i) {
       EXPECT_EQ(scale_sum.floats()[i], before[i] + scale_gradient.floats()[i]);
@@ -214,6 +262,28 @@ TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
   });
 }
 
+TEST(BatchNorm, ARepetitionLeavesTheRunningStatisticsAlone) {
+  Case c(Layout({4, 17, 5, 5}, DType::f32), {.activation = Activation::relu});
+  c.forward_training();
+  const Values mean = c.mean_memory.values(), variance = c.variance_memory.values(), y = c.y_memory.values();
+  BatchNormForward again = c.forward_arguments();
+  again.update_running = false;
+  c.kernel->forward_training(c.stream, again);
+  EXPECT_EQ(c.mean_memory.values(), mean);
+  EXPECT_EQ(c.variance_memory.values(), variance);
+  EXPECT_EQ(c.y_memory.values(), y);
+}
+
+TEST(BatchNorm, TheOutputMayTakeTheResidualsPlace) {
+  for (const Layout& layout : layouts_for({3, 17, 5, 6})) {
+    Case c(layout, {.activation = Activation::relu, .residual = true});
+    BatchNormForward arguments = c.forward_arguments();
+    arguments.y = c.residual_memory.data();
+    c.kernel->forward_training(c.stream, arguments);
+    expect_all_near(c.residual_memory.plain(), c.expected(), 1e-6 * largest_factor(c) + 1e-6);
+  }
+}
+
 TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
   for_each_case([](const Layout& layout, const BatchNormOptions& options) {
     Case c(layout, options);
@@ -221,8 +291,8 @@ TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
     const Values variances = around(1.5f, random_values(c.reference.channels, "running variance"));
     std::ranges::copy(means, c.mean_memory.floats());
     std::ranges::copy(variances, c.variance_memory.floats());
-    const Doubles expected =
-        c.reference.normalize(widen(c.x), widen(means), widen(variances), widen(c.scale), widen(c.shift));
+    const Doubles expected = c.reference.normalize(widen(c.x), widen(means), widen(variances), widen(c.scale),
+                                                   widen(c.shift), widen(c.residual));
     for (int call = 0; call < 2; ++call) {
       c.forward_evaluation();
       expect_all_near(c.y_memory.plain(), expected, 3e-6);
@@ -246,8 +316,7 @@ TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
       image.forward_training();
       EXPECT_EQ(c.y_memory.plain(), image.y_memory.plain());
       EXPECT_EQ(c.mean_memory.values(), image.mean_memory.values());
-      expect_all_near(c.y_memory.plain(), c.reference.training(widen(c.x), widen(c.scale), widen(c.shift)),
-                      1e-4);
+      expect_all_near(c.y_memory.plain(), c.expected(), 1e-4);
     }
   }
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/bench_network.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/random.h"
+#include "core/timeline.h"
+#include "launch/kernel_cache.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+
+void BenchOptions::add_flags(CLI::App& app) {
+  app.add_option("--model", model, "network");
+  app.add_option("--batch", batch, "samples per step")->check(CLI::PositiveNumber);
+  app.add_option("--image", image, "height and width")->check(CLI::PositiveNumber);
+  app.add_option("--channels", channels, "of the images")->check(CLI::PositiveNumber);
+  app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
+  app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
+  app.add_option("--kernels", kernels, "time (the fastest), direct or winograd");
+}
+
+nlohmann::json BenchOptions::to_json() const {
+  return {{"model", model},     {"batch", batch},     {"image", {image, image, channels}},
+          {"classes", classes}, {"threads", threads}, {"kernels", kernels}};
+}
+
+RandomImages::RandomImages(const BenchOptions& options, std::int64_t size)
+    : size_(size), shape_{options.image, options.image, options.channels}, classes_(options.classes) {}
+
+std::int32_t RandomImages::read(std::int64_t index, std::span<std::uint8_t> image) const {
+  const Random random(static_cast<std::uint64_t>(index), "random images");
+  for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(random.bits(i));
+  return static_cast<std::int32_t>(random.bits(image.size()) % static_cast<std::uint32_t>(classes_));
+}
+
+FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch)
+    : images_(static_cast<std::size_t>(batch * dataset.image_shape().bytes())),
+      weights_(static_cast<std::size_t>(batch), 1.0f) {
+  const ImageShape shape = dataset.image_shape();
+  const auto bytes = static_cast<std::size_t>(shape.bytes());
+  for (std::int64_t i = 0; i < batch; ++i) {
+    labels_.push_back(
+        dataset.read(i, std::span(images_).subspan(static_cast<std::size_t>(i) * bytes, bytes)));
+    samples_.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
+  }
+  input_ = {.images = {.data = images_.data(),
+                       .shape = {batch, shape.height, shape.width, shape.channels},
+                       .dtype = DType::u8},
+            .labels = {.data = labels_.data(), .shape = {batch}, .dtype = DType::i32},
+            .weights = {.data = weights_.data(), .shape = {batch}, .dtype = DType::f32},
+            .samples = samples_};
+}
+
+BenchNetwork::BenchNetwork(const BenchOptions& o)
+    : graph({.batch = o.batch,
+             .height = o.image,
+             .width = o.image,
+             .channels = o.channels,
+             .classes = o.classes}),
+      choices(o.kernels == "time" ? ChooseBy::time : ChooseBy::name, o.kernels),
+      self(make_self_communicator()) {
+  Backend& backend = backend_for(Device{});
+  backend.set_threads(o.threads);
+  build_network(graph, {.name = o.model});
+  const std::int64_t begin = now_ns();
+  KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend.identity()).use(choices, [&] {
+    network = std::make_unique<Network>(graph, NetworkOptions{.choices = &choices});
+  });
+  planning_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  buckets = std::make_unique<GradientBuckets>(network->parameters(), *self, BucketOptions{});
+  optimizer =
+      make_optimizer({{}, network->parameters(), network->values(), buckets->gradients()}, SgdOptions{});
+}
+
+std::size_t BenchNetwork::planned_bytes() const {
+  const MemoryPlan& memory = network->memory();
+  return memory.activations + memory.parameters + memory.statistics + buckets->gradients().size_bytes() +
+         optimizer->state().size_bytes();
+}
+
+}  // namespace lockstep

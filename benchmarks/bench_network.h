@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A network on one rank with everything a step needs, and random images to train it on: what the benchmarks
+// of steps have in common, their flags included.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include "comm/buckets.h"
+#include "data/dataset.h"
+#include "models/graph.h"
+#include "models/network.h"
+#include "models/optimizer.h"
+
+namespace lockstep {
+
+struct BenchOptions {
+  std::string model = "resnet18";
+  std::int64_t batch = 64;
+  std::int64_t image = 32;
+  std::int64_t channels = 3;
+  std::int64_t classes = 10;
+  int threads = 2;
+  std::string kernels = "time";
+
+  void add_flags(CLI::App& app);
+  nlohmann::json to_json() const;
+};
+
+// Noise, the same in every run, with labels that can only be learned by heart.
+class RandomImages final : public Dataset {
+ public:
+  RandomImages(const BenchOptions& options, std::int64_t size);
+
+  std::int64_t size() const override { return size_; }
+  ImageShape image_shape() const override { return shape_; }
+  std::int64_t classes() const override { return classes_; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override;
+
+ private:
+  std::int64_t size_;
+  ImageShape shape_;
+  std::int64_t classes_;
+};
+
+// The first images of a dataset as one batch.
+class FixedBatch {
+ public:
+  FixedBatch(const Dataset& dataset, std::int64_t batch);
+  const NetworkInput& input() const { return input_; }
+
+ private:
+  std::vector<std::uint8_t> images_;
+  std::vector<std::int32_t> labels_;
+  std::vector<float> weights_;
+  std::vector<SampleId> samples_;
+  NetworkInput input_;
+};
+
+// Planned with the machine's kernel choices; SGD with momentum.
+struct BenchNetwork {
+  explicit BenchNetwork(const BenchOptions& options);
+
+  // Activations, parameters, statistics, gradients and optimizer state.
+  std::size_t planned_bytes() const;
+
+  Graph graph;
+  KernelChoices choices;
+  double planning_seconds = 0;
+  std::unique_ptr<Network> network;
+  std::unique_ptr<Communicator> self;
+  std::unique_ptr<GradientBuckets> buckets;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What does the engine cost? Blocks of steps of the bare network (forward, loss, backward, update on one
+// batch in memory) take turns with blocks of Trainer steps in a world of one: loader, buckets, the check for
+// infinities, the account. Each pair of blocks gives one ratio; the median counts.
+#include <cstdio>
+
+#include "benchmarks/bench_network.h"
+#include "benchmarks/measure.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct Options : BenchOptions {
+  int blocks = 11;
+  int steps = 4;
+  std::string json;
+};
+
+constexpr float kRate = 0.01f;
+
+void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
+  const Pass pass{.stream = stream, .gradient_scale = 1.0f / static_cast<float>(bench.network->batch())};
+  bench.network->forward(batch.input(), pass);
+  bench.network->loss(stream);
+  bench.network->backward(pass);
+  bench.optimizer->step(stream, kRate);
+}
+
+template <typename Step>
+double milliseconds(int steps, Step step) {
+  const std::int64_t begin = now_ns();
+  for (int i = 0; i < steps; ++i) step();
+  return static_cast<double>(now_ns() - begin) * 1e-6 / steps;
+}
+
+int run(const Options& o) {
+  BenchNetwork bench(o);
+  const RandomImages images(o, 8 * o.batch);
+  const FixedBatch batch(images, o.batch);
+  BatchLoader train(images, {}, {.batch = o.batch});
+  BatchLoader test(images, {}, {.batch = o.batch, .tail = Tail::pad});
+  Trainer trainer({.network = *bench.network,
+                   .buckets = *bench.buckets,
+                   .optimizer = *bench.optimizer,
+                   .train = train,
+                   .test = test,
+                   .communicator = *bench.self},
+                  Schedule{.base = kRate, .total_steps = 1 << 30}, {});
+  Stream stream(Device{}, StreamUse::compute);
+  std::vector<double> bare, engine, ratios;
+  for (int block = -1; block < o.blocks; ++block) {  // one to warm up
+    const double one = milliseconds(o.steps, [&] { bare_step(bench, batch, stream); });
+    const double other = milliseconds(o.steps, [&] { trainer.step(); });
+    if (block < 0) continue;
+    bare.push_back(one);
+    engine.push_back(other);
+    ratios.push_back(other / one);
+  }
+  fmt::print("{} batch {} {} threads: bare {:.2f} ms, Trainer {:.2f} ms, ratio {:.4f} (median of {})\n",
+             o.model, o.batch, o.threads, median(bare), median(engine), median(ratios), o.blocks);
+  write_json(o.json, {{"benchmark", "engine"},
+                      {"machine", describe_machine()},
+                      {"options", o.to_json()},
+                      {"blocks", o.blocks},
+                      {"steps_per_block", o.steps},
+                      {"bare_ms", median(bare)},
+                      {"trainer_ms", median(engine)},
+                      {"ratio", median(ratios)}});
+  return exit_code::done;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) try {
+  lockstep::Options options;
+  CLI::App app(
+      "What the engine around the kernels costs: Trainer steps against the bare network's, in turns.");
+  options.add_flags(app);
+  app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "write the result here, too");
+  CLI11_PARSE(app, argc, argv);
+  return lockstep::run(options);
+} catch (const lockstep::Error& error) {
+  fmt::print(stderr, "engine_bench: {}\n", error.what());
+  return error.exit_code();
+}
