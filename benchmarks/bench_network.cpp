@@ -70,7 +70,7 @@ BenchNetwork::BenchNetwork(const BenchOptions& o)
   planning_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   buckets = std::make_unique<GradientBuckets>(network->parameters(), *self, BucketOptions{});
   optimizer =
-      std::make_unique<Sgd>(Device{}, network->values(), buckets->gradients(), SgdOptions{.momentum = 0.9f});
+      make_optimizer({{}, network->parameters(), network->values(), buckets->gradients()}, SgdOptions{});
 }
 
 std::size_t BenchNetwork::planned_bytes() const {

@@ -75,7 +75,7 @@ struct BenchNetwork {
   std::unique_ptr<Network> network;
   std::unique_ptr<Communicator> self;
   std::unique_ptr<GradientBuckets> buckets;
-  std::unique_ptr<Sgd> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
 };
 
 }  // namespace lockstep

@@ -93,7 +93,10 @@ class Backend {
 
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
+  // One optimizer step of everything in the table.
   virtual void sgd_update(Stream& stream, const SgdUpdate& arguments) = 0;
+  virtual void adamw_update(Stream& stream, const AdamWUpdate& arguments) = 0;
+  virtual void lars_update(Stream& stream, const LarsUpdate& arguments) = 0;
   // *finite = 0 when any element is infinite or NaN, else 1. finite lies on the device.
   virtual void all_finite(Stream& stream, std::int64_t count, const float* values, std::int32_t* finite) = 0;
 };

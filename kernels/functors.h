@@ -4,9 +4,12 @@
 // launches it. Each is a plain value, callable on host and device.
 #pragma once
 
+#include <cmath>
+
 #include "core/dtype.h"
 #include "kernels/activation.h"
 #include "kernels/dropout.h"
+#include "kernels/update.h"
 
 // Always inlined: a loop over vectors is compiled for several processors, and so must be what it calls.
 #define LOCKSTEP_INLINE inline __attribute__((always_inline))
@@ -106,9 +109,68 @@ struct SgdStep {
   float learning_rate = 0;
   float momentum = 0;
   float weight_decay = 0;
+  bool nesterov = false;
 
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& momentum_buffer) const {
-    momentum_buffer = momentum * momentum_buffer + (gradient + weight_decay * value);
+    const float decayed = gradient + weight_decay * value;
+    momentum_buffer = momentum * momentum_buffer + decayed;
+    value -= learning_rate * (nesterov ? decayed + momentum * momentum_buffer : momentum_buffer);
+  }
+};
+
+// See AdamWUpdate. Changes value and both moments.
+struct AdamWStep {
+  float learning_rate = 0;
+  float weight_decay = 0;
+  float first_weight = 0;   // 1 - beta1
+  float second_decay = 0;   // beta2
+  float second_weight = 0;  // 1 - beta2
+  float step_size = 0;      // learning_rate / (1 - beta1^t)
+  float second_scale = 0;   // 1 / sqrt(1 - beta2^t)
+  float epsilon = 0;
+
+  static AdamWStep from(const AdamWUpdate& update) {
+    const auto step = static_cast<double>(update.step);
+    return {.learning_rate = static_cast<float>(update.learning_rate),
+            .first_weight = static_cast<float>(1 - update.beta1),
+            .second_decay = static_cast<float>(update.beta2),
+            .second_weight = static_cast<float>(1 - update.beta2),
+            .step_size = static_cast<float>(update.learning_rate / (1 - std::pow(update.beta1, step))),
+            .second_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(update.beta2, step))),
+            .epsilon = static_cast<float>(update.epsilon)};
+  }
+  LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& first_moment,
+                                       float& second_moment) const {
+    first_moment += first_weight * (gradient - first_moment);
+    second_moment = second_decay * second_moment + second_weight * gradient * gradient;
+    const float denominator = std::sqrt(second_moment) * second_scale + epsilon;
+    value = value * (1.0f - learning_rate * weight_decay) - step_size * (first_moment / denominator);
+  }
+};
+
+// The r of LarsUpdate, from a segment's sums of squares.
+struct TrustRatio {
+  double coefficient = 0;
+  double weight_decay = 0;
+  double epsilon = 0;
+
+  LOCKSTEP_HOST_DEVICE float operator()(const SquaredNorms& norms) const {
+    if (!(norms.value > 0 && norms.gradient > 0)) return 1.0f;
+    const double value = std::sqrt(norms.value);
+    return static_cast<float>(coefficient * value /
+                              (std::sqrt(norms.gradient) + weight_decay * value + epsilon));
+  }
+};
+
+// See LarsUpdate. Changes value and momentum buffer.
+struct LarsStep {
+  float learning_rate = 0;
+  float momentum = 0;
+  float weight_decay = 0;
+  float trust_ratio = 1;
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& momentum_buffer) const {
+    momentum_buffer = momentum * momentum_buffer + trust_ratio * (gradient + weight_decay * value);
     value -= learning_rate * momentum_buffer;
   }
 };

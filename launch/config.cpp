@@ -262,6 +262,12 @@ void check(Config& config) {
         fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
                     "expected in both, or [] for none",
                     means, deviations));
+  const auto& optimizer = config.optimizer;
+  if (optimizer.nesterov && optimizer.name != "sgd")
+    throw ConfigError(fmt::format(
+        "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"{}\"", optimizer.name));
+  if (optimizer.nesterov && optimizer.momentum == 0)
+    throw ConfigError("optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
 }
 
 }  // namespace

@@ -40,10 +40,16 @@ struct Config {
     double label_smoothing = 0;
   } train;
   struct {
-    std::string name = "sgd";
+    std::string name = "sgd";  // sgd, adamw, lars
     double learning_rate = 0.1;
-    double momentum = 0.9;
+    double momentum = 0.9;  // sgd, lars
+    bool nesterov = false;  // sgd
     double weight_decay = 0.0;
+    bool decay_norm_and_bias = true;  // sgd, adamw; lars never does
+    double beta1 = 0.9;               // adamw
+    double beta2 = 0.999;             // adamw
+    double epsilon = 1e-8;            // adamw, lars
+    double trust_coefficient = 1e-3;  // lars
   } optimizer;
   struct {
     std::string name = "constant";   // constant, step, cosine

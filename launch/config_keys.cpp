@@ -17,6 +17,7 @@ namespace {
 constexpr Range kAboveZero = {.least = 0, .above_least = true};
 constexpr Range kFromZero = {.least = 0};
 constexpr Range kFromOne = {.least = 1};
+constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
 
 #define MEMBER(path) [](Config& config) -> Member { return &config.path; }
@@ -52,13 +53,23 @@ std::vector<Key> make_keys() {
        MEMBER(train.label_smoothing),
        "share of the target spread over all classes",
        {.least = 0, .most = 1, .below_most = true}},
-      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd"}},
+      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd", "adamw", "lars"}},
       {"optimizer.learning_rate", MEMBER(optimizer.learning_rate), "highest learning rate", kAboveZero},
-      {"optimizer.momentum",
-       MEMBER(optimizer.momentum),
-       "of sgd",
-       {.least = 0, .most = 1, .below_most = true}},
-      {"optimizer.weight_decay", MEMBER(optimizer.weight_decay), "L2 penalty", kFromZero},
+      {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
+      {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
+      {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
+       "L2 penalty; adamw: decoupled, per step and learning rate", kFromZero},
+      {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
+       "sgd, adamw: weight decay of batch norm and biases too; lars exempts them always"},
+      {"optimizer.beta1", MEMBER(optimizer.beta1), "adamw: decay of the mean gradient", kFromZeroBelowOne},
+      {"optimizer.beta2", MEMBER(optimizer.beta2), "adamw: decay of the mean squared gradient",
+       kFromZeroBelowOne},
+      {"optimizer.epsilon",
+       MEMBER(optimizer.epsilon),
+       "adamw, lars: added to denominators",
+       {.least = 1e-30}},
+      {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
+       "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
       {"schedule.name",
        MEMBER(schedule.name),
        "learning rate after warm-up",

@@ -77,7 +77,7 @@ std::string describe_keys() {
   std::string text;
   for (const Key& key : keys()) {
     const detail::Member member = key.member(defaults);
-    text += fmt::format("{:<24} {:<8} {:<14} {} ({})\n", key.name, kTypes[member.index()],
+    text += fmt::format("{:<30} {:<8} {:<14} {} ({})\n", key.name, kTypes[member.index()],
                         detail::value_text(member), key.description, detail::allowed(key));
   }
   return text;

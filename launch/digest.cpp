@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/digest.h"
 
+#include <cstdint>
 #include <memory>
 
 #define XXH_INLINE_ALL
@@ -41,6 +42,8 @@ std::string digest(Network& network, Optimizer& optimizer) {
   stream.copy(state.data(), optimizer.state().data(), state.size() * sizeof(float));
   stream.synchronize();
   hash.add(state.data(), state.size() * sizeof(float));
+  const std::int64_t steps = optimizer.steps();
+  hash.add(&steps, sizeof(steps));
   return hash.hex();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A hash of everything training has changed: parameters, running statistics and optimizer state. Two runs
-// that end with the same digest ended with the same bits.
+// A hash of everything training has changed: parameters, running statistics, optimizer state and its
+// number of steps. Two runs that end with the same digest ended with the same bits.
 #pragma once
 
 #include <string>

@@ -2,6 +2,8 @@
 #include <optional>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "core/error.h"
 #include "launch/agreement.h"
 #include "launch/commands.h"
@@ -52,7 +54,8 @@ void print_memory(Training& training) {
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("statistics", memory.statistics, "batch norm's running mean and variance");
   line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
-  line("optimizer", training.optimizer().state().size_bytes(), "momentum");
+  line("optimizer", training.optimizer().state().size_bytes(),
+       fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
 }
 
 void print_buckets(Training& training, int ranks) {

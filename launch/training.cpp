@@ -46,6 +46,27 @@ NetworkChoice network_choice(const Config& config) {
           .dropout = config.model.dropout};
 }
 
+OptimizerOptions optimizer_options(const Config& config) {
+  const auto& wanted = config.optimizer;
+  if (wanted.name == "adamw") {
+    return AdamWOptions{.beta1 = wanted.beta1,
+                        .beta2 = wanted.beta2,
+                        .epsilon = wanted.epsilon,
+                        .weight_decay = wanted.weight_decay,
+                        .decay_norm_and_bias = wanted.decay_norm_and_bias};
+  }
+  if (wanted.name == "lars") {
+    return LarsOptions{.momentum = wanted.momentum,
+                       .weight_decay = wanted.weight_decay,
+                       .trust_coefficient = wanted.trust_coefficient,
+                       .epsilon = wanted.epsilon};
+  }
+  return SgdOptions{.momentum = wanted.momentum,
+                    .weight_decay = wanted.weight_decay,
+                    .nesterov = wanted.nesterov,
+                    .decay_norm_and_bias = wanted.decay_norm_and_bias};
+}
+
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.data.mean.empty() && config.data.mean.size() != channels) {
@@ -97,10 +118,11 @@ Training::Training(const Config& config, const World& world, Communicator& commu
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), communicator, bucket_options(config_),
                                                timeline_.get());
-  optimizer_ =
-      std::make_unique<Sgd>(network_->device(), network_->values(), buckets_->gradients(),
-                            SgdOptions{.momentum = static_cast<float>(config_.optimizer.momentum),
-                                       .weight_decay = static_cast<float>(config_.optimizer.weight_decay)});
+  optimizer_ = make_optimizer({.device = network_->device(),
+                               .parameters = network_->parameters(),
+                               .values = network_->values(),
+                               .gradients = buckets_->gradients()},
+                              optimizer_options(config_));
 }
 
 void Training::open_data(Shard shard) {

@@ -91,6 +91,8 @@ class CpuBackend final : public Backend {
     cpu_softmax_cross_entropy(arguments);
   }
   void sgd_update(Stream&, const SgdUpdate& arguments) override { cpu_sgd_update(arguments); }
+  void adamw_update(Stream&, const AdamWUpdate& arguments) override { cpu_adamw_update(arguments); }
+  void lars_update(Stream&, const LarsUpdate& arguments) override { cpu_lars_update(arguments); }
   void all_finite(Stream&, std::int64_t count, const float* values, std::int32_t* finite) override {
     cpu_all_finite(count, values, finite);
   }

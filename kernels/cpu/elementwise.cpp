@@ -71,14 +71,6 @@ void cpu_dropout(const DropoutArguments& a) {
   }
 }
 
-void cpu_sgd_update(const SgdUpdate& arguments) {
-  const SgdStep step{arguments.learning_rate, arguments.momentum, arguments.weight_decay};
-  for_each_index(arguments.count, [=, value = arguments.value, gradient = arguments.gradient,
-                                   momentum_buffer = arguments.momentum_buffer](std::int64_t i) {
-    step(value[i], gradient[i], momentum_buffer[i]);
-  });
-}
-
 void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite) {
   std::uint32_t found = 0;
   if (count < kParallelElements) {

@@ -36,6 +36,8 @@ void cpu_scale(std::int64_t count, float factor, float* values);
 void cpu_dropout(const DropoutArguments& arguments);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
 void cpu_sgd_update(const SgdUpdate& arguments);
+void cpu_adamw_update(const AdamWUpdate& arguments);
+void cpu_lars_update(const LarsUpdate& arguments);
 // *finite = 1 when every value is finite, else 0.
 void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite);
 

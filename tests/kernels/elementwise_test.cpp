@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
-#include "kernels/update.h"
 #include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
@@ -91,47 +90,6 @@ TEST_F(Elementwise, ScaleMultiplies) {
     backend_.scale(stream_, count, 0.37f, values.floats());
     expect_elements(values, count, [&](std::int64_t i) { return x[i] * 0.37f; });
   }
-}
-
-TEST_F(Elementwise, SgdFollowsItsFormula) {
-  constexpr double kMomentum = 0.9, kDecay = 1e-2;
-  for (const std::int64_t count : kCounts) {
-    const Values start = random_values(count, "value");
-    Doubles value = widen(start), momentum_buffer(start.size());
-    const GuardedMemory values(start), buffer(Values(start.size(), 0.0f));
-    for (int step = 0; step < 5; ++step) {
-      const double rate = 0.1 / (1 + step);
-      const Values gradient = random_values(count, "gradient " + std::to_string(step));
-      const GuardedMemory gradients(gradient);
-      backend_.sgd_update(stream_, {.count = count,
-                                    .value = values.floats(),
-                                    .gradient = gradients.floats(),
-                                    .momentum_buffer = buffer.floats(),
-                                    .learning_rate = static_cast<float>(rate),
-                                    .momentum = static_cast<float>(kMomentum),
-                                    .weight_decay = static_cast<float>(kDecay)});
-      for (std::size_t i = 0; i < start.size(); ++i) {
-        momentum_buffer[i] = kMomentum * momentum_buffer[i] + (gradient[i] + kDecay * value[i]);
-        value[i] -= rate * momentum_buffer[i];
-        ASSERT_NEAR(values.floats()[i], value[i], 2e-6) << "step " << step;
-        ASSERT_NEAR(buffer.floats()[i], momentum_buffer[i], 2e-6) << "step " << step;
-      }
-      EXPECT_EQ(gradients.values(), gradient);
-    }
-    EXPECT_TRUE(values.margin_intact() && buffer.margin_intact());
-  }
-}
-
-TEST_F(Elementwise, TheFirstSgdStepGoesDownTheGradient) {
-  const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
-  backend_.sgd_update(stream_, {.count = 1,
-                                .value = value.floats(),
-                                .gradient = gradient.floats(),
-                                .momentum_buffer = buffer.floats(),
-                                .learning_rate = 0.25f,
-                                .momentum = 0.9f});
-  EXPECT_EQ(buffer.floats()[0], 0.5f);
-  EXPECT_EQ(value.floats()[0], 0.875f);
 }
 
 TEST_F(Elementwise, FindsOneBadValueAnywhere) {

@@ -133,8 +133,10 @@ TEST(Config, OverrideValuesAreTomlOrABareWord) {
 TEST(Config, BoundariesThatAreAllowed) {
   for (const char* text :
        {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=64",
-        "optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.gamma=1", "schedule.final_fraction=1",
-        "schedule.warmup_epochs=0", "schedule.milestones=[1, 2]", "schedule.milestones=[]"})
+        "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.beta1=0", "optimizer.beta2=0",
+        "optimizer.name=adamw", "optimizer.name=lars", "optimizer.nesterov=true", "schedule.gamma=1",
+        "schedule.final_fraction=1", "schedule.warmup_epochs=0", "schedule.milestones=[1, 2]",
+        "schedule.milestones=[]"})
     EXPECT_NO_THROW(with({text})) << text;
 }
 
@@ -153,6 +155,10 @@ TEST(Config, ValuesOutOfRange) {
       {"optimizer.learning_rate=nan", "optimizer.learning_rate = nan: only finite numbers are allowed"},
       {"optimizer.learning_rate=inf", "optimizer.learning_rate = inf: only finite numbers are allowed"},
       {"optimizer.momentum=1", "optimizer.momentum = 1: allowed are numbers >= 0 and < 1"},
+      {"optimizer.beta1=1", "optimizer.beta1 = 1: allowed are numbers >= 0 and < 1"},
+      {"optimizer.beta2=-0.1", "optimizer.beta2 = -0.1: allowed are numbers >= 0 and < 1"},
+      {"optimizer.epsilon=0", "optimizer.epsilon = 0: allowed are numbers >= 1e-30"},
+      {"optimizer.trust_coefficient=0", "optimizer.trust_coefficient = 0: allowed are numbers > 0"},
       {"optimizer.weight_decay=-1e-4", "optimizer.weight_decay = -0.0001: allowed are numbers >= 0"},
       {"schedule.warmup_epochs=-1", "schedule.warmup_epochs = -1: allowed are numbers >= 0"},
       {"schedule.gamma=0", "schedule.gamma = 0: allowed are numbers > 0 and <= 1"},
@@ -172,6 +178,18 @@ TEST(Config, ValuesOutOfRange) {
        "data.mean has 2 and data.deviation has 1 values: one for each channel is expected in both, or [] for "
        "none"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+}
+
+TEST(Config, NesterovNeedsSgdWithMomentum) {
+  const auto error = [](const std::vector<std::string>& overrides) {
+    return config_error([&] { with(overrides); });
+  };
+  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.momentum=0"}),
+            "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
+  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.name=adamw"}),
+            "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"adamw\"");
+  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.name=lars"}),
+            "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"lars\"");
 }
 
 TEST(Config, ValuesOfTheWrongType) {
@@ -204,7 +222,7 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
       {"model.name=resnet-20",
        "model.name = \"resnet-20\": allowed are mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
        "mobilenet_v2; did you mean resnet20?"},
-      {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd"},
+      {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?"},
       {"schedule.name=cosin",
        "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
       {"data.format=cifar", "data.format = \"cifar\": allowed are idx"},

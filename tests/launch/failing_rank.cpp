@@ -39,10 +39,11 @@ int train(World& world) {
   return run_or_abort(world, [&] {
     Network network(graph, {});
     GradientBuckets buckets(network.parameters(), *communicator, {});
-    Sgd optimizer({}, network.values(), buckets.gradients(), {});
+    const auto optimizer =
+        make_optimizer({{}, network.parameters(), network.values(), buckets.gradients()}, SgdOptions{});
     BatchLoader train_loader(dataset, shard, {.batch = 8});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
-    Trainer trainer({network, buckets, optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
+    Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
                     {.epochs = 100});
     Report report({.speaks = false});
     return run_or_abort(world, [&] {

@@ -1,28 +1,237 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/random.h"
+#include "models/networks/networks.h"
+#include "tests/models/network_fixture.h"
+
 namespace lockstep {
 namespace {
 
-TEST(Sgd, FollowsPyTorchsFormOverSeveralSteps) {
-  std::vector<float> values = {1.0f, -2.0f, 0.5f};
-  std::vector<float> gradients = {0.1f, 0.2f, -0.3f};
-  std::vector<double> expected(values.begin(), values.end());
-  std::vector<double> momentum(3, 0.0);
-  Sgd sgd({}, values, gradients, {.momentum = 0.9f, .weight_decay = 0.01f});
-  Stream stream({}, StreamUse::compute);
-  for (int step = 0; step < 5; ++step) {
-    sgd.step(stream, 0.1f);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      momentum[i] = 0.9 * momentum[i] + gradients[i] + 0.01 * expected[i];
-      expected[i] -= 0.1 * momentum[i];
-      EXPECT_NEAR(values[i], expected[i], 1e-6) << "step " << step << ", element " << i;
-      EXPECT_NEAR(sgd.state()[i], momentum[i], 1e-6);
+constexpr int kSteps = 6;
+using Doubles = std::vector<double>;
+
+// Four parameters as a network lays them out: each aligned, with zeros between them.
+class Arena {
+ public:
+  Arena() {
+    add("fc.bias", {10});
+    add("fc.weight", {10, 40});
+    add("bn.weight", {5});
+    add("conv.weight", {5, 3, 3, 3});
+    values.resize(static_cast<std::size_t>(size_));
+    gradients.resize(values.size());
+    fill("value", values);
+  }
+
+  TrainedMemory memory() { return {.parameters = parameters, .values = values, .gradients = gradients}; }
+  void make_gradients(int step) { fill("gradient " + std::to_string(step), gradients); }
+  // Names of parameters by element; empty for padding.
+  const Parameter* owner(std::size_t element) const {
+    for (const Parameter& parameter : parameters) {
+      const std::int64_t place = static_cast<std::int64_t>(element) - parameter.offset;
+      if (place >= 0 && place < parameter.layout.physical_elements()) return &parameter;
     }
+    return nullptr;
+  }
+
+  std::vector<Parameter> parameters;
+  std::vector<float> values, gradients;
+
+ private:
+  void add(const std::string& name, const Shape& shape) {
+    const Layout layout(shape, DType::f32);
+    parameters.push_back({.name = name, .layout = layout, .offset = size_});
+    size_ += static_cast<std::int64_t>(align_up(layout.bytes()) / sizeof(float));
+  }
+  void fill(const std::string& purpose, std::vector<float>& memory) {
+    const Random random(7, purpose);
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = owner(i) != nullptr ? random.normal(i) : 0.0f;
+  }
+
+  std::int64_t size_ = 0;
+};
+
+bool is_vector(const Parameter& parameter) { return parameter.layout.shape().rank() == 1; }
+
+// One parameter's values and states, in double precision.
+struct Exact {
+  Doubles value, first, second;
+};
+// Transcribes one step; t counts from 1.
+using Rule = void (*)(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t);
+
+double rate_of(int t) { return 0.1 / t; }
+
+void expect_follows(const OptimizerOptions& options, Rule rule) {
+  Arena arena;
+  const auto optimizer = make_optimizer(arena.memory(), options);
+  std::vector<Exact> exact;
+  const auto piece = [](std::span<float> memory, const Parameter& parameter) {
+    return memory.subspan(static_cast<std::size_t>(parameter.offset),
+                          static_cast<std::size_t>(parameter.layout.physical_elements()));
+  };
+  for (const Parameter& parameter : arena.parameters) {
+    const auto values = piece(arena.values, parameter);
+    exact.push_back({{values.begin(), values.end()}, Doubles(values.size()), Doubles(values.size())});
+  }
+  Stream stream({}, StreamUse::compute);
+  for (int t = 1; t <= kSteps; ++t) {
+    arena.make_gradients(t);
+    optimizer->step(stream, static_cast<float>(rate_of(t)));
+    EXPECT_EQ(optimizer->steps(), t);
+    for (std::size_t p = 0; p < exact.size(); ++p) {
+      const Parameter& parameter = arena.parameters[p];
+      rule(parameter, exact[p], piece(arena.gradients, parameter), t);
+      const auto values = piece(arena.values, parameter);
+      const auto first = piece(optimizer->state().first(arena.values.size()), parameter);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_NEAR(values[i], exact[p].value[i], 2e-6) << parameter.name << " " << i << ", step " << t;
+        ASSERT_NEAR(first[i], exact[p].first[i], 2e-6) << parameter.name << " " << i << ", step " << t;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < arena.values.size(); ++i) {
+    if (arena.owner(i) == nullptr) {
+      EXPECT_EQ(arena.values[i], 0) << "padding at " << i;
+    }
+  }
+}
+
+constexpr double kDecay = 0.01;
+
+template <bool kNesterov, bool kExempt>
+void sgd_rule(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+  const double decay = kExempt && is_vector(parameter) ? 0 : kDecay;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const double g = gradient[i] + decay * exact.value[i];
+    exact.first[i] = 0.9 * exact.first[i] + g;
+    exact.value[i] -= rate_of(t) * (kNesterov ? g + 0.9 * exact.first[i] : exact.first[i]);
+  }
+}
+
+template <bool kExempt>
+void adamw_rule(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+  const double decay = kExempt && is_vector(parameter) ? 0 : kDecay;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const double g = gradient[i];
+    exact.value[i] *= 1 - rate_of(t) * decay;
+    exact.first[i] = 0.8 * exact.first[i] + 0.2 * g;
+    exact.second[i] = 0.95 * exact.second[i] + 0.05 * g * g;
+    const double first = exact.first[i] / (1 - std::pow(0.8, t));
+    const double second = exact.second[i] / (1 - std::pow(0.95, t));
+    exact.value[i] -= rate_of(t) * first / (std::sqrt(second) + 1e-3);
+  }
+}
+
+void lars_rule(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+  double value_norm = 0, gradient_norm = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    value_norm = std::hypot(value_norm, exact.value[i]);
+    gradient_norm = std::hypot(gradient_norm, static_cast<double>(gradient[i]));
+  }
+  const double decay = is_vector(parameter) ? 0 : kDecay;
+  const double ratio =
+      is_vector(parameter) ? 1 : 0.02 * value_norm / (gradient_norm + decay * value_norm + 1e-3);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    exact.first[i] = 0.9 * exact.first[i] + ratio * (gradient[i] + decay * exact.value[i]);
+    exact.value[i] -= rate_of(t) * exact.first[i];
+  }
+}
+
+TEST(Optimizer, SgdFollowsPyTorchsForm) {
+  expect_follows(SgdOptions{.weight_decay = kDecay}, sgd_rule<false, false>);
+  expect_follows(SgdOptions{.weight_decay = kDecay, .decay_norm_and_bias = false}, sgd_rule<false, true>);
+}
+
+TEST(Optimizer, NesterovFollowsPyTorchsForm) {
+  expect_follows(SgdOptions{.weight_decay = kDecay, .nesterov = true}, sgd_rule<true, false>);
+  expect_follows(SgdOptions{.weight_decay = kDecay, .nesterov = true, .decay_norm_and_bias = false},
+                 sgd_rule<true, true>);
+}
+
+TEST(Optimizer, AdamWFollowsPyTorchsForm) {
+  AdamWOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = kDecay};
+  expect_follows(options, adamw_rule<false>);
+  options.decay_norm_and_bias = false;
+  expect_follows(options, adamw_rule<true>);
+}
+
+TEST(Optimizer, LarsGivesEachTensorItsTrustRatioButVectorsNone) {
+  expect_follows(LarsOptions{.weight_decay = kDecay, .trust_coefficient = 0.02, .epsilon = 1e-3}, lars_rule);
+}
+
+TEST(Optimizer, StateIsOneArenaForEachName) {
+  Arena arena;
+  const auto names = [&](const OptimizerOptions& options) {
+    const auto optimizer = make_optimizer(arena.memory(), options);
+    EXPECT_EQ(optimizer->state().size(), optimizer->state_names().size() * arena.values.size());
+    EXPECT_EQ(optimizer->steps(), 0);
+    return optimizer->state_names();
+  };
+  EXPECT_EQ(names(SgdOptions{}), std::vector<std::string>{"momentum_buffer"});
+  EXPECT_EQ(names(LarsOptions{}), std::vector<std::string>{"momentum_buffer"});
+  EXPECT_EQ(names(AdamWOptions{}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+}
+
+// state() and steps() are all there is to save: another optimizer that is given them goes on with the same
+// bits, and one that lacks the steps does not.
+TEST(Optimizer, GoesOnFromItsStateAndSteps) {
+  const auto run = [](Optimizer& optimizer, Arena& arena, int begin, int end) {
+    Stream stream({}, StreamUse::compute);
+    for (int t = begin; t < end; ++t) {
+      arena.make_gradients(t);
+      optimizer.step(stream, 0.01f);
+    }
+  };
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(SgdOptions{}), OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
+    Arena straight, resumed, forgetful;
+    const auto optimizer = make_optimizer(straight.memory(), options);
+    run(*optimizer, straight, 0, 3);
+    const auto second = make_optimizer(resumed.memory(), options);
+    const auto third = make_optimizer(forgetful.memory(), options);
+    for (const auto& [arena, copy] : {std::pair(&resumed, &*second), std::pair(&forgetful, &*third)}) {
+      arena->values = straight.values;
+      std::ranges::copy(optimizer->state(), copy->state().begin());
+    }
+    second->restore_steps(optimizer->steps());
+    run(*optimizer, straight, 3, 6);
+    run(*second, resumed, 3, 6);
+    run(*third, forgetful, 3, 6);
+    EXPECT_EQ(resumed.values, straight.values);
+    EXPECT_EQ(second->steps(), 6);
+    EXPECT_EQ(forgetful.values == straight.values, !std::holds_alternative<AdamWOptions>(options));
+  }
+}
+
+TEST(Optimizer, EveryOptimizerLowersTheLossOfANetwork) {
+  const std::vector<std::pair<OptimizerOptions, float>> cases = {
+      {SgdOptions{}, 0.02f},
+      {SgdOptions{.nesterov = true, .decay_norm_and_bias = false}, 0.02f},
+      {AdamWOptions{.decay_norm_and_bias = false}, 0.003f},
+      {LarsOptions{.weight_decay = 1e-4, .trust_coefficient = 0.02}, 1.0f}};
+  for (const auto& [options, rate] : cases) {
+    NetworkFixture fixture({.batch = 16, .height = 28, .width = 28, .channels = 1, .classes = 10},
+                           [](Graph& graph) { cnn(graph); });
+    Network& network = fixture.network();
+    const auto optimizer = make_optimizer(
+        {.parameters = network.parameters(), .values = network.values(), .gradients = fixture.gradients()},
+        options);
+    const double before = fixture.forward_backward();
+    for (int step = 0; step < 10; ++step) {
+      optimizer->step(fixture.stream(), rate);
+      fixture.forward_backward();
+    }
+    EXPECT_LT(fixture.forward(), 0.5 * before) << options.index();
   }
 }
 

@@ -33,12 +33,13 @@ int main() {
   Network network(graph, {});
   const std::unique_ptr<Communicator> communicator = world.communicator();
   GradientBuckets buckets(network.parameters(), *communicator, {});
-  Sgd optimizer({}, network.values(), buckets.gradients(), {});
+  const auto optimizer =
+      make_optimizer({{}, network.parameters(), network.values(), buckets.gradients()}, SgdOptions{});
   const Brightness dataset;
   const Shard shard{.rank = world.rank(), .size = world.size()};
   BatchLoader train(dataset, shard, {.batch = 16});
   BatchLoader test(dataset, shard, {.batch = 16, .tail = Tail::pad});
-  Trainer trainer({network, buckets, optimizer, train, test, *communicator}, {.base = 0.05}, {});
+  Trainer trainer({network, buckets, *optimizer, train, test, *communicator}, {.base = 0.05}, {});
   for (int step = 0; step < 300; ++step) trainer.step();
   const Evaluation result = trainer.evaluate();
   if (world.rank() == 0) std::printf("accuracy %.3f\n", result.accuracy);
