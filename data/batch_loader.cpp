@@ -204,6 +204,10 @@ BatchLoader::~BatchLoader() = default;
 
 std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); }
 
+std::size_t BatchLoader::memory_bytes() const {
+  return state_->ring.size() * state_->ring.front().memory.bytes();
+}
+
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
 }

@@ -58,6 +58,8 @@ class BatchLoader {
   std::int64_t global_batch() const;
   // Steps of this epoch; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
+  // Memory of the slots.
+  std::size_t memory_bytes() const;
 
   // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new
   // loader stands at (0, 0).

@@ -48,6 +48,8 @@ std::vector<Key> make_keys() {
       {"train.epochs", MEMBER(train.epochs), "passes over the training data", kFromOne},
       {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", kFromZero},
       {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", kFromZero},
+      {"train.recompute", MEMBER(train.recompute),
+       "compute the insides of blocks again in backward: less memory, the same bits"},
       {"train.threads", MEMBER(train.threads), "compute threads per rank; 0: cores / local ranks", kFromZero},
       {"train.label_smoothing",
        MEMBER(train.label_smoothing),

@@ -10,12 +10,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array kDirections = {Direction::forward, Direction::backward_parameters,
+constexpr std::array kDirections = {Direction::forward, Direction::recompute, Direction::backward_parameters,
                                     Direction::backward_inputs};
 
 // Convolution and linear layers make the two gradients apart; all others make what they make at once.
 std::string direction_name(Direction direction, bool affine) {
   if (direction == Direction::forward) return "forward";
+  if (direction == Direction::recompute) return "recomputation";
   if (!affine) return "backward";
   return direction == Direction::backward_parameters ? "gradient of weights" : "gradient of input";
 }
@@ -23,6 +24,7 @@ std::string direction_name(Direction direction, bool affine) {
 std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
   switch (direction) {
     case Direction::forward:
+    case Direction::recompute:
       return flops.forward;
     case Direction::backward_parameters:
       return flops.backward_parameters;
@@ -40,6 +42,7 @@ std::string choice_in(const std::string& choice, Direction direction) {
   if (first == std::string::npos) return choice;
   switch (direction) {
     case Direction::forward:
+    case Direction::recompute:
       return choice.substr(0, first);
     case Direction::backward_parameters:
       return choice.substr(last + 2);
@@ -80,7 +83,7 @@ void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t
                      .end_ns = end_ns});
 }
 
-void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 3>{}); }
+void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 4>{}); }
 
 std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) const {
   std::vector<Row> rows;

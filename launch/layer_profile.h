@@ -44,7 +44,7 @@ class LayerProfile final : public LayerObserver {
   const Network& network_;
   Timeline* timeline_;
   std::vector<std::string> names_;              // by node; spans point into them
-  std::vector<std::array<double, 3>> seconds_;  // by node and direction
+  std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
 
 }  // namespace lockstep

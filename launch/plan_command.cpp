@@ -44,18 +44,27 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
 
 void print_memory(Training& training) {
   const MemoryPlan& memory = training.network().memory();
-  const auto line = [](const char* name, std::size_t bytes, const std::string& note) {
+  std::size_t total = 0;
+  const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
     fmt::print("  {:<12} {:>10.2f} MiB  {}\n", name, static_cast<double>(bytes) / kMiB, note);
+    total += bytes;
   };
+  const bool recomputes = memory.activations != memory.activations_kept;
   fmt::print("memory per rank\n");
   line("activations", memory.activations,
-       fmt::format("one arena; {:.2f} MiB without sharing",
-                   static_cast<double>(memory.activations_unshared) / kMiB));
+       fmt::format("one arena; {:.2f} MiB without sharing{}",
+                   static_cast<double>(memory.activations_unshared) / kMiB,
+                   recomputes ? fmt::format(", {:.2f} MiB without recomputation",
+                                            static_cast<double>(memory.activations_kept) / kMiB)
+                              : ""));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("statistics", memory.statistics, "batch norm's running mean and variance");
   line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
+  line("batches", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
+       "the loaders' slots");
+  line("total", total, "and the libraries' own");
 }
 
 void print_buckets(Training& training, int ranks) {

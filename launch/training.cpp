@@ -153,6 +153,7 @@ void Training::plan_network(Communicator& communicator, Device device) {
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
   options.label_smoothing = static_cast<float>(config_.train.label_smoothing);
   options.choices = &kernels_;
+  options.recompute = config_.train.recompute ? Recompute::blocks : Recompute::nothing;
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
   const auto plan = [&] { network_ = std::make_unique<Network>(*graph_, options); };

@@ -7,6 +7,16 @@
 #include "core/buffer.h"
 
 namespace lockstep {
+namespace {
+
+bool overlap(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
+
+bool alive_together(const ArenaBlock& a, const ArenaBlock& b) {
+  return overlap(a.life, b.life) || (a.again && overlap(*a.again, b.life)) ||
+         (b.again && overlap(a.life, *b.again)) || (a.again && b.again && overlap(*a.again, *b.again));
+}
+
+}  // namespace
 
 ArenaPlan plan_arena(std::span<const ArenaBlock> blocks) {
   ArenaPlan plan;
@@ -21,8 +31,7 @@ ArenaPlan plan_arena(std::span<const ArenaBlock> blocks) {
     const std::size_t bytes = align_up(blocks[block].bytes);
     std::vector<std::size_t> rivals;  // placed blocks alive together with this one, by offset
     for (const std::size_t other : placed) {
-      if (blocks[other].first <= blocks[block].last && blocks[block].first <= blocks[other].last)
-        rivals.push_back(other);
+      if (alive_together(blocks[other], blocks[block])) rivals.push_back(other);
     }
     std::sort(rivals.begin(), rivals.end(),
               [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });

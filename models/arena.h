@@ -6,15 +6,21 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace lockstep {
 
-struct ArenaBlock {
-  std::size_t bytes = 0;
+struct Lifetime {
   int first = 0;  // alive in [first, last], in steps of the plan
   int last = 0;
+};
+
+struct ArenaBlock {
+  std::size_t bytes = 0;
+  Lifetime life;
+  std::optional<Lifetime> again = {};  // a second life at the same place, after the first
 };
 
 struct ArenaPlan {

@@ -137,6 +137,18 @@ Value Graph::dropout(Value x, double probability, const std::string& name) {
                 in);
 }
 
+void Graph::begin_block() {
+  CHECK(!in_block_, "blocks do not nest");
+  in_block_ = true;
+  blocks_.push_back({layers_.size(), layers_.size()});
+}
+
+void Graph::end_block() {
+  in_block_ = false;
+  blocks_.back().end = layers_.size();
+  if (blocks_.back().first == layers_.size()) blocks_.pop_back();
+}
+
 void Graph::classify(Value logits) {
   const Shape expected{input_.batch, input_.classes};
   require(checked(logits) == expected, "classify",

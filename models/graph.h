@@ -73,6 +73,12 @@ struct Layer {
   Value output;
 };
 
+// Layers [first, end) of a graph.
+struct LayerRange {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
 class Graph {
  public:
   // Throws ConfigError for sizes below one.
@@ -94,11 +100,17 @@ class Graph {
   // In training, drops each element with this probability, in [0, 1), and scales the rest; nothing in
   // evaluation, and no layer at all for 0. The name sets its random numbers apart from other dropouts'.
   Value dropout(Value x, double probability, const std::string& name);
+  // Layers between the two form a block, of which only the last one's output may be used outside: its inside
+  // can be computed again in backward instead of being kept (NetworkOptions::recompute). Blocks do not nest.
+  void begin_block();
+  void end_block();
+
   // Names the value the loss is computed from: [N, classes], made by linear(). Once.
   void classify(Value logits);
 
   const GraphInput& input_shape() const { return input_; }
   const std::vector<Layer>& layers() const { return layers_; }
+  const std::vector<LayerRange>& blocks() const { return blocks_; }
   const Shape& shape(Value value) const;
   Value logits() const { return logits_; }
 
@@ -108,8 +120,22 @@ class Graph {
 
   GraphInput input_;
   std::vector<Layer> layers_;
+  std::vector<LayerRange> blocks_;
+  bool in_block_ = false;
   std::vector<Shape> shapes_;  // by value
   Value logits_;
+};
+
+// A block for as long as this lives.
+class BlockScope {
+ public:
+  explicit BlockScope(Graph& graph) : graph_(graph) { graph_.begin_block(); }
+  ~BlockScope() { graph_.end_block(); }
+  BlockScope(const BlockScope&) = delete;
+  BlockScope& operator=(const BlockScope&) = delete;
+
+ private:
+  Graph& graph_;
 };
 
 }  // namespace lockstep

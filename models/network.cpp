@@ -14,7 +14,9 @@ namespace {
 NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
   KernelChoices in_order;
   KernelChoices& choices = options.choices != nullptr ? *options.choices : in_order;
-  return plan_network(graph, backend, choices, options.mean, options.deviation);
+  NetworkPlan plan = plan_network(graph, backend, choices, options.mean, options.deviation);
+  plan_memory(plan, options.recompute);
+  return plan;
 }
 
 std::size_t parameter_count(const PlannedNode& node) { return node.layer->parameter_specs().size(); }
@@ -46,6 +48,7 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   loss_ = Buffer(sizeof(LossSums), options_.device);
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
   memory_.activations = plan_.arena.bytes;
+  memory_.activations_kept = plan_.kept_bytes;
   memory_.activations_unshared = plan_.unshared_bytes;
   bind_memory();
   initialize();
@@ -196,10 +199,25 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
        .sums = reinterpret_cast<LossSums*>(loss_.data())});
 }
 
+void Network::recompute(const NodeRange& block, const Pass& pass) {
+  Pass again = pass;
+  again.repeats = true;
+  for (auto node = static_cast<std::size_t>(block.first); node < static_cast<std::size_t>(block.last);
+       ++node) {
+    if (!plan_.nodes[node].recomputed) continue;
+    observed(again, node, Direction::recompute,
+             [&] { plan_.nodes[node].layer->forward(again, bindings_[node]); });
+  }
+}
+
 void Network::backward(const Pass& pass) {
   CHECK(pass.mode == Mode::training, "backward needs a forward in training mode");
   CHECK(parameters_.empty() || parameters_[0].gradient != nullptr, "no gradient memory is attached");
+  auto block = plan_.recomputable.rbegin();
   for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
+    if (block != plan_.recomputable.rend() && static_cast<std::size_t>(block->last) == node) {
+      recompute(*block++, pass);
+    }
     PlannedLayer& layer = *plan_.nodes[node].layer;
     observed(pass, node, Direction::backward_parameters,
              [&] { layer.backward_parameters(pass, bindings_[node]); });

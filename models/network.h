@@ -19,6 +19,7 @@
 #include "kernels/backend.h"
 #include "kernels/parameter.h"
 #include "models/graph.h"
+#include "models/memory_plan.h"
 #include "models/network_plan.h"
 #include "models/pass.h"
 
@@ -32,6 +33,9 @@ struct NetworkOptions {
   std::vector<float> deviation;
   // Of the training loss; evaluation has none. See SoftmaxCrossEntropy.
   float label_smoothing = 0;
+  // The insides of the graph's blocks are computed again in backward instead of being kept: the same bits,
+  // less memory, more time.
+  Recompute recompute = Recompute::nothing;
   // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
 };
@@ -49,6 +53,7 @@ struct NetworkInput {
 struct MemoryPlan {
   std::size_t activations = 0;           // the arena
   std::size_t activations_unshared = 0;  // what it would be if nothing shared memory
+  std::size_t activations_kept = 0;      // what it would be if nothing were recomputed
   std::size_t parameters = 0;
   std::size_t statistics = 0;
 };
@@ -95,6 +100,7 @@ class Network {
   void allocate_state();
   void bind_memory();
   std::byte* block_data(int block) const;  // null for block -1
+  void recompute(const NodeRange& block, const Pass& pass);
   void initialize();
   void take_samples(const NetworkInput& input, const Pass& pass);
 

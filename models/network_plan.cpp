@@ -30,7 +30,9 @@ class NodePlanner {
   void run() {
     current_ = {0};
     plan_.values.push_back({.layout = plan_.image_input->output()});
+    std::vector<int> first_node;  // of each layer, the forks it needed included
     for (const Layer& layer : graph_.layers()) {
+      first_node.push_back(static_cast<int>(plan_.nodes.size()));
       std::vector<int> inputs;
       std::vector<Layout> layouts;
       for (const Value input : layer.inputs) {
@@ -49,6 +51,10 @@ class NodePlanner {
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
       plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
       current_.push_back(plan_.nodes.back().outputs[0]);
+    }
+    first_node.push_back(static_cast<int>(plan_.nodes.size()));
+    for (const LayerRange& block : graph_.blocks()) {
+      plan_.recomputable.push_back({first_node[block.first], first_node[block.end] - 1});
     }
     plan_.logits = use(graph_.logits().id);
   }
@@ -109,111 +115,6 @@ class NodePlanner {
   std::vector<bool> applied_;           // the value is made by an activation that is applied already
 };
 
-// Gives every tensor a block of the arena. Time runs from the input (0) over the layers (1..n) and the loss
-// (n + 1) back to the first layer (2n + 1).
-class MemoryPlanner {
- public:
-  explicit MemoryPlanner(NetworkPlan& plan) : plan_(plan), count_(static_cast<int>(plan.nodes.size())) {}
-
-  void run() {
-    place_data();
-    place_gradients();
-    std::size_t scratch = 0;
-    for (int node = 0; node < count_; ++node) {
-      PlannedNode& planned = plan_.nodes[static_cast<std::size_t>(node)];
-      if (const std::size_t saved = planned.layer->saved_bytes(); saved > 0) {
-        planned.saved_block = add(saved, forward_time(node), backward_time(node));
-      }
-      scratch = std::max(scratch, planned.layer->scratch_bytes());
-    }
-    if (scratch > 0) plan_.scratch_block = add(scratch, 0, backward_time(0));
-    plan_.arena = plan_arena(plan_.blocks);
-  }
-
- private:
-  static int forward_time(int node) { return node + 1; }
-  int loss_time() const { return count_ + 1; }
-  int backward_time(int node) const { return 2 * count_ + 1 - node; }
-
-  int add(std::size_t bytes, int first, int last) {
-    plan_.blocks.push_back({.bytes = bytes, .first = first, .last = last});
-    plan_.unshared_bytes += align_up(bytes);
-    return static_cast<int>(plan_.blocks.size()) - 1;
-  }
-  // A tensor that lies in an existing block keeps it alive, too.
-  int join(int block, std::size_t bytes, int last) {
-    ArenaBlock& joined = plan_.blocks[static_cast<std::size_t>(block)];
-    joined.last = std::max(joined.last, last);
-    plan_.unshared_bytes += align_up(bytes);
-    return block;
-  }
-  // Whether nobody reads the block after this time, so that what is computed then may overwrite it.
-  bool may_overwrite(int block, std::size_t bytes, int time) const {
-    const ArenaBlock& existing = plan_.blocks[static_cast<std::size_t>(block)];
-    return existing.last <= time && existing.bytes == bytes;
-  }
-
-  bool backward_reads(const PlannedValue& value) const {
-    const PlannedNode& consumer = plan_.nodes[static_cast<std::size_t>(value.consumer)];
-    for (std::size_t i = 0; i < consumer.inputs.size(); ++i) {
-      const bool is_value = &plan_.values[static_cast<std::size_t>(consumer.inputs[i])] == &value;
-      if (is_value && consumer.layer->backward_reads_input(static_cast<int>(i))) return true;
-    }
-    return false;
-  }
-
-  int data_last(const PlannedValue& value) const {
-    int last = value.consumer < 0 ? loss_time() : forward_time(value.consumer);
-    if (value.consumer >= 0 && backward_reads(value)) last = backward_time(value.consumer);
-    if (value.producer >= 0 &&
-        plan_.nodes[static_cast<std::size_t>(value.producer)].layer->backward_reads_output()) {
-      last = std::max(last, backward_time(value.producer));
-    }
-    return last;
-  }
-
-  void place_data() {
-    PlannedValue& images = plan_.values[0];
-    images.data_block = add(images.layout.bytes(), 0, data_last(images));
-    for (int node = 0; node < count_; ++node) {
-      const PlannedNode& planned = plan_.nodes[static_cast<std::size_t>(node)];
-      const Sharing sharing = planned.layer->output_sharing();
-      for (const int output : planned.outputs) {
-        PlannedValue& value = plan_.values[static_cast<std::size_t>(output)];
-        const auto shared = static_cast<std::size_t>(planned.layer->shared_input());
-        const int source = plan_.values[static_cast<std::size_t>(planned.inputs[shared])].data_block;
-        const std::size_t bytes = value.layout.bytes();
-        const bool shares = sharing == Sharing::same || (sharing == Sharing::in_place &&
-                                                         may_overwrite(source, bytes, forward_time(node)));
-        value.data_block =
-            shares ? join(source, bytes, data_last(value)) : add(bytes, forward_time(node), data_last(value));
-      }
-    }
-  }
-
-  void place_gradients() {
-    PlannedValue& logits = plan_.values[static_cast<std::size_t>(plan_.logits)];
-    logits.gradient_block = add(logits.layout.bytes(), loss_time(), backward_time(logits.producer));
-    for (int node = count_ - 1; node >= 0; --node) {
-      const PlannedNode& planned = plan_.nodes[static_cast<std::size_t>(node)];
-      const int source = plan_.values[static_cast<std::size_t>(planned.outputs[0])].gradient_block;
-      for (std::size_t i = 0; i < planned.inputs.size(); ++i) {
-        PlannedValue& value = plan_.values[static_cast<std::size_t>(planned.inputs[i])];
-        if (!value.wants_gradient) continue;
-        const Sharing sharing = planned.layer->gradient_sharing(static_cast<int>(i));
-        const std::size_t bytes = value.layout.bytes();
-        const int last = value.producer < 0 ? backward_time(node) : backward_time(value.producer);
-        const bool shares = sharing == Sharing::same || (sharing == Sharing::in_place &&
-                                                         may_overwrite(source, bytes, backward_time(node)));
-        value.gradient_block = shares ? join(source, bytes, last) : add(bytes, backward_time(node), last);
-      }
-    }
-  }
-
-  NetworkPlan& plan_;
-  int count_;
-};
-
 }  // namespace
 
 NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
@@ -228,7 +129,6 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& ch
                                           .mean = mean,
                                           .deviation = deviation});
   NodePlanner(graph, backend, choices, plan).run();
-  MemoryPlanner(plan).run();
   return plan;
 }
 

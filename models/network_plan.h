@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NetworkPlan: everything about a Graph on a device that is decided before memory exists: the layers with
-// their kernels and layouts, forks where a value is used more than once, and which tensor lies where in the
-// activation arena. Network allocates what this says and runs it.
+// their kernels and layouts, forks where a value is used more than once, and (plan_memory) which tensor lies
+// where in the activation arena. Network allocates what this says and runs it.
 #pragma once
 
 #include <memory>
@@ -33,18 +33,26 @@ struct PlannedNode {
   std::vector<int> inputs;  // values
   std::vector<int> outputs;
   int saved_block = -1;
+  bool recomputed = false;  // runs forward again before its block's backward; see plan_memory
+};
+
+struct NodeRange {
+  int first = 0;
+  int last = 0;  // included
 };
 
 struct NetworkPlan {
   std::unique_ptr<ImageInputKernel> image_input;  // makes value 0
   std::vector<PlannedNode> nodes;                 // in forward order
   std::vector<PlannedValue> values;
+  std::vector<NodeRange> recomputable;  // the graph's blocks, in order
   int logits = -1;
   bool needs_samples = false;  // a layer wants to know which samples it sees
   std::vector<ArenaBlock> blocks;
   int scratch_block = -1;
   ArenaPlan arena;
   std::size_t unshared_bytes = 0;  // if every tensor had memory of its own
+  std::size_t kept_bytes = 0;      // of the arena, if nothing were recomputed
 };
 
 // Throws ConfigError for a graph without logits.

@@ -13,7 +13,7 @@ namespace lockstep {
 
 enum class Mode { training, evaluation };
 
-enum class Direction { forward, backward_parameters, backward_inputs };
+enum class Direction { forward, recompute, backward_parameters, backward_inputs };
 
 // Told when each layer began and ended. Only for looking: it makes the host wait for every layer.
 class LayerObserver {
@@ -34,6 +34,8 @@ struct Pass {
   // Told of each gradient when it is final; set on the last micro-batch only.
   GradientListener* listener = nullptr;
   LayerObserver* observer = nullptr;
+  // A forward that was run before, for backward's sake: it changes no state.
+  bool repeats = false;
 };
 
 }  // namespace lockstep

@@ -106,6 +106,7 @@ class BatchNormLayer final : public PlannedLayer {
         .residual = residual,
         .parameters = parameters(memory),
         .running = {.mean = memory.statistics[0], .variance = memory.statistics[1]},
+        .update_running = !pass.repeats,
         .y = memory.outputs[0],
         .saved = memory.saved,
         .scratch = memory.scratch};

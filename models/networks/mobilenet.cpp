@@ -37,6 +37,7 @@ struct BlockOptions {
 
 // Expand by 1x1, 3x3 on each channel alone, project by 1x1 without an activation (figure 3b).
 Value inverted_residual(Graph& graph, Value x, const BlockOptions& options, const std::string& block) {
+  const BlockScope scope(graph);
   const std::int64_t inputs = graph.shape(x)[1];
   const std::int64_t inner = inputs * options.expansion;
   int index = 0;

@@ -42,6 +42,7 @@ Value shortcut_of(Graph& graph, Value x, std::int64_t channels, std::int64_t str
 
 // Two 3x3 convolutions (He et al., "Deep residual learning", 2015, figure 5 left).
 Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+  const BlockScope scope(graph);
   const std::int64_t channels = options.channels;
   Value y =
       convolution(graph, x, {.channels = channels, .kernel = 3, .stride = options.stride}, name + ".conv1");
@@ -53,6 +54,7 @@ Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std:
 
 // 1x1, 3x3, 1x1 (figure 5 right).
 Value bottleneck(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+  const BlockScope scope(graph);
   const std::int64_t channels = options.channels;
   Value y = convolution(graph, x, {.channels = channels}, name + ".conv1");
   y = normalized(graph, y, name + ".bn1");

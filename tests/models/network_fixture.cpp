@@ -6,15 +6,15 @@
 namespace lockstep {
 
 NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build,
-                               std::uint64_t seed)
+                               std::uint64_t seed, Recompute recompute)
     : shape_(input), stream_(Device{}, StreamUse::compute) {
   Graph graph(input);
   build(graph);
   const auto channels = static_cast<std::size_t>(input.channels);
-  network_ =
-      std::make_unique<Network>(graph, NetworkOptions{.seed = seed,
-                                                      .mean = std::vector<float>(channels, 0.5f),
-                                                      .deviation = std::vector<float>(channels, 0.25f)});
+  network_ = std::make_unique<Network>(graph, NetworkOptions{.seed = seed,
+                                                             .mean = std::vector<float>(channels, 0.5f),
+                                                             .deviation = std::vector<float>(channels, 0.25f),
+                                                             .recompute = recompute});
   gradients_.resize(network_->values().size());
   for (Parameter& parameter : network_->parameters())
     parameter.gradient = gradients_.data() + parameter.offset;

@@ -14,7 +14,8 @@ namespace lockstep {
 
 class NetworkFixture {
  public:
-  NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1);
+  NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1,
+                 Recompute recompute = Recompute::nothing);
 
   Network& network() { return *network_; }
   std::span<float> gradients() { return gradients_; }

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/memory_plan.h"
+
+#include <algorithm>
+
+#include "core/buffer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kNever = -1;
+
+// Time runs from the input (0) over the layers and the loss back to the first layer. A block of layers that
+// is recomputed runs forward once more just before its last layer's backward.
+class MemoryPlanner {
+ public:
+  explicit MemoryPlanner(NetworkPlan& plan)
+      : plan_(plan),
+        count_(plan.nodes.size()),
+        forward_(count_),
+        recompute_(count_, kNever),
+        backward_(count_) {}
+
+  void run(Recompute recompute) {
+    plan_.blocks.clear();
+    plan_.unshared_bytes = 0;
+    plan_.scratch_block = -1;
+    for (PlannedNode& node : plan_.nodes) node.recomputed = false;
+    if (recompute == Recompute::blocks) mark_recomputed();
+    set_times();
+    place_data();
+    place_gradients();
+    place_saved();
+    plan_.arena = plan_arena(plan_.blocks);
+  }
+
+ private:
+  const PlannedNode& node(int index) const { return plan_.nodes[static_cast<std::size_t>(index)]; }
+  PlannedValue& value(int index) const { return plan_.values[static_cast<std::size_t>(index)]; }
+  int forward_time(int index) const { return forward_[static_cast<std::size_t>(index)]; }
+  int recompute_time(int index) const { return recompute_[static_cast<std::size_t>(index)]; }
+  int backward_time(int index) const { return backward_[static_cast<std::size_t>(index)]; }
+  int last_node() const { return static_cast<int>(count_) - 1; }
+
+  // A layer inside a block runs again if backward reads what it made, itself or through layers that run
+  // again. The block's last layer made what the next block keeps.
+  void mark_recomputed() {
+    for (const NodeRange& range : plan_.recomputable) {
+      for (int index = range.last - 1; index >= range.first; --index) {
+        PlannedNode& made = plan_.nodes[static_cast<std::size_t>(index)];
+        made.recomputed = std::ranges::any_of(made.outputs, [&](int output) {
+          const PlannedValue& v = value(output);
+          const bool inside = v.consumer >= range.first && v.consumer <= range.last;
+          return backward_reads(v) || (inside && node(v.consumer).recomputed);
+        });
+      }
+    }
+  }
+
+  void set_times() {
+    int time = 0;
+    for (std::size_t i = 0; i < count_; ++i) forward_[i] = ++time;
+    loss_time_ = ++time;
+    for (int index = last_node(); index >= 0; --index) {
+      for (const NodeRange& range : plan_.recomputable) {
+        if (range.last != index) continue;
+        for (int inside = range.first; inside < range.last; ++inside) {
+          if (node(inside).recomputed) recompute_[static_cast<std::size_t>(inside)] = ++time;
+        }
+      }
+      backward_[static_cast<std::size_t>(index)] = ++time;
+    }
+  }
+
+  bool backward_reads(const PlannedValue& v) const {
+    if (v.producer >= 0 && node(v.producer).layer->backward_reads_output()) return true;
+    return v.consumer >= 0 && consumer_backward_reads(v);
+  }
+  bool consumer_backward_reads(const PlannedValue& v) const {
+    const PlannedNode& consumer = node(v.consumer);
+    for (std::size_t i = 0; i < consumer.inputs.size(); ++i) {
+      const bool is_value = &value(consumer.inputs[i]) == &v;
+      if (is_value && consumer.layer->backward_reads_input(static_cast<int>(i))) return true;
+    }
+    return false;
+  }
+
+  // The last time after the loss that somebody reads the value; kNever: nobody does.
+  int last_after_loss(const PlannedValue& v) const {
+    int last = kNever;
+    if (v.producer >= 0 && node(v.producer).layer->backward_reads_output()) last = backward_time(v.producer);
+    if (v.consumer < 0) return last;
+    if (consumer_backward_reads(v)) last = std::max(last, backward_time(v.consumer));
+    return std::max(last, recompute_time(v.consumer));
+  }
+
+  // Made at `made` and read until the forward's reader; and in backward until last_after_loss: in one life,
+  // or, where the producer runs again, in a second.
+  ArenaBlock block_for(const PlannedValue& v) const {
+    const int made = v.producer < 0 ? 0 : forward_time(v.producer);
+    const int read = v.consumer < 0 ? loss_time_ : forward_time(v.consumer);
+    const int last = last_after_loss(v);
+    ArenaBlock block{.bytes = v.layout.bytes(), .life = {made, read}};
+    if (v.producer >= 0 && node(v.producer).recomputed) {
+      block.again = Lifetime{recompute_time(v.producer), std::max(last, recompute_time(v.producer))};
+    } else {
+      block.life.last = std::max(read, last);
+    }
+    return block;
+  }
+
+  int add(const ArenaBlock& block) {
+    plan_.blocks.push_back(block);
+    plan_.unshared_bytes += align_up(block.bytes);
+    return static_cast<int>(plan_.blocks.size()) - 1;
+  }
+  // A tensor that lies in an existing block keeps it alive, too.
+  int join(int index, const ArenaBlock& block) {
+    const auto extend = [](Lifetime& life, const Lifetime& by) {
+      life = {std::min(life.first, by.first), std::max(life.last, by.last)};
+    };
+    ArenaBlock& joined = plan_.blocks[static_cast<std::size_t>(index)];
+    extend(joined.life, block.life);
+    if (block.again) joined.again ? extend(*joined.again, *block.again) : void(joined.again = block.again);
+    plan_.unshared_bytes += align_up(block.bytes);
+    return index;
+  }
+  // Whether nobody reads the block after this time, so that what is computed then may overwrite it.
+  bool may_overwrite(int index, std::size_t bytes, int time) const {
+    const ArenaBlock& existing = plan_.blocks[static_cast<std::size_t>(index)];
+    return existing.life.last <= time && !existing.again && existing.bytes == bytes;
+  }
+
+  void place_data() {
+    value(0).data_block = add(block_for(value(0)));
+    for (int index = 0; index <= last_node(); ++index) {
+      const PlannedNode& planned = node(index);
+      const Sharing sharing = planned.layer->output_sharing();
+      for (const int output : planned.outputs) {
+        PlannedValue& made = value(output);
+        const auto shared = static_cast<std::size_t>(planned.layer->shared_input());
+        const int source = value(planned.inputs[shared]).data_block;
+        const ArenaBlock block = block_for(made);
+        const bool shares =
+            sharing == Sharing::same ||
+            (sharing == Sharing::in_place && may_overwrite(source, block.bytes, forward_time(index)));
+        made.data_block = shares ? join(source, block) : add(block);
+      }
+    }
+  }
+
+  void place_gradients() {
+    PlannedValue& logits = value(plan_.logits);
+    logits.gradient_block =
+        add({.bytes = logits.layout.bytes(), .life = {loss_time_, backward_time(logits.producer)}});
+    for (int index = last_node(); index >= 0; --index) {
+      const PlannedNode& planned = node(index);
+      const int source = value(planned.outputs[0]).gradient_block;
+      for (std::size_t i = 0; i < planned.inputs.size(); ++i) {
+        PlannedValue& input = value(planned.inputs[i]);
+        if (!input.wants_gradient) continue;
+        const Sharing sharing = planned.layer->gradient_sharing(static_cast<int>(i));
+        const int time = backward_time(index);
+        const ArenaBlock block{.bytes = input.layout.bytes(),
+                               .life = {time, input.producer < 0 ? time : backward_time(input.producer)}};
+        const bool shares = sharing == Sharing::same ||
+                            (sharing == Sharing::in_place && may_overwrite(source, block.bytes, time));
+        input.gradient_block = shares ? join(source, block) : add(block);
+      }
+    }
+  }
+
+  void place_saved() {
+    std::size_t scratch = 0;
+    for (int index = 0; index <= last_node(); ++index) {
+      PlannedNode& planned = plan_.nodes[static_cast<std::size_t>(index)];
+      scratch = std::max(scratch, planned.layer->scratch_bytes());
+      const std::size_t saved = planned.layer->saved_bytes();
+      planned.saved_block = -1;
+      if (saved == 0) continue;
+      ArenaBlock block{.bytes = saved, .life = {forward_time(index), backward_time(index)}};
+      if (planned.recomputed) {
+        block.life.last = forward_time(index);
+        block.again = Lifetime{recompute_time(index), backward_time(index)};
+      }
+      planned.saved_block = add(block);
+    }
+    if (scratch > 0) plan_.scratch_block = add({.bytes = scratch, .life = {0, backward_time(0)}});
+  }
+
+  NetworkPlan& plan_;
+  std::size_t count_;
+  std::vector<int> forward_;  // times, by node
+  std::vector<int> recompute_;
+  std::vector<int> backward_;
+  int loss_time_ = 0;
+};
+
+}  // namespace
+
+void plan_memory(NetworkPlan& plan, Recompute recompute) {
+  MemoryPlanner(plan).run(Recompute::nothing);
+  plan.kept_bytes = plan.arena.bytes;
+  if (recompute != Recompute::nothing) MemoryPlanner(plan).run(recompute);
+}
+
+}  // namespace lockstep

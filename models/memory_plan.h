@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the tensors of a planned network lie: each gets a block of the activation arena for as long as
+// somebody still reads it. Blocks of layers that are recomputed in backward give their memory back in
+// between.
+#pragma once
+
+#include "models/network_plan.h"
+
+namespace lockstep {
+
+enum class Recompute { nothing, blocks };
+
+// Fills in the plan's blocks, arena and recomputed nodes. Can be repeated.
+void plan_memory(NetworkPlan& plan, Recompute recompute);
+
+}  // namespace lockstep
