@@ -89,6 +89,9 @@ TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   EXPECT_EQ(digest.size(), 33u) << digest;
   EXPECT_EQ(digest_of(workplace, {}), digest) << "the same command twice";
   EXPECT_EQ(digest_of(workplace, {"comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_EQ(digest_of(workplace, {"train.recompute=true", "model.name=resnet20"}),
+            digest_of(workplace, {"model.name=resnet20"}))
+      << "recomputation";
   EXPECT_EQ(digest_of(workplace, {"comm.overlap=false"}), digest);
   EXPECT_EQ(digest_of(workplace, {"comm.overlap=false", "comm.bucket_mib=[100, 100, 100]"}), digest);
   EXPECT_NE(digest_of(workplace, {"train.seed=2"}), digest);

@@ -137,6 +137,50 @@ TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
 }
 
+// "  name   12.34 MiB  note" in the table of memory.
+double mebibytes(const std::string& output, const std::string& name) {
+  const std::size_t at = output.find("\n  " + name + " ");
+  return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
+}
+
+TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
+  const Workplace workplace("plan_memory");
+  const std::string command =
+      program("lockstep") + " plan " + workplace.path("config.toml").string() + " --set model.name=resnet20";
+  double totals[2] = {};
+  for (const bool recompute : {false, true}) {
+    const ProgramResult result = run_shell(command + (recompute ? " --set train.recompute=true" : ""));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    double sum = 0;
+    for (const char* part :
+         {"activations", "parameters", "statistics", "gradients", "optimizer", "batches"}) {
+      ASSERT_GE(mebibytes(result.output, part), 0) << part << " in\n" << result.output;
+      sum += mebibytes(result.output, part);
+    }
+    totals[recompute] = mebibytes(result.output, "total");
+    EXPECT_NEAR(totals[recompute], sum, 0.05) << result.output;
+    EXPECT_EQ(count(result.output, "without recomputation"), recompute ? 1 : 0) << result.output;
+  }
+  EXPECT_LT(totals[1], totals[0]);
+}
+
+TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
+  const Workplace workplace("profile");
+  const ProgramResult result =
+      run_ranks(2, program("lockstep") + " profile " + workplace.path("config.toml").string() +
+                       " --set model.name=resnet20 --steps 2 --rows 0 --trace " +
+                       workplace.path("trace.json").string());
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const char* part : {"most expensive: ", "by kind", "exposed_communication", "layer3.2.conv2"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+  const Json trace = Json::parse(text_of(workplace.path("trace.json")));
+  int forward = 0;
+  for (const Json& event : trace["traceEvents"]) forward += event["name"] == "layer1.0.conv1";
+  EXPECT_EQ(forward, 2 * 3) << "forward and two gradients, in each of two steps";
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run"))) << "a profile leaves no run behind";
+}
+
 TEST(Info, NamesWhatIsBuiltIn) {
   const ProgramResult result = run_shell(program("lockstep") + " info");
   EXPECT_EQ(result.exit_code, 0) << result.output;
