@@ -5,10 +5,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/processors.h"
 #include "kernels/functors.h"
 
-// The processor's best of these runs. The loops below are inlined into each.
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("default", "fma", "avx512f")))
+// Inlined into each version of a function for several processors.
 #define INLINE inline __attribute__((always_inline))
 
 namespace lockstep {
@@ -203,15 +203,16 @@ INLINE InputGradientRow from_lane(const InputGradientRow& g, std::int64_t l) {
 
 }  // namespace
 
-FOR_EACH_PROCESSOR void add_moments(const BatchNormRow& row, const float* x, const float* shift, double* sum,
-                                    double* square) {
+LOCKSTEP_FOR_EACH_PROCESSOR void add_moments(const BatchNormRow& row, const float* x, const float* shift,
+                                             double* sum, double* square) {
   over_lanes(
       row.lanes, [&](auto width, std::int64_t l) __attribute__((always_inline)) {
         moments_of_lanes<width.value>(row.positions, row.lanes, x + l, shift + l, sum + l, square + l);
       });
 }
 
-FOR_EACH_PROCESSOR void normalize(const BatchNormRow& row, Activation activation, const NormalizeRow& n) {
+LOCKSTEP_FOR_EACH_PROCESSOR void normalize(const BatchNormRow& row, Activation activation,
+                                           const NormalizeRow& n) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
         over_lanes(
@@ -221,8 +222,8 @@ FOR_EACH_PROCESSOR void normalize(const BatchNormRow& row, Activation activation
       });
 }
 
-FOR_EACH_PROCESSOR void add_gradient_sums(const BatchNormRow& row, Activation activation,
-                                          const GradientSumsRow& g) {
+LOCKSTEP_FOR_EACH_PROCESSOR void add_gradient_sums(const BatchNormRow& row, Activation activation,
+                                                   const GradientSumsRow& g) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
         over_lanes(
@@ -232,8 +233,8 @@ FOR_EACH_PROCESSOR void add_gradient_sums(const BatchNormRow& row, Activation ac
       });
 }
 
-FOR_EACH_PROCESSOR void write_input_gradient(const BatchNormRow& row, Activation activation,
-                                             const InputGradientRow& g) {
+LOCKSTEP_FOR_EACH_PROCESSOR void write_input_gradient(const BatchNormRow& row, Activation activation,
+                                                      const InputGradientRow& g) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
         over_lanes(

@@ -7,6 +7,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/processors.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ constexpr long kRounds = 4'000'000;
 constexpr std::size_t kCopyBytes = std::size_t{128} << 20;
 constexpr int kRepeats = 5;
 
-__attribute__((target_clones("default", "fma", "avx512f"))) float multiply_add(long rounds) {
+LOCKSTEP_FOR_EACH_PROCESSOR float multiply_add(long rounds) {
   Vector sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i);
   const Vector factor = Vector{} + 0.999f;
