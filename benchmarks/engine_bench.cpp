@@ -20,7 +20,7 @@ struct Options : BenchOptions {
   std::string json;
 };
 
-constexpr float kRate = 0.01f;
+constexpr float kRate = 0.001f;
 
 void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
   const Pass pass{.stream = stream, .gradient_scale = 1.0f / static_cast<float>(bench.network->batch())};

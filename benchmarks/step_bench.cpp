@@ -41,7 +41,7 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
     const std::int64_t forward = now_ns();
     network.backward(pass);
     const std::int64_t backward = now_ns();
-    optimizer.step(stream, 0.01f);
+    optimizer.step(stream, 0.001f);
     const std::int64_t end = now_ns();
     if (step == -options.warmup) times.first_loss = loss;
     times.last_loss = loss;

@@ -12,13 +12,13 @@ what=${1:-cpu}
 sanitizers=$PWD/tests/sanitizers
 
 build() {
-  cmake --preset "$1" -DLOCKSTEP_TESTS=ON >/dev/null  # the quickstart configures without
+  cmake --preset "$1" -DLOCKSTEP_TESTS=ON "${@:2}" >/dev/null  # the quickstart configures without
   cmake --build --preset "$1"
 }
 
 case $what in
   cpu)
-    build cpu
+    build cpu -DLOCKSTEP_BENCHMARKS=ON
     ctest --preset cpu --no-tests=error -j "$(nproc)"
     ;;
   asan)

@@ -35,7 +35,7 @@ if options.channels_last:
     model = model.to(memory_format=torch.channels_last)
     images = images.to(memory_format=torch.channels_last)
 labels = torch.randint(0, options.classes, (options.batch,))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 run = torch.compile(model) if options.compile else model
 losses, times = [], []
 for step in range(-options.warmup, options.steps):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/engine.h"
 
+#include "kernels/cpu/onednn.h"
+
 #define DNNL_CHECK(call)                                                          \
   do {                                                                            \
     const dnnl_status_t status_of_call = (call);                                  \
@@ -20,14 +22,13 @@ std::string_view name_of(dnnl_status_t status) {
       return "invalid arguments";
     case dnnl_unimplemented:
       return "not implemented";
-    case dnnl_iterator_ends:
-      return "no implementation left";
     case dnnl_runtime_error:
       return "runtime error";
     case dnnl_not_required:
       return "not required";
+    default:
+      return "unknown status";
   }
-  return "unknown status";
 }
 
 const dnnl::stream& onednn_stream() {
@@ -70,8 +71,7 @@ void Primitive::run(std::initializer_list<const void*> addresses) {
   for (const void* address : addresses) {
     // Every new address costs a pass of oneDNN over the tensor's padding.
     if (slot->memory && slot->address != address) {
-      DNNL_CHECK(dnnl_memory_set_data_handle_v2(slot->memory.get(), const_cast<void*>(address),
-                                                onednn_stream().get()));
+      DNNL_CHECK(onednn::set_address(slot->memory.get(), const_cast<void*>(address), onednn_stream().get()));
       slot->address = address;
     }
     ++slot;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/layout.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
@@ -15,26 +18,23 @@ dnnl::memory::format_tag row_major(std::size_t rank) {
   return tags[rank - 1];
 }
 
-const dnnl_memory_desc_t& blocked(const dnnl::memory::desc& desc) {
-  CHECK(desc.data.format_kind == dnnl_blocked && desc.data.extra.flags == dnnl_memory_extra_flag_none &&
-            desc.data.offset0 == 0,
-        "not a layout that tensors can be kept in");
-  return desc.data;
+void require_blocked(const dnnl::memory::desc& desc) {
+  CHECK(onednn::is_blocked(desc), "not a layout that tensors can be kept in");
 }
 
 // "aBcd16b" with padding and strides spelled out; a dimension of one element has no stride worth telling.
 std::string describe_desc(const dnnl::memory::desc& desc) {
-  const dnnl_memory_desc_t& data = blocked(desc);
-  const dnnl_blocking_desc_t& blocking = data.format_desc.blocking;
+  require_blocked(desc);
+  const dnnl::memory::dims padded = onednn::padded_dims_of(desc);
+  const dnnl::memory::dims strides = onednn::strides_of(desc);
   std::string text;
-  for (int i = 0; i < data.ndims; ++i) {
-    const bool single = data.padded_dims[i] == 1;
-    text += fmt::format("{}{}{}", i == 0 ? "" : " ", data.padded_dims[i],
-                        single ? std::string() : fmt::format(":{}", blocking.strides[i]));
+  for (std::size_t i = 0; i < padded.size(); ++i) {
+    text += fmt::format("{}{}{}", i == 0 ? "" : " ", padded[i],
+                        padded[i] == 1 ? std::string() : fmt::format(":{}", strides[i]));
   }
-  for (int i = 0; i < blocking.inner_nblks; ++i) {
-    text += fmt::format("{}{}{}", i == 0 ? " " : "", blocking.inner_blks[i],
-                        static_cast<char>('a' + blocking.inner_idxs[i]));
+  const char* space = " ";
+  for (const auto& [dimension, elements] : onednn::blocks_of(desc)) {
+    text += fmt::format("{}{}{}", std::exchange(space, ""), elements, static_cast<char>('a' + dimension));
   }
   return "blocked " + text;
 }
@@ -69,28 +69,29 @@ dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype) {
 }
 
 bool is_plain(const dnnl::memory::desc& desc) {
-  const dnnl_memory_desc_t& data = blocked(desc);
-  const dnnl_blocking_desc_t& blocking = data.format_desc.blocking;
-  if (blocking.inner_nblks != 0) return false;
+  require_blocked(desc);
+  if (!onednn::blocks_of(desc).empty()) return false;
+  const dnnl::memory::dims dims = onednn::dims_of(desc);
+  const dnnl::memory::dims strides = onednn::strides_of(desc);
+  const dnnl::memory::dims padded = onednn::padded_dims_of(desc);
   std::int64_t stride = 1;
-  for (int i = data.ndims - 1; i >= 0; --i) {
-    if (data.padded_dims[i] != data.dims[i]) return false;
-    if (data.dims[i] > 1 && blocking.strides[i] != stride) return false;
-    stride *= data.dims[i];
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    if (padded[i] != dims[i] || (dims[i] > 1 && strides[i] != stride)) return false;
+    stride *= dims[i];
   }
   return true;
 }
 
 Layout to_layout(const Shape& shape, const dnnl::memory::desc& desc) {
   std::int64_t elements = 1;
-  for (int i = 0; i < desc.data.ndims; ++i) elements *= desc.data.dims[i];
+  for (const std::int64_t size : onednn::dims_of(desc)) elements *= size;
   CHECK(elements == shape.elements(), "{} elements described for shape {}", elements, to_string(shape));
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::u8, DType::i32}) {
-    if (to_dnnl(dtype) != desc.data_type()) continue;
+    if (to_dnnl(dtype) != onednn::type_of(desc)) continue;
     if (is_plain(desc)) return Layout(shape, dtype);
     return Layout(shape, dtype, desc.get_size(), std::make_shared<const CpuLayout>(desc));
   }
-  CHECK(false, "oneDNN's data type {} has no DType", static_cast<int>(desc.data.data_type));
+  CHECK(false, "oneDNN's data type {} has no DType", static_cast<int>(onednn::type_of(desc)));
   return {};
 }
 

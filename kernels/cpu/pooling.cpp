@@ -5,6 +5,7 @@
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
@@ -35,36 +36,37 @@ class CpuPooling final : public PoolingKernel {
     const dnnl::primitive_attr attributes = scratchpad_attributes();
     const dnnl::engine& engine = onednn_engine();
 
-    const dnnl::pooling_forward::primitive_desc training(
-        {dnnl::prop_kind::forward_training, algorithm, source, any, w.strides, w.kernel, w.padding,
-         w.padding},
-        attributes, engine);
+    const memory::dims dense = {0, 0};  // oneDNN counts the gaps between a window's elements
+    const auto forward = [&](dnnl::prop_kind kind, const memory::desc& destination) {
+      return onednn::describe<onednn::PoolingForward>(engine, attributes, kind, algorithm, source,
+                                                      destination, w.strides, w.kernel, dense, w.padding,
+                                                      w.padding);
+    };
+    const auto training = forward(dnnl::prop_kind::forward_training, any);
     const memory::desc destination = training.dst_desc();
-    const dnnl::pooling_forward::primitive_desc inference(
-        {dnnl::prop_kind::forward_inference, algorithm, source, destination, w.strides, w.kernel, w.padding,
-         w.padding},
-        attributes, engine);
-    const dnnl::pooling_backward::primitive_desc backward(
-        {algorithm, source, destination, w.strides, w.kernel, w.padding, w.padding}, attributes, engine,
-        training);
+    const auto inference = forward(dnnl::prop_kind::forward_inference, destination);
+    const auto backward = onednn::describe_backward<onednn::PoolingBackward>(
+        engine, attributes, training, algorithm, source, destination, w.strides, w.kernel, dense, w.padding,
+        w.padding);
 
     output_ = to_layout(out, destination);
     saved_bytes_ = training.workspace_desc().get_size();
     scratch_bytes_ = std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
                                backward.scratchpad_desc().get_size()});
-    training_ = Primitive(dnnl::pooling_forward(training), {{DNNL_ARG_SRC, source},
-                                                            {DNNL_ARG_DST, destination},
-                                                            {DNNL_ARG_SCRATCHPAD, training.scratchpad_desc()},
-                                                            {DNNL_ARG_WORKSPACE, training.workspace_desc()}});
-    inference_ =
-        Primitive(dnnl::pooling_forward(inference), {{DNNL_ARG_SRC, source},
+    training_ =
+        Primitive(onednn::PoolingForward(training), {{DNNL_ARG_SRC, source},
                                                      {DNNL_ARG_DST, destination},
-                                                     {DNNL_ARG_SCRATCHPAD, inference.scratchpad_desc()}});
+                                                     {DNNL_ARG_SCRATCHPAD, training.scratchpad_desc()},
+                                                     {DNNL_ARG_WORKSPACE, training.workspace_desc()}});
+    inference_ =
+        Primitive(onednn::PoolingForward(inference), {{DNNL_ARG_SRC, source},
+                                                      {DNNL_ARG_DST, destination},
+                                                      {DNNL_ARG_SCRATCHPAD, inference.scratchpad_desc()}});
     backward_ =
-        Primitive(dnnl::pooling_backward(backward), {{DNNL_ARG_DIFF_DST, destination},
-                                                     {DNNL_ARG_DIFF_SRC, source},
-                                                     {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
-                                                     {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
+        Primitive(onednn::PoolingBackward(backward), {{DNNL_ARG_DIFF_DST, destination},
+                                                      {DNNL_ARG_DIFF_SRC, source},
+                                                      {DNNL_ARG_SCRATCHPAD, backward.scratchpad_desc()},
+                                                      {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
   }
 
   // Evaluation has no saved memory: nothing is remembered.

@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/onednn.h"
 
 namespace lockstep {
 namespace {
@@ -10,7 +11,8 @@ using dnnl::memory;
 
 // The plain side takes the dimensions of the other: groups and flattened images are the same plain memory.
 memory::desc desc_like(const Layout& layout, const Layout& other) {
-  return layout.is_plain() && !other.is_plain() ? plain_desc(to_desc(other).dims()) : to_desc(layout);
+  return layout.is_plain() && !other.is_plain() ? plain_desc(onednn::dims_of(to_desc(other)))
+                                                : to_desc(layout);
 }
 
 class CpuReorder final : public ReorderKernel {

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every CPU target in one run, and one JSON file: training steps beside PyTorch's best, in turns; the engine's cost;
+two ranks against two threads; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python
+that has torch (--python). Each part that fails is reported and the others go on."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="folder of the built programs")
+parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
+parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks")
+parser.add_argument("--json", default="", help="write everything here")
+options = parser.parse_args()
+
+# What the step is compared on, and the ratio that is asked for.
+STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target": 2.0},
+         {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "target": 1.5},
+         {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "target": 1.5},
+         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "target": 1.2}]
+PEERS = [["--channels-last"], [], ["--compile"], ["--compile", "--channels-last"]]
+failed = []
+
+
+def run(command):
+    """The JSON that a program writes with --json; None where it fails, which is reported."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        full = command + ["--json", file.name]
+        done = subprocess.run(full, capture_output=True, text=True)
+        if done.returncode != 0:
+            failed.append(" ".join(command))
+            print(f"FAILED ({done.returncode}): {' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr)
+            return None
+        return json.loads(pathlib.Path(file.name).read_text())
+
+
+def flags(case):
+    return [part for name in ("model", "batch", "image", "channels") for part in (f"--{name}", str(case[name]))] + \
+        ["--threads", str(options.threads)]
+
+
+def compare_steps(case):
+    ours_command = [f"{options.bin}/step_bench", *flags(case)]
+    ours, peers = [], {}
+    run(ours_command + ["--steps", "1"])  # so that the kernels are chosen before anything is timed
+    ways = list(PEERS)
+    for turn in range(options.rounds):
+        ours.append(run(ours_command))
+        for way in list(ways):
+            result = run([options.python, str(HERE / "peers/pytorch_step.py"), *flags(case), *way])
+            if result is None:
+                ways.remove(way)
+                continue
+            peers.setdefault(" ".join(way) or "eager", []).append(result)
+        # The first turn tells the best; the others go on with it alone.
+        if turn == 0 and peers:
+            best = max(peers, key=lambda name: peers[name][0]["samples_per_second"])
+            ways = [way for way in ways if (" ".join(way) or "eager") == best]
+    ours = [result for result in ours if result]
+    row = {**case, "lockstep": ours,
+           "samples_per_second": statistics.median(r["samples_per_second"] for r in ours) if ours else None}
+    if ours:
+        row["memory_over_plan"] = max(
+            (r["resident_peak_bytes"] - r["resident_before_planning_bytes"]) / r["planned_bytes"] for r in ours)
+    if peers:
+        best = max(peers, key=lambda name: statistics.median(r["samples_per_second"] for r in peers[name]))
+        row["pytorch"] = {"version": peers[best][0]["version"], "best": best,
+                          "samples_per_second": statistics.median(r["samples_per_second"] for r in peers[best]),
+                          "first_turn": {name: r[0]["samples_per_second"] for name, r in peers.items()}}
+        if ours:
+            row["ratio"] = row["samples_per_second"] / row["pytorch"]["samples_per_second"]
+    text = f"{row['model']:<14} {row['samples_per_second'] or 0:8.1f} samples/s"
+    if "ratio" in row:
+        text += (f"   PyTorch {row['pytorch']['version']} ({row['pytorch']['best']}) "
+                 f"{row['pytorch']['samples_per_second']:8.1f}   ratio {row['ratio']:.2f}, target {row['target']}")
+    print(text + (f"   memory {row['memory_over_plan']:.2f} of plan" if ours else ""), flush=True)
+    return row
+
+
+def engine_cost():
+    result = run([f"{options.bin}/engine_bench", "--threads", str(options.threads)])
+    if result:
+        print(f"engine over bare network: {100 * (result['ratio'] - 1):+.2f} %", flush=True)
+    return result
+
+
+def train_speed(ranks, threads, folder, steps=40):
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    run_dir = pathlib.Path(folder) / f"{ranks}x{threads}"
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), f"{options.bin}/lockstep", "train",
+               "fashion_mnist_resnet20", "--set", "model.name=resnet18", "--set", f"train.threads={threads}",
+               "--set", f"train.steps={steps // ranks}", "--set", "schedule.warmup_epochs=0",
+               "--set", f"run.dir={run_dir}"]
+    (run_dir / "metrics.jsonl").unlink(missing_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        failed.append(" ".join(command))
+        print(f"FAILED: {' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr)
+        return None
+    return json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])["samples_per_second"]
+
+
+def ranks_against_threads():
+    with tempfile.TemporaryDirectory() as folder:
+        train_speed(1, options.threads, folder, steps=2), train_speed(options.threads, 1, folder, steps=2)
+        pairs = [(train_speed(options.threads, 1, folder), train_speed(1, options.threads, folder))
+                 for _ in range(options.rounds)]
+    if any(None in pair for pair in pairs):
+        return None
+    ratio = statistics.median(ranks / threads for ranks, threads in pairs)
+    print(f"{options.threads} ranks x 1 thread over 1 rank x {options.threads} threads: {ratio:.3f}", flush=True)
+    return {"model": "resnet18", "image": [28, 28, 1], "batch_per_rank": 64,
+            "samples_per_second": [{"ranks": r, "threads": t} for r, t in pairs], "ratio": ratio}
+
+
+wanted = options.only or ["step", "engine", "ranks"]
+results = {"benchmark": "cpu_suite", "command": " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]]),
+           "rounds": options.rounds}
+if "step" in wanted:
+    results["steps"] = [compare_steps(case) for case in STEPS]
+if "engine" in wanted:
+    results["engine"] = engine_cost()
+if "ranks" in wanted:
+    results["ranks_against_threads"] = ranks_against_threads()
+results["failed"] = failed
+if options.json:
+    pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+sys.exit(1 if failed else 0)

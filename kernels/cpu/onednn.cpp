@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/onednn.h"
+
+namespace lockstep::onednn {
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl::memory::dims dims_of(const dnnl::memory::desc& desc) { return desc.get_dims(); }
+dnnl::memory::dims padded_dims_of(const dnnl::memory::desc& desc) { return desc.get_padded_dims(); }
+dnnl::memory::dims strides_of(const dnnl::memory::desc& desc) { return desc.get_strides(); }
+dnnl::memory::data_type type_of(const dnnl::memory::desc& desc) { return desc.get_data_type(); }
+std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& desc) {
+  std::vector<std::pair<int, std::int64_t>> blocks;
+  for (int i = 0; i < desc.get_inner_nblks(); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    blocks.emplace_back(static_cast<int>(desc.get_inner_idxs()[index]), desc.get_inner_blks()[index]);
+  }
+  return blocks;
+}
+
+bool is_blocked(const dnnl::memory::desc& desc) {
+  return desc.get_format_kind() == dnnl::memory::format_kind::blocked && desc.get_submemory_offset() == 0;
+}
+
+void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
+  ops.append_eltwise(algorithm, alpha, beta);
+}
+
+dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t) {
+  return dnnl_memory_set_data_handle(memory, address);
+}
+
+#else
+
+dnnl::memory::dims dims_of(const dnnl::memory::desc& desc) { return desc.dims(); }
+dnnl::memory::dims padded_dims_of(const dnnl::memory::desc& desc) {
+  return {desc.data.padded_dims, desc.data.padded_dims + desc.data.ndims};
+}
+
+dnnl::memory::dims strides_of(const dnnl::memory::desc& desc) {
+  return {desc.data.format_desc.blocking.strides, desc.data.format_desc.blocking.strides + desc.data.ndims};
+}
+
+dnnl::memory::data_type type_of(const dnnl::memory::desc& desc) { return desc.data_type(); }
+std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& desc) {
+  const dnnl_blocking_desc_t& blocking = desc.data.format_desc.blocking;
+  std::vector<std::pair<int, std::int64_t>> blocks;
+  for (int i = 0; i < blocking.inner_nblks; ++i) {
+    blocks.emplace_back(static_cast<int>(blocking.inner_idxs[i]), blocking.inner_blks[i]);
+  }
+  return blocks;
+}
+
+bool is_blocked(const dnnl::memory::desc& desc) {
+  return desc.data.format_kind == dnnl_blocked && desc.data.extra.flags == dnnl_memory_extra_flag_none &&
+         desc.data.offset0 == 0;
+}
+
+void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
+  ops.append_eltwise(1.0f, algorithm, alpha, beta);
+}
+
+dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t stream) {
+  return dnnl_memory_set_data_handle_v2(memory, address, stream);
+}
+
+#endif
+
+}  // namespace lockstep::onednn
