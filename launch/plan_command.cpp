@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
-#include "launch/agreement.h"
+#include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
 #include "launch/training.h"
@@ -93,14 +93,10 @@ struct PlanRun {
 
 int plan(PlanRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
-  Config config;
-  run_agreed(*run.communicator, [&] { config = load_config(command.config, command.overrides); });
+  const std::optional<Config> agreed = agreed_config(*run.communicator, command);
+  if (!agreed) return exit_code::done;
+  const Config& config = *agreed;
   const bool first = world.rank() == 0;
-  if (command.print_config) {
-    if (first) fmt::print("{}", to_toml(config));
-    return exit_code::done;
-  }
-  require_same_config(*run.communicator, to_toml(config));
   Training& training = run.training.emplace(config, world, *run.communicator, Training::Options{});
   print_ranks(*run.communicator, world, training);
   if (!first) return exit_code::done;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "launch/agreement.h"
+#include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
 #include "launch/layer_profile.h"
@@ -77,14 +77,10 @@ void print_most_expensive(const std::vector<LayerProfile::Row>& rows) {
 int profile(ProfileRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
-  Config config;
-  run_agreed(communicator, [&] { config = load_config(command.config, command.overrides); });
+  const std::optional<Config> agreed = agreed_config(communicator, command);
+  if (!agreed) return exit_code::done;
+  const Config& config = *agreed;
   const bool first = world.rank() == 0;
-  if (command.print_config) {
-    if (first) fmt::print("{}", to_toml(config));
-    return exit_code::done;
-  }
-  require_same_config(communicator, to_toml(config));
   Training& training = run.training.emplace(config, world, communicator, Training::Options{});
   run.timeline.emplace();
   run.profile.emplace(training.graph(), training.network(), &*run.timeline);

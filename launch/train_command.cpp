@@ -3,9 +3,8 @@
 #include <fstream>
 #include <optional>
 
-#include <unistd.h>
-
 #include "core/error.h"
+#include "launch/agreed_config.h"
 #include "launch/agreement.h"
 #include "launch/commands.h"
 #include "launch/digest.h"
@@ -24,15 +23,6 @@ void write_text(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   if (!file) throw IoError(fmt::format("{}: cannot be written", path));
-}
-
-// A run of hours must not end on a path nobody can write to: find out before the first step.
-void require_writable_folder(const std::string& path) {
-  if (path.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
-  }
 }
 
 std::string header_line(const Config& config, const World& world, Training& training) {
@@ -91,17 +81,9 @@ void build(TrainRun& run, const Command& command, const World& world) {
 int train(TrainRun& run, const Command& command, World& world) {
   const bool first = world.rank() == 0;
   run.communicator = world.communicator();
-  run_agreed(*run.communicator, [&] {
-    run.config = load_config(command.config, command.overrides);
-    if (!first) return;
-    for (const std::string* path : {&command.export_, &command.digest, &command.trace})
-      require_writable_folder(*path);
-  });
-  if (command.print_config) {
-    if (first) fmt::print("{}", to_toml(run.config));
-    return exit_code::done;
-  }
-  require_same_config(*run.communicator, to_toml(run.config));
+  const std::optional<Config> config = agreed_config(*run.communicator, command);
+  if (!config) return exit_code::done;
+  run.config = *config;
 
   build(run, command, world);
   run.report->header(header_line(run.config, world, *run.training));

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/agreed_config.h"
+
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "core/error.h"
+#include "launch/agreement.h"
+
+namespace lockstep {
+namespace {
+
+// A run of hours must not end on a path nobody can write to: find out before the first step.
+void require_writable_folder(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
+  }
+}
+
+}  // namespace
+
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command) {
+  const bool first = communicator.rank() == 0;
+  Config config;
+  run_agreed(communicator, [&] {
+    config = load_config(command.config, command.overrides);
+    if (!first) return;
+    for (const std::string* path : {&command.export_, &command.digest, &command.trace})
+      require_writable_folder(*path);
+  });
+  if (command.print_config) {
+    if (first) fmt::print("{}", to_toml(config));
+    return std::nullopt;
+  }
+  require_same_config(communicator, to_toml(config));
+  return config;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How every collective subcommand starts: each rank reads the configuration it was given, and all go on with
+// the same one, or stop together.
+#pragma once
+
+#include <optional>
+
+#include "comm/communicator.h"
+#include "launch/command_line.h"
+#include "launch/config.h"
+
+namespace lockstep {
+
+// Collective. Nothing when the configuration was only to be printed, which is done then. Throws agreed
+// errors: what load_config throws, ConfigError for ranks that were told different things, IoError for files
+// that could not be written at the end.
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command);
+
+}  // namespace lockstep
