@@ -57,6 +57,8 @@ class Communicator {
 
   // What has been sent so far; call when the stream is idle.
   virtual Traffic traffic() const = 0;
+  // Held to pass messages through, beside what allocate() gave.
+  virtual std::size_t memory_bytes() const { return 0; }
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}

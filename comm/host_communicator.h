@@ -28,6 +28,7 @@ class HostTransport {
   virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
   virtual void barrier() = 0;
   virtual std::uint64_t sent_bytes() const = 0;
+  virtual std::size_t memory_bytes() const { return 0; }
 
   // This rank gives up: a collective it is blocked in throws instead of waiting for its peers for ever, and
   // nothing collective is done from now on. Any thread.
@@ -49,6 +50,7 @@ class HostCommunicator final : public Communicator {
   void broadcast(void* data, std::size_t count, DType dtype, int root) override;
   void barrier() override;
   Traffic traffic() const override { return {transport_->sent_bytes(), operations_}; }
+  std::size_t memory_bytes() const override { return transport_->memory_bytes(); }
 
  private:
   // Enqueues function(transport).

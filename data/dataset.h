@@ -32,6 +32,8 @@ class Dataset {
   virtual std::int64_t classes() const = 0;
   // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe. Throws DataError, IoError.
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
+  // What it holds in memory: 0 for one that reads each image when it is asked for.
+  virtual std::size_t memory_bytes() const { return 0; }
 };
 
 struct DatasetOptions {

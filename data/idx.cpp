@@ -187,6 +187,7 @@ class IdxDataset final : public Dataset {
     std::copy_n(pixels_.begin() + index * shape_.bytes(), shape_.bytes(), image.begin());
     return labels_[static_cast<std::size_t>(index)];
   }
+  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
 
  private:
   void read_images(const std::filesystem::path& path, std::uint32_t magic) {

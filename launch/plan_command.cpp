@@ -42,21 +42,25 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
   }
 }
 
-void print_memory(Training& training) {
+std::string arena_note(const MemoryPlan& memory) {
+  const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / kMiB; };
+  std::string note = fmt::format("one arena, {:.2f} MiB of it workspace; {:.2f} MiB without sharing",
+                                 mib(memory.workspace), mib(memory.activations_unshared));
+  if (memory.activations != memory.activations_kept) {
+    note += fmt::format(", {:.2f} MiB without recomputation", mib(memory.activations_kept));
+  }
+  return note;
+}
+
+void print_memory(Training& training, const Communicator& communicator) {
   const MemoryPlan& memory = training.network().memory();
   std::size_t total = 0;
   const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
     fmt::print("  {:<12} {:>10.2f} MiB  {}\n", name, static_cast<double>(bytes) / kMiB, note);
     total += bytes;
   };
-  const bool recomputes = memory.activations != memory.activations_kept;
   fmt::print("memory per rank\n");
-  line("activations", memory.activations,
-       fmt::format("one arena; {:.2f} MiB without sharing{}",
-                   static_cast<double>(memory.activations_unshared) / kMiB,
-                   recomputes ? fmt::format(", {:.2f} MiB without recomputation",
-                                            static_cast<double>(memory.activations_kept) / kMiB)
-                              : ""));
+  line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("statistics", memory.statistics, "batch norm's running mean and variance");
   line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
@@ -64,6 +68,9 @@ void print_memory(Training& training) {
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
   line("batches", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
        "the loaders' slots");
+  line("dataset", training.train_set().memory_bytes() + training.test_set().memory_bytes(),
+       "images and labels held in memory");
+  line("staging", communicator.memory_bytes(), "messages to and from other ranks");
   line("total", total, "and the libraries' own");
 }
 
@@ -100,7 +107,7 @@ int plan(PlanRun& run, const Command& command, World& world) {
   Training& training = run.training.emplace(config, world, *run.communicator, Training::Options{});
   print_ranks(*run.communicator, world, training);
   if (!first) return exit_code::done;
-  print_memory(training);
+  print_memory(training, *run.communicator);
   print_buckets(training, world.size());
   BatchLoader& loader = training.train_loader();
   fmt::print("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs\n",

@@ -48,6 +48,14 @@ const Shape& Graph::checked(Value value) const {
   return shapes_[static_cast<std::size_t>(value.id)];
 }
 
+bool Graph::hidden(Value value) const {
+  if (value.id == 0) return false;
+  const auto layer = static_cast<std::size_t>(value.id) - 1;  // that made it
+  const std::size_t ended = blocks_.size() - (in_block_ ? 1 : 0);
+  return std::any_of(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(ended),
+                     [&](const LayerRange& block) { return layer >= block.first && layer + 1 < block.end; });
+}
+
 const Shape& Graph::shape(Value value) const { return checked(value); }
 
 Value Graph::append(Layer layer, const Shape& shape) {
@@ -55,6 +63,11 @@ Value Graph::append(Layer layer, const Shape& shape) {
       !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
                                          [&](const Layer& other) { return other.name == layer.name; });
   require(!taken, layer.name, "a layer of this name exists already");
+  for (const Value input : layer.inputs) {
+    require(!hidden(input), layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name,
+            fmt::format("{} is made inside a block that has ended; only the block's last value may be used",
+                        to_string(checked(input))));
+  }
   layer.output = {static_cast<int>(shapes_.size())};
   shapes_.push_back(shape);
   layers_.push_back(std::move(layer));
@@ -153,6 +166,8 @@ void Graph::classify(Value logits) {
   const Shape expected{input_.batch, input_.classes};
   require(checked(logits) == expected, "classify",
           fmt::format("logits are {}, expected {}", to_string(checked(logits)), to_string(expected)));
+  require(!hidden(logits), "classify",
+          "logits are made inside a block that has ended; only the block's last value may be used");
   require(logits_.id < 0, "classify", "the graph has its logits already");
   require(logits.id > 0 && std::holds_alternative<LinearOptions>(
                                layers_[static_cast<std::size_t>(logits.id) - 1].operation),

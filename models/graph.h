@@ -100,8 +100,9 @@ class Graph {
   // In training, drops each element with this probability, in [0, 1), and scales the rest; nothing in
   // evaluation, and no layer at all for 0. The name sets its random numbers apart from other dropouts'.
   Value dropout(Value x, double probability, const std::string& name);
-  // Layers between the two form a block, of which only the last one's output may be used outside: its inside
-  // can be computed again in backward instead of being kept (NetworkOptions::recompute). Blocks do not nest.
+  // Layers between the two form a block, of which only the last one's output may be used outside (another
+  // throws ConfigError): its inside can be computed again in backward instead of being kept
+  // (NetworkOptions::recompute). Blocks do not nest.
   void begin_block();
   void end_block();
 
@@ -117,6 +118,7 @@ class Graph {
  private:
   Value append(Layer layer, const Shape& shape);
   const Shape& checked(Value value) const;
+  bool hidden(Value value) const;  // inside a block that has ended
 
   GraphInput input_;
   std::vector<Layer> layers_;

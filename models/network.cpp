@@ -50,6 +50,9 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   memory_.activations = plan_.arena.bytes;
   memory_.activations_kept = plan_.kept_bytes;
   memory_.activations_unshared = plan_.unshared_bytes;
+  if (plan_.scratch_block >= 0) {
+    memory_.workspace = plan_.blocks[static_cast<std::size_t>(plan_.scratch_block)].bytes;
+  }
   bind_memory();
   initialize();
 }

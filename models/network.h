@@ -54,6 +54,7 @@ struct MemoryPlan {
   std::size_t activations = 0;           // the arena
   std::size_t activations_unshared = 0;  // what it would be if nothing shared memory
   std::size_t activations_kept = 0;      // what it would be if nothing were recomputed
+  std::size_t workspace = 0;             // of the arena: what a kernel needs while it runs
   std::size_t parameters = 0;
   std::size_t statistics = 0;
 };

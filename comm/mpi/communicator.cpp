@@ -97,6 +97,10 @@ std::uint64_t MpiTransport::sent_bytes() const {
   return world_->sent_bytes() + (peers_ ? peers_->sent_bytes() : 0) + shared_bytes_;
 }
 
+std::size_t MpiTransport::memory_bytes() const {
+  return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() : 0) + partial_.bytes();
+}
+
 void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
   for (const Allocation& allocation : allocations_) {

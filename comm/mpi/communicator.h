@@ -32,6 +32,7 @@ class MpiTransport final : public HostTransport {
   void broadcast(void* data, std::size_t count, DType dtype, int root) override;
   void barrier() override { world_->barrier(); }
   std::uint64_t sent_bytes() const override;
+  std::size_t memory_bytes() const override;
   void fail() noexcept override { broken_ = true; }
 
  private:

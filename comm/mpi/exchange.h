@@ -33,6 +33,7 @@ class MpiExchange {
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::uint64_t sent_bytes() const { return sent_bytes_; }
+  std::size_t staging_bytes() const { return staging_.bytes(); }
 
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   // send holds split.count elements of reduction.from; recv takes this rank's part, of reduction.to. recv may

@@ -59,5 +59,32 @@ TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
   }
 }
 
+TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
+  Graph graph(kInput);
+  Value inside, last;
+  {
+    const BlockScope scope(graph);
+    inside = graph.convolution(graph.input(), {.channels = 6}, "inside");
+    EXPECT_NO_THROW(last = graph.add(graph.relu(inside), inside));
+  }
+  EXPECT_NE(message_of([&] { graph.convolution(inside, {.channels = 6}, "outside"); }).find("outside"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { graph.add(last, inside); }).find("add"), std::string::npos);
+  const BlockScope next(graph);
+  EXPECT_NE(message_of([&] { graph.relu(inside); }).find("activation"), std::string::npos);
+  EXPECT_NO_THROW(graph.convolution(graph.relu(last), {.channels = 6}, "next"));
+}
+
+TEST(Graph, LogitsAreNotHiddenInABlock) {
+  Graph graph(kInput);
+  Value logits;
+  {
+    const BlockScope scope(graph);
+    logits = graph.linear(graph.input(), {.features = 10}, "logits");
+    graph.linear(logits, {.features = 10}, "last");
+  }
+  EXPECT_NE(message_of([&] { graph.classify(logits); }).find("block"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
