@@ -276,6 +276,7 @@ TEST_F(Update, EachSegmentHasItsOwnDecay) {
 }
 
 TEST_F(Update, NeitherSegmentsNorThreadsChangeTheBits) {
+  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 50001;
   const Segments one = {{.count = kCount, .weight_decay = 0.1f}};
   Segments many;
@@ -297,6 +298,7 @@ TEST_F(Update, NeitherSegmentsNorThreadsChangeTheBits) {
 }
 
 TEST_F(Update, TrustRatiosDoNotDependOnThreads) {
+  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 100001;
   const Segments segments = {{.count = kCount, .weight_decay = 0.1f, .adaptive = true}};
   std::vector<Values> results;
