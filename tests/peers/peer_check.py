@@ -97,8 +97,8 @@ def cases():
     for ranks in (1, 2):
         for optimizer in (sgd(0.02), adamw(1e-4), lars(0.02, 0.01)):
             yield Case(f"ranks.{ranks}.{optimizer['name']}", "cnn", optimizer, **grey, ranks=ranks, batch_norm=False)
-    for network in ("resnet34", "resnet50", "vgg11_bn"):
-        yield Case(f"others.{network}", network, sgd(1e-4), steps=(1,), deep=True)
+    for network, rate in (("resnet34", 1e-4), ("resnet50", 1e-5), ("vgg11_bn", 1e-4)):
+        yield Case(f"others.{network}", network, sgd(rate), steps=(1,), deep=True)
 
 
 class Lockstep:
