@@ -20,6 +20,7 @@ parser.add_argument("--python", default=sys.executable, help="a Python that has 
 parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks")
+parser.add_argument("--models", nargs="*", default=[], help="of the steps; all without")
 parser.add_argument("--json", default="", help="write everything here")
 options = parser.parse_args()
 
@@ -127,7 +128,7 @@ wanted = options.only or ["step", "engine", "ranks"]
 results = {"benchmark": "cpu_suite", "command": " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]]),
            "rounds": options.rounds}
 if "step" in wanted:
-    results["steps"] = [compare_steps(case) for case in STEPS]
+    results["steps"] = [compare_steps(case) for case in STEPS if not options.models or case["model"] in options.models]
 if "engine" in wanted:
     results["engine"] = engine_cost()
 if "ranks" in wanted:

@@ -56,7 +56,6 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
 
 int run(const Options& o) {
   backend_for(Device{}).set_threads(o.threads);
-  const double peak = backend_for(Device{}).measure_peak().gigaflops;
   const std::size_t before = resident_memory().now;
   BenchNetwork bench(o);
   const StepTimes times = run_steps(o, *bench.network, *bench.optimizer);
@@ -69,6 +68,8 @@ int run(const Options& o) {
   const double gflop = static_cast<double>(training_flops(bench.graph)) * 1e-9;
   const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
+  // Afterwards: it takes memory of its own.
+  const double peak = backend_for(Device{}).measure_peak().gigaflops;
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
              o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
