@@ -3,14 +3,11 @@
 // How fast do ranks add up gradients? All-reduce in place over fp32, from memory the communicator made (a
 // shared window inside a node) and from plain memory, for growing sizes. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench --json FILE
-#include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+#include "benchmarks/measure.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
@@ -55,8 +52,7 @@ double measure(Communicator& communicator, float* data, std::size_t count, int r
     if (repeat >= 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
     verify(data, count, communicator.size());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(repeats) / 2];
+  return median(std::move(seconds));
 }
 
 int run(const Options& options, World& world) {
@@ -84,14 +80,12 @@ int run(const Options& options, World& world) {
                       {"busbw_gb_per_s", bus}});
     }
   }
-  if (speaks && !options.json.empty()) {
-    std::ofstream(options.json) << nlohmann::json{{"benchmark", "allreduce"},
-                                                  {"ranks", n},
-                                                  {"host", world.host()},
-                                                  {"repeats", options.repeats},
-                                                  {"rows", rows}}
-                                       .dump(2)
-                                << '\n';
+  if (speaks) {
+    write_json(options.json, {{"benchmark", "allreduce"},
+                              {"machine", describe_machine()},
+                              {"ranks", n},
+                              {"repeats", options.repeats},
+                              {"rows", rows}});
   }
   return exit_code::done;
 }
@@ -104,12 +98,14 @@ int main(int argc, char** argv) {
   CLI::App app(
       "All-reduce in place over fp32. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, what each "
       "rank "
-      "sends and receives; memory says whether the communicator allocated it (window) or not (plain).");
+      "sends and receives; memory says whether the communicator allocated it (window) or not (plain).",
+      "allreduce_bench");
   app.add_option("--smallest", options.smallest, "bytes, a multiple of 4");
   app.add_option("--largest", options.largest, "bytes; sizes grow by 4");
   app.add_option("--repeats", options.repeats, "timed repetitions; the median counts");
   app.add_option("--json", options.json, "write the table here, too");
-  CLI11_PARSE(app, argc, argv);
-  lockstep::World world = lockstep::World::join();
-  return lockstep::run(options, world);
+  return lockstep::run_benchmark(app, argc, argv, [&] {
+    lockstep::World world = lockstep::World::join();
+    return lockstep::run(options, world);
+  });
 }

@@ -18,11 +18,13 @@ void BenchOptions::add_flags(CLI::App& app) {
   app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
   app.add_option("--kernels", kernels, "time (the fastest), direct or winograd");
+  app.add_flag("--recompute", recompute, "compute the insides of residual blocks again in backward");
 }
 
 nlohmann::json BenchOptions::to_json() const {
-  return {{"model", model},     {"batch", batch},     {"image", {image, image, channels}},
-          {"classes", classes}, {"threads", threads}, {"kernels", kernels}};
+  return {{"model", model},        {"batch", batch},     {"image", {image, image, channels}},
+          {"classes", classes},    {"threads", threads}, {"kernels", kernels},
+          {"recompute", recompute}};
 }
 
 RandomImages::RandomImages(const BenchOptions& options, std::int64_t size)
@@ -65,7 +67,9 @@ BenchNetwork::BenchNetwork(const BenchOptions& o)
   build_network(graph, {.name = o.model});
   const std::int64_t begin = now_ns();
   KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend.identity()).use(choices, [&] {
-    network = std::make_unique<Network>(graph, NetworkOptions{.choices = &choices});
+    network = std::make_unique<Network>(
+        graph, NetworkOptions{.recompute = o.recompute ? Recompute::blocks : Recompute::nothing,
+                              .choices = &choices});
   });
   planning_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   buckets = std::make_unique<GradientBuckets>(network->parameters(), *self, BucketOptions{});

@@ -27,6 +27,7 @@ struct BenchOptions {
   std::int64_t classes = 10;
   int threads = 2;
   std::string kernels = "time";
+  bool recompute = false;
 
   void add_flags(CLI::App& app);
   nlohmann::json to_json() const;

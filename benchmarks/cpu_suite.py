@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every CPU target in one run, and one JSON file: training steps beside PyTorch's best, in turns; the engine's cost;
-two ranks against two threads; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python
+two ranks against two threads; what recomputation costs and saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python
 that has torch (--python). Each part that fails is reported and the others go on."""
 
 import argparse
@@ -19,7 +19,7 @@ parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="f
 parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
 parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks")
+parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks, recompute")
 parser.add_argument("--models", nargs="*", default=[], help="of the steps; all without")
 parser.add_argument("--json", default="", help="write everything here")
 options = parser.parse_args()
@@ -72,7 +72,7 @@ def compare_steps(case):
            "samples_per_second": statistics.median(r["samples_per_second"] for r in ours) if ours else None}
     if ours:
         row["memory_over_plan"] = max(
-            (r["resident_peak_bytes"] - r["resident_before_planning_bytes"]) / r["planned_bytes"] for r in ours)
+            (r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"] for r in ours)
     if peers:
         best = max(peers, key=lambda name: statistics.median(r["samples_per_second"] for r in peers[name]))
         row["pytorch"] = {"version": peers[best][0]["version"], "best": best,
@@ -124,7 +124,23 @@ def ranks_against_threads():
             "samples_per_second": [{"ranks": r, "threads": t} for r, t in pairs], "ratio": ratio}
 
 
-wanted = options.only or ["step", "engine", "ranks"]
+def recomputation(model):
+    """Steps without and with train.recompute, in turns."""
+    case = {"model": model, "batch": 64, "image": 32, "channels": 3}
+    command = [f"{options.bin}/step_bench", *flags(case)]
+    pairs = [(run(command), run(command + ["--recompute"])) for _ in range(options.rounds)]
+    if any(None in pair for pair in pairs):
+        return None
+    speed = statistics.median(again["samples_per_second"] / kept["samples_per_second"] for kept, again in pairs)
+    memory = statistics.median(again["resident_peak_bytes"] / kept["resident_peak_bytes"] for kept, again in pairs)
+    plan = pairs[0][1]["planned_bytes"] / pairs[0][0]["planned_bytes"]
+    print(f"recomputing {model}: {speed:.2f} of the samples/s, {plan:.2f} of the planned memory, {memory:.2f} of the "
+          "resident", flush=True)
+    return {**case, "speed_ratio": speed, "planned_ratio": plan, "resident_ratio": memory,
+            "pairs": [{"kept": kept, "recomputed": again} for kept, again in pairs]}
+
+
+wanted = options.only or ["step", "engine", "ranks", "recompute"]
 results = {"benchmark": "cpu_suite", "command": " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]]),
            "rounds": options.rounds}
 if "step" in wanted:
@@ -133,6 +149,8 @@ if "engine" in wanted:
     results["engine"] = engine_cost()
 if "ranks" in wanted:
     results["ranks_against_threads"] = ranks_against_threads()
+if "recompute" in wanted:
+    results["recompute"] = [recomputation(model) for model in ("resnet20", "resnet50")]
 results["failed"] = failed
 if options.json:
     pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")

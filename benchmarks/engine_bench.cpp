@@ -76,17 +76,14 @@ int run(const Options& o) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "What the engine around the kernels costs: Trainer steps against the bare network's, in turns.");
+      "What the engine around the kernels costs: Trainer steps against the bare network's, in turns.",
+      "engine_bench");
   options.add_flags(app);
   app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
   app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "write the result here, too");
-  CLI11_PARSE(app, argc, argv);
-  return lockstep::run(options);
-} catch (const lockstep::Error& error) {
-  fmt::print(stderr, "engine_bench: {}\n", error.what());
-  return error.exit_code();
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -36,6 +36,16 @@ std::size_t kibibytes(const std::string& name) {
 
 }  // namespace
 
+int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return run();
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", app.get_name(), error.what());
+    return error.exit_code();
+  }
+}
+
 double median(std::vector<double> values) {
   CHECK(!values.empty());
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

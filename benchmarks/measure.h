@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the benchmarks share: medians, the machine's name and resident memory.
+// What the benchmarks share: their command line's end, medians, the machine's name and resident memory.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
+
+// Parses the command line and runs; what main() returns. An Error becomes its message and its exit code.
+int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
 double median(std::vector<double> values);
 

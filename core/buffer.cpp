@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include <malloc.h>
+
 #include "core/backend_factories.h"
 #include "core/error.h"
 
@@ -13,9 +15,15 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLarge = std::size_t{1} << 20;
 
 void* allocate_cpu(std::size_t bytes) {
-  const std::size_t alignment = bytes >= (std::size_t{1} << 20) ? kPage : kAlignment;
+  // What is large is mapped for itself and goes back to the system when it is freed. By default glibc raises
+  // this threshold after every large free, and what timing the kernels needed once would stay resident for
+  // good.
+  static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge)) != 0;
+  static_cast<void>(fixed);
+  const std::size_t alignment = bytes >= kLarge ? kPage : kAlignment;
   // Rounding a size near the largest one up would wrap around to almost nothing.
   const bool representable = bytes <= std::numeric_limits<std::size_t>::max() - kPage;
   void* data = representable ? std::aligned_alloc(alignment, align_up(bytes, alignment)) : nullptr;

@@ -53,6 +53,13 @@ struct LinearShape {
 // What a gradient kernel does with the memory it writes to.
 enum class Write { overwrite, accumulate };
 
+// Which of several ways computes each direction, by name, for people; empty where there was no choice.
+struct AffineChoice {
+  std::string forward;
+  std::string backward_data;
+  std::string backward_weights;
+};
+
 class AffineKernel {
  public:
   virtual ~AffineKernel() = default;
@@ -65,8 +72,7 @@ class AffineKernel {
   // Scratch memory every call needs at `scratch`, aligned to kAlignment.
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // What was chosen among several ways to compute each direction; for people.
-  const std::string& choice() const { return choice_; }
+  const AffineChoice& choice() const { return choice_; }
 
   // output = activation(weights * input + bias). bias is null exactly when the shape has none.
   virtual void forward(Stream& stream, const void* input, const void* weights, const float* bias,
@@ -84,7 +90,7 @@ class AffineKernel {
   Layout output_;
   Layout weights_;
   std::size_t scratch_bytes_ = 0;
-  std::string choice_;
+  AffineChoice choice_;
 };
 
 }  // namespace lockstep

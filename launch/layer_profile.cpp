@@ -34,24 +34,6 @@ std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
   return 0;
 }
 
-// "winograd, winograd in 2 pieces, direct" holds forward, gradient of the input (where there is one) and
-// gradient of the weights.
-std::string choice_in(const std::string& choice, Direction direction) {
-  const std::size_t first = choice.find(", ");
-  const std::size_t last = choice.rfind(", ");
-  if (first == std::string::npos) return choice;
-  switch (direction) {
-    case Direction::forward:
-    case Direction::recompute:
-      return choice.substr(0, first);
-    case Direction::backward_parameters:
-      return choice.substr(last + 2);
-    case Direction::backward_inputs:
-      return first == last ? "" : choice.substr(first + 2, last - first - 2);
-  }
-  return "";
-}
-
 }  // namespace
 
 LayerProfile::LayerProfile(const Graph& graph, const Network& network, Timeline* timeline)
@@ -102,7 +84,7 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       rows.push_back({.name = names_[node],
                       .kind = layer == nullptr ? "fork" : std::string(kind_of(layer->operation)),
                       .direction = direction_name(direction, flops.forward > 0),
-                      .kernel = choice_in(planned.layer->choice(), direction),
+                      .kernel = planned.layer->choice(direction),
                       .milliseconds = seconds * 1e3,
                       .gigaflops = operations / seconds * 1e-9,
                       .gigabytes_per_second = bytes / seconds * 1e-9,

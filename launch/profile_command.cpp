@@ -21,7 +21,6 @@ constexpr int kWarmUpSteps = 3;
 struct ProfileRun {
   std::unique_ptr<Communicator> communicator;
   std::optional<Training> training;
-  std::optional<Timeline> timeline;
   std::optional<LayerProfile> profile;
   std::optional<Trainer> trainer;
 };
@@ -81,22 +80,14 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   if (!agreed) return exit_code::done;
   const Config& config = *agreed;
   const bool first = world.rank() == 0;
-  Training& training = run.training.emplace(config, world, communicator, Training::Options{});
-  run.timeline.emplace();
-  run.profile.emplace(training.graph(), training.network(), &*run.timeline);
-  run.trainer.emplace(Trainer::Parts{.network = training.network(),
-                                     .buckets = training.buckets(),
-                                     .optimizer = training.optimizer(),
-                                     .train = training.train_loader(),
-                                     .test = training.test_loader(),
-                                     .communicator = communicator,
-                                     .timeline = &*run.timeline,
-                                     .observer = &*run.profile},
-                      training.schedule(), TrainerOptions{.accumulation = config.train.accumulation});
+  Training& training = run.training.emplace(config, world, communicator, Training::Options{.trace = true});
+  run.profile.emplace(training.graph(), training.network(), training.timeline());
+  run.trainer.emplace(training.parts(&*run.profile), training.schedule(),
+                      TrainerOptions{.accumulation = config.train.accumulation});
 
   for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
   run.profile->clear();
-  run.timeline->clear();
+  training.timeline()->clear();
   run.trainer->take_account();
   for (int step = 0; step < command.steps; ++step) run.trainer->step();
   const StepAccount account = run.trainer->take_account();
@@ -116,7 +107,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   print_kinds(rows);
   print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
   print_most_expensive(rows);
-  if (!command.trace.empty()) run.timeline->write_chrome_trace(command.trace, 0);
+  if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
   return exit_code::done;
 }
 

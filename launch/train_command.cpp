@@ -64,14 +64,7 @@ void build(TrainRun& run, const Command& command, const World& world) {
                                      .steps_per_epoch = training.train_loader().steps_in_epoch(0),
                                      .global_batch = training.train_loader().global_batch()});
   });
-  run.trainer.emplace(Trainer::Parts{.network = training.network(),
-                                     .buckets = training.buckets(),
-                                     .optimizer = training.optimizer(),
-                                     .train = training.train_loader(),
-                                     .test = training.test_loader(),
-                                     .communicator = communicator,
-                                     .timeline = training.timeline()},
-                      training.schedule(),
+  run.trainer.emplace(training.parts(), training.schedule(),
                       TrainerOptions{.accumulation = config.train.accumulation,
                                      .epochs = config.train.epochs,
                                      .max_steps = config.train.steps,

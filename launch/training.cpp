@@ -104,14 +104,14 @@ int choose_threads(std::int64_t wanted, const World& world) {
 
 Training::Training(const Config& config, const World& world, Communicator& communicator,
                    const Options& options)
-    : config_(config) {
+    : config_(config), communicator_(communicator) {
   Device device;
   run_agreed(communicator, [&] {
     device = choose_device(config_.world.device, world);
     threads_ = choose_threads(config_.train.threads, world);
     open_data({.rank = world.rank(), .size = world.size()});
   });
-  plan_network(communicator, device);
+  plan_network(device);
   run_agreed(communicator, [&] {
     if (!options.init.empty()) load_state(*network_, options.init);
   });
@@ -146,7 +146,7 @@ void Training::open_data(Shard shard) {
 }
 
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
-void Training::plan_network(Communicator& communicator, Device device) {
+void Training::plan_network(Device device) {
   const ImageShape image = train_set_->image_shape();
   NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
@@ -157,8 +157,8 @@ void Training::plan_network(Communicator& communicator, Device device) {
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
   const auto plan = [&] { network_ = std::make_unique<Network>(*graph_, options); };
-  const bool first = communicator.rank() == 0;
-  run_agreed(communicator, [&] {
+  const bool first = communicator_.rank() == 0;
+  run_agreed(communicator_, [&] {
     graph_.emplace(GraphInput{.batch = config_.train.batch,
                               .height = image.height,
                               .width = image.width,
@@ -173,12 +173,23 @@ void Training::plan_network(Communicator& communicator, Device device) {
                                                           : std::filesystem::path(config_.kernels.cache);
     by_time ? KernelCache(folder, backend.identity()).use(kernels_, plan) : plan();
   });
-  const std::string choices = broadcast_text(communicator, to_text(kernels_), 0);
-  run_agreed(communicator, [&] {
+  const std::string choices = broadcast_text(communicator_, to_text(kernels_), 0);
+  run_agreed(communicator_, [&] {
     if (first) return;
     from_text(choices, kernels_);
     plan();
   });
+}
+
+Trainer::Parts Training::parts(LayerObserver* observer) {
+  return {.network = *network_,
+          .buckets = *buckets_,
+          .optimizer = *optimizer_,
+          .train = *train_loader_,
+          .test = *test_loader_,
+          .communicator = communicator_,
+          .timeline = timeline_.get(),
+          .observer = observer};
 }
 
 Schedule Training::schedule() const {

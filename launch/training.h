@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Training: the parts of a run, built from a Config in the order they depend on each other. What `lockstep
-// train` and `lockstep plan` share.
+// train`, `lockstep plan` and `lockstep profile` share.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 #include "launch/config.h"
+#include "launch/trainer.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -48,12 +49,15 @@ class Training {
   Timeline* timeline() { return timeline_.get(); }
   Schedule schedule() const;
   int threads() const { return threads_; }
+  // What a Trainer works with; valid as long as this and the communicator are.
+  Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
   void open_data(Shard shard);
-  void plan_network(Communicator& communicator, Device device);
+  void plan_network(Device device);
 
   Config config_;
+  Communicator& communicator_;
   std::unique_ptr<Dataset> train_set_;
   std::unique_ptr<Dataset> test_set_;
   std::unique_ptr<BatchLoader> train_loader_;

@@ -24,7 +24,6 @@ class AffineLayer final : public PlannedLayer {
               std::int64_t outputs, bool bias, Initialization initialization)
       : kernel_(std::move(kernel)) {
     output_ = kernel_->output();
-    choice_ = kernel_->choice();
     ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
     ParameterSpec shift{.suffix = "bias", .layout = Layout({outputs}, DType::f32)};
     switch (initialization) {
@@ -42,6 +41,12 @@ class AffineLayer final : public PlannedLayer {
     if (bias) parameter_specs_.push_back(std::move(shift));
   }
 
+  std::string choice(Direction direction) const override {
+    const AffineChoice& choice = kernel_->choice();
+    return direction == Direction::backward_inputs       ? choice.backward_data
+           : direction == Direction::backward_parameters ? choice.backward_weights
+                                                         : choice.forward;
+  }
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
   bool backward_reads_input(int) const override { return true; }
 

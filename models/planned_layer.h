@@ -52,8 +52,8 @@ class PlannedLayer {
   virtual ~PlannedLayer() = default;
 
   const Layout& output() const { return output_; }
-  // Which kernels were chosen where there was a choice, for people: "winograd, winograd, direct".
-  const std::string& choice() const { return choice_; }
+  // The kernel that was chosen for a direction, for people: "winograd"; empty where there was no choice.
+  virtual std::string choice(Direction) const { return ""; }
   const std::vector<ParameterSpec>& parameter_specs() const { return parameter_specs_; }
   // Running statistics: state that is not trained by gradients.
   const std::vector<ParameterSpec>& statistic_specs() const { return statistic_specs_; }
@@ -79,7 +79,6 @@ class PlannedLayer {
 
  protected:
   Layout output_;
-  std::string choice_;
   std::vector<ParameterSpec> parameter_specs_;
   std::vector<ParameterSpec> statistic_specs_;
 };

@@ -11,24 +11,25 @@ source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh" libgtest-dev clang-fo
 what=${1:-cpu}
 sanitizers=$PWD/tests/sanitizers
 
+# build PRESET TARGET [OPTION ..]
 build() {
-  cmake --preset "$1" -DLOCKSTEP_TESTS=ON "${@:2}" >/dev/null  # the quickstart configures without
-  cmake --build --preset "$1"
+  cmake --preset "$1" -DLOCKSTEP_TESTS=ON "${@:3}" >/dev/null  # the quickstart configures without
+  cmake --build --preset "$1" --target "$2"
 }
 
 case $what in
   cpu)
-    build cpu -DLOCKSTEP_BENCHMARKS=ON
+    build cpu all -DLOCKSTEP_BENCHMARKS=ON
     ctest --preset cpu --no-tests=error -j "$(nproc)"
     ;;
   asan)
-    build asan
+    build asan unit_tests
     export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
     ctest --preset asan --no-tests=error -L unit -j "$(nproc)"
     ;;
   tsan)
-    build tsan
+    build tsan unit_tests
     # libgomp's barriers are invisible to ThreadSanitizer: one thread per team leaves only our own threads to judge.
     export TSAN_OPTIONS=suppressions=$sanitizers/tsan.supp:halt_on_error=1 OMP_NUM_THREADS=1
     ctest --preset tsan --no-tests=error -L unit -j "$(nproc)"
@@ -40,7 +41,7 @@ case $what in
       exit 0
     fi
     export CUDACXX=$nvcc
-    build cuda
+    build cuda all
     build/cuda/bin/lockstep info
     ctest --preset cuda -L cuda --no-tests=error
     ;;

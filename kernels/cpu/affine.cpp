@@ -21,11 +21,10 @@ class OneDnnAffine final : public AffineKernel {
     output_ = steps_.output;
     weights_ = steps_.weights;
     scratch_bytes_ = std::max(steps_.forward.scratch_bytes(), steps_.backward_weights.scratch_bytes());
-    choice_ = fmt::format("{}, {}", steps_.forward.name(), steps_.backward_weights.name());
+    choice_ = {.forward = steps_.forward.name(), .backward_weights = steps_.backward_weights.name()};
     if (!steps_.backward_data) return;
     scratch_bytes_ = std::max(scratch_bytes_, steps_.backward_data->scratch_bytes());
-    choice_ = fmt::format("{}, {}, {}", steps_.forward.name(), steps_.backward_data->name(),
-                          steps_.backward_weights.name());
+    choice_.backward_data = steps_.backward_data->name();
   }
 
   void forward(Stream&, const void* input, const void* weights, const float* bias, void* output,

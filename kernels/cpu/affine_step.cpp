@@ -76,16 +76,12 @@ std::size_t AffineStep::take_scratch(std::size_t bytes) {
 
 AffineStep::Operand AffineStep::operand(const AffineRoles::Tensor& tensor, const memory::desc& wanted,
                                         bool is_result) {
-  Operand made;
   const memory::dims wanted_dims = onednn::dims_of(wanted);
   memory::desc kept = tensor.kept;
-  if (onednn::dims_of(kept) == wanted_dims) {
-    made.bridged = kept != wanted;
-  } else if (onednn::dims_of(kept).size() != wanted_dims.size()) {
-    // The same plain memory under other dimensions (groups).
-    kept = kept.reshape(wanted_dims);
-    made.bridged = kept != wanted;
-  }
+  // Groups: the same plain memory under other dimensions.
+  if (onednn::dims_of(kept).size() != wanted_dims.size()) kept = kept.reshape(wanted_dims);
+  Operand made;
+  made.bridged = onednn::dims_of(kept) == wanted_dims && kept != wanted;  // a piece is wanted as it is kept
   if (!made.bridged) return made;
   made.staging = take_scratch(wanted.get_size());
   made.bridge = is_result ? bridge_between(wanted, kept) : bridge_between(kept, wanted);

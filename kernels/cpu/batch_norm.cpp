@@ -56,9 +56,6 @@ Rows rows_of(const Layout& layout) {
   return rows;
 }
 
-// Below this many elements one thread is done before a team is awake.
-constexpr std::int64_t kParallelElements = 1 << 14;
-
 // saved: mean and 1 / deviation, a row of floats each; then, with a residual and an activation, a byte for
 // each element: whether the activation passed it. scratch: rows of floats (see Row), then sums in fp64.
 class CpuBatchNorm final : public BatchNormKernel {

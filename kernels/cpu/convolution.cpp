@@ -86,8 +86,8 @@ class ConvolutionPlanner {
     std::string name;
   };
 
-  // In the order of preference when nothing is timed. A batch in pieces keeps what one piece makes in cache
-  // until the next layer of the primitive's own passes needs it (Winograd's transformed tiles).
+  // In the order of preference when nothing is timed. With the batch in pieces, what a primitive hands from
+  // one of its passes to the next (Winograd's transformed tiles) stays in cache.
   std::vector<Variant> variants() const {
     std::vector<Variant> all;
     for (const auto& [name, algorithm] : {std::pair{"direct", dnnl::algorithm::convolution_direct},
@@ -123,13 +123,18 @@ class ConvolutionPlanner {
     return steps;
   }
 
-  AffineStep choose(const char* direction, std::vector<AffineStep> steps) {
+  // Which of the steps to keep.
+  std::size_t choose(const char* direction, std::vector<AffineStep>& steps) {
     const ConvolutionShape& s = shape_;
     const std::string key = fmt::format(
         "convolution {}, {}x{}x{}x{} {} to {}, kernel {} stride {} padding {} dilation {} groups {}",
         direction, s.batch, s.in_channels, s.in_height, s.in_width, input_.describe(), s.out_channels,
         s.kernel, s.stride, s.padding, s.dilation, s.groups);
-    return std::move(steps[choose_step(choices_, key, steps)]);
+    return choose_step(choices_, key, steps);
+  }
+
+  AffineStep best(const char* direction, std::vector<AffineStep> steps) {
+    return std::move(steps[choose(direction, steps)]);
   }
 
   AffineStep plan_forward() {
@@ -137,7 +142,7 @@ class ConvolutionPlanner {
     struct Kept {
       memory::desc weights, destination;
     };
-    std::vector<Kept> kept;
+    std::vector<Kept> kept;  // of each step
     const auto describe = [&](dnnl::algorithm algorithm, const memory::desc& source,
                               const memory::desc& destination) {
       return onednn::describe<dnnl::convolution_forward>(
@@ -160,16 +165,13 @@ class ConvolutionPlanner {
       kept.push_back({pd.weights_desc(), whole.dst_desc()});
       return step;
     });
-    std::vector<std::string> names;
-    for (const AffineStep& step : steps) names.push_back(step.name());
-    AffineStep chosen = choose("forward", std::move(steps));
-    const auto index = static_cast<std::size_t>(std::ranges::find(names, chosen.name()) - names.begin());
-    weights_ = kept[index].weights;
-    destination_ = kept[index].destination;
-    // The gradients' primitives want to know a forward primitive of theirs.
-    return chosen;
+    const std::size_t chosen = choose("forward", steps);
+    weights_ = kept[chosen].weights;
+    destination_ = kept[chosen].destination;
+    return std::move(steps[chosen]);
   }
 
+  // The forward primitive that oneDNN wants to know of when it describes a gradient's.
   dnnl::convolution_forward::primitive_desc hint(const Variant& v) const {
     memory::dims source = sizes_.source;
     memory::dims destination = sizes_.destination;
@@ -182,36 +184,36 @@ class ConvolutionPlanner {
   }
 
   AffineStep plan_backward_data() {
-    return choose("backward data", steps_of([&](const Variant& v) {
-                    const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
-                        onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
-                        wanted(source_, v.pieces), any_like(sizes_.weights), wanted(destination_, v.pieces),
-                        sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
-                    return AffineStep(
-                        {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                         .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
-                         .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
-                        {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
-                         pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
-                  }));
+    return best("backward data", steps_of([&](const Variant& v) {
+                  const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
+                      onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
+                      wanted(source_, v.pieces), any_like(sizes_.weights), wanted(destination_, v.pieces),
+                      sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
+                  return AffineStep(
+                      {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
+                       .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
+                      {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
+                       pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
+                }));
   }
 
   AffineStep plan_backward_weights() {
-    return choose("backward weights", steps_of([&](const Variant& v) {
-                    const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
-                        onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
-                        wanted(source_, v.pieces), any_like(sizes_.weights), bias_,
-                        wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation, sizes_.padding,
-                        sizes_.padding);
-                    return AffineStep(
-                        {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                         .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                         .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
-                         .bias_argument = DNNL_ARG_DIFF_BIAS,
-                         .bias_elements = shape_.bias ? shape_.out_channels : 0},
-                        {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
-                         pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
-                  }));
+    return best("backward weights", steps_of([&](const Variant& v) {
+                  const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
+                      onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
+                      wanted(source_, v.pieces), any_like(sizes_.weights), bias_,
+                      wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation, sizes_.padding,
+                      sizes_.padding);
+                  return AffineStep(
+                      {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                       .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                       .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
+                       .bias_argument = DNNL_ARG_DIFF_BIAS,
+                       .bias_elements = shape_.bias ? shape_.out_channels : 0},
+                      {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
+                       pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
+                }));
   }
 
   ConvolutionShape shape_;

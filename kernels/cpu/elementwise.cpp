@@ -9,9 +9,6 @@
 namespace lockstep {
 namespace {
 
-// Below this many elements one thread is done before a team is awake.
-constexpr std::int64_t kParallelElements = 1 << 14;
-
 // body(i) for every i; bodies of different i touch different elements.
 template <typename Body>
 void for_each_index(std::int64_t count, Body body) {

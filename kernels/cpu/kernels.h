@@ -19,6 +19,9 @@
 
 namespace lockstep {
 
+// Below this many elements one thread is done before a team is awake.
+constexpr std::int64_t kParallelElements = 1 << 14;
+
 std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
                                                    KernelChoices& choices);
 std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input);

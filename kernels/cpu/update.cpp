@@ -11,9 +11,6 @@
 namespace lockstep {
 namespace {
 
-// Below this many elements one thread is done before a team is awake.
-constexpr std::int64_t kParallelElements = 1 << 14;
-
 // body(chunk, its index). Each thread takes the chunks of one stretch of memory, the same in every step:
 // small chunks don't unbalance the threads, and what fits into a core's cache stays there.
 template <typename Body>

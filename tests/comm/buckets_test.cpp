@@ -11,6 +11,7 @@
 
 #include "core/random.h"
 #include "tests/comm/thread_ranks.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -252,16 +253,6 @@ TEST(GradientBuckets, NoParametersAreNoWork) {
   });
 }
 
-template <typename F>
-std::string error_of(F function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -276,7 +267,7 @@ TEST(GradientBuckets, AMissingGradientIsNamed) {
     buckets.begin(stream);
     buckets.gradient_ready(0);
     buckets.gradient_ready(3);
-    const std::string error = error_of([&] { buckets.wait(stream); });
+    const std::string error = message_of([&] { buckets.wait(stream); });
     EXPECT_TRUE(contains(error, "the gradient of p1 was never announced")) << error;
   }
 }
@@ -288,7 +279,7 @@ TEST(GradientBuckets, AGradientAnnouncedTwiceIsNamed) {
   Stream stream(Device{}, StreamUse::compute);
   buckets.begin(stream);
   buckets.gradient_ready(2);
-  const std::string error = error_of([&] { buckets.gradient_ready(2); });
+  const std::string error = message_of([&] { buckets.gradient_ready(2); });
   EXPECT_TRUE(contains(error, "the gradient of p2 was announced twice")) << error;
 
   buckets.begin(stream);  // a new pass: once more is right

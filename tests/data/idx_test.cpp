@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "tests/data/idx_files.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -42,12 +43,7 @@ void expect_the_three_images(const Dataset& dataset) {
 // What opening threw, as text; "" for nothing.
 template <typename E>
 std::string error_of(const std::filesystem::path& folder, Split split = Split::train) {
-  try {
-    open_idx(folder, split);
-  } catch (const E& error) {
-    return error.what();
-  }
-  return {};
+  return message_of<E>([&] { open_idx(folder, split); });
 }
 
 // One file is broken; the other is sound.

@@ -78,6 +78,13 @@ inline std::unique_ptr<AffineKernel> planned_convolution(const ConvolutionShape&
   return backend_for(Device{}).convolution(shape, input, choices);
 }
 
+// In any direction.
+inline bool uses(const AffineKernel& kernel, const std::string& candidate) {
+  const AffineChoice& choice = kernel.choice();
+  return choice.forward == candidate || choice.backward_data == candidate ||
+         choice.backward_weights == candidate;
+}
+
 // Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.
 inline std::vector<Layout> layouts_for(const Shape& image) {
   const Layout plain(image, DType::f32);

@@ -5,20 +5,12 @@
 
 #include "core/error.h"
 #include "models/networks/networks.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
 
 const GraphInput kInput{.batch = 4, .height = 28, .width = 28, .channels = 1, .classes = 10};
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Graph, ComputesShapes) {
   Graph graph(kInput);
@@ -35,18 +27,21 @@ TEST(Graph, ComputesShapes) {
 TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
   Graph graph(kInput);
   const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
-  EXPECT_NE(message_of([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
+  EXPECT_NE(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
             std::string::npos);
-  EXPECT_NE(
-      message_of([&] { graph.convolution(x, {.channels = 8, .groups = 4}, "grouped"); }).find("grouped"),
-      std::string::npos);
-  EXPECT_NE(
-      message_of([&] { graph.convolution(x, {.channels = 8, .kernel = 31}, "wide"); }).find("kernel 31"),
-      std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] {
+              graph.convolution(x, {.channels = 8, .groups = 4}, "grouped");
+            }).find("grouped"),
+            std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] {
+              graph.convolution(x, {.channels = 8, .kernel = 31}, "wide");
+            }).find("kernel 31"),
+            std::string::npos);
   const Value flat = graph.linear(x, {.features = 9}, "flat");
-  EXPECT_NE(message_of([&] { graph.pooling(flat, {}); }).find("[N, C, H, W]"), std::string::npos);
-  EXPECT_NE(message_of([&] { graph.add(x, flat); }).find("differ"), std::string::npos);
-  EXPECT_NE(message_of([&] { graph.classify(flat); }).find("[4, 10]"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.pooling(flat, {}); }).find("[N, C, H, W]"),
+            std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.add(x, flat); }).find("differ"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.classify(flat); }).find("[4, 10]"), std::string::npos);
 }
 
 TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
@@ -55,7 +50,8 @@ TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
   EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
   EXPECT_EQ(graph.shape(graph.dropout(x, 0.5, "half")), (Shape{4, 7}));
   for (const double probability : {-0.5, 1.0, 2.0}) {
-    EXPECT_NE(message_of([&] { graph.dropout(x, probability, "bad"); }).find("bad"), std::string::npos);
+    EXPECT_NE(message_of<ConfigError>([&] { graph.dropout(x, probability, "bad"); }).find("bad"),
+              std::string::npos);
   }
 }
 
@@ -67,11 +63,12 @@ TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
     inside = graph.convolution(graph.input(), {.channels = 6}, "inside");
     EXPECT_NO_THROW(last = graph.add(graph.relu(inside), inside));
   }
-  EXPECT_NE(message_of([&] { graph.convolution(inside, {.channels = 6}, "outside"); }).find("outside"),
-            std::string::npos);
-  EXPECT_NE(message_of([&] { graph.add(last, inside); }).find("add"), std::string::npos);
+  EXPECT_NE(
+      message_of<ConfigError>([&] { graph.convolution(inside, {.channels = 6}, "outside"); }).find("outside"),
+      std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.add(last, inside); }).find("add"), std::string::npos);
   const BlockScope next(graph);
-  EXPECT_NE(message_of([&] { graph.relu(inside); }).find("activation"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.relu(inside); }).find("activation"), std::string::npos);
   EXPECT_NO_THROW(graph.convolution(graph.relu(last), {.channels = 6}, "next"));
 }
 
@@ -83,7 +80,7 @@ TEST(Graph, LogitsAreNotHiddenInABlock) {
     logits = graph.linear(graph.input(), {.features = 10}, "logits");
     graph.linear(logits, {.features = 10}, "last");
   }
-  EXPECT_NE(message_of([&] { graph.classify(logits); }).find("block"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { graph.classify(logits); }).find("block"), std::string::npos);
 }
 
 }  // namespace

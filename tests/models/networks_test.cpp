@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "models/network_state.h"
+#include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
 
 namespace lockstep {
@@ -45,19 +45,11 @@ const Layer& layer_of(const Graph& graph, const std::string& name) {
   return *std::ranges::find(graph.layers(), name, &Layer::name);
 }
 
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Networks, EveryNameBuilds) {
   for (const std::string& name : network_names())
     EXPECT_GE(built(kCifar, {.name = name}).logits().id, 0) << name;
-  EXPECT_NE(message_of([] { built(kCifar, {.name = "resnet21"}); }).find("resnet20"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([] { built(kCifar, {.name = "resnet21"}); }).find("resnet20"),
+            std::string::npos);
 }
 
 TEST(Networks, HaveAsManyParametersAsThePapersSay) {
@@ -121,7 +113,8 @@ TEST(Networks, VggTakesThePapersClassifierWhereItsMapIsLeft) {
   EXPECT_EQ(layer_of(small, "classifier").output.id, small.logits().id);
   GraphInput tiny = kCifar;
   tiny.height = 28;
-  EXPECT_NE(message_of([&] { built(tiny, {.name = "vgg11_bn"}); }).find("28x32"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }).find("28x32"),
+            std::string::npos);
 }
 
 TEST(Networks, DropoutIsTheNetworksOwnUnlessItIsChosen) {

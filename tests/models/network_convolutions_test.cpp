@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each convolution of the shipped networks, in each direction and by each kernel that may be chosen for it,
+// against the reference in double precision: the numbers of channels, kernels and strides are the networks'
+// own, the images small.
+#include <algorithm>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "models/networks/networks.h"
+#include "tests/kernels/affine_reference.h"
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+struct Images {
+  const char* network;
+  Stem stem;
+  std::int64_t size;
+  std::int64_t channels;
+};
+
+std::string key_of(const ConvolutionShape& s) {
+  return fmt::format("{} to {} channels of {}x{}, kernel {} stride {} groups {}", s.in_channels,
+                     s.out_channels, s.in_height, s.in_width, s.kernel, s.stride, s.groups);
+}
+
+// The distinct ones.
+std::map<std::string, ConvolutionShape> convolutions_of(const Images& images) {
+  Graph graph(
+      {.batch = 4, .height = images.size, .width = images.size, .channels = images.channels, .classes = 10});
+  build_network(graph, {.name = images.network, .stem = images.stem});
+  std::map<std::string, ConvolutionShape> shapes;
+  for (const Layer& layer : graph.layers()) {
+    const auto* options = std::get_if<ConvolutionOptions>(&layer.operation);
+    if (options == nullptr) continue;
+    const Shape& in = graph.shape(layer.inputs[0]);
+    const ConvolutionShape shape{.batch = in[0],
+                                 .in_channels = in[1],
+                                 .in_height = in[2],
+                                 .in_width = in[3],
+                                 .out_channels = options->channels,
+                                 .kernel = options->kernel,
+                                 .stride = options->stride,
+                                 .padding = options->padding,
+                                 .dilation = options->dilation,
+                                 .groups = options->groups,
+                                 .bias = options->bias};
+    shapes.emplace(key_of(shape), shape);
+  }
+  return shapes;
+}
+
+struct Candidate {
+  const char* name;
+  double tolerance;  // norm of the difference over the norm
+};
+// Winograd's F(4x4, 3x3) transforms cost digits.
+constexpr Candidate kCandidates[] = {
+    {"direct", 5e-6},   {"direct in 2 pieces", 5e-6},   {"direct in 4 pieces", 5e-6},
+    {"winograd", 1e-5}, {"winograd in 2 pieces", 1e-5}, {"winograd in 4 pieces", 1e-5}};
+
+// Inputs and what a convolution makes of them.
+struct Expected {
+  Values x, w, bias, y_gradient;
+  Doubles y, x_gradient, w_gradient;
+
+  explicit Expected(const ConvolutionShape& s)
+      : x(random_values(s.batch * s.in_channels * s.in_height * s.in_width, "input")),
+        w(random_values(s.out_channels * s.in_channels / s.groups * s.kernel * s.kernel, "weights")),
+        bias(random_values(s.bias ? s.out_channels : 0, "bias")),
+        y_gradient(random_values(s.batch * s.out_channels * s.out_height() * s.out_width(), "gradient")),
+        y(reference_forward(s, widen(x), widen(w), widen(bias))),
+        x_gradient(reference_backward_data(s, widen(y_gradient), widen(w))),
+        w_gradient(reference_backward_weights(s, widen(x), widen(y_gradient))) {}
+};
+
+struct Errors {
+  double forward = 0, backward_data = 0, backward_weights = 0;
+
+  void raise(const Errors& other) {
+    forward = std::max(forward, other.forward);
+    backward_data = std::max(backward_data, other.backward_data);
+    backward_weights = std::max(backward_weights, other.backward_weights);
+  }
+  double largest() const { return std::max({forward, backward_data, backward_weights}); }
+};
+
+Errors errors_of(AffineKernel& kernel, const Expected& e) {
+  AffineRunner runner(kernel, static_cast<std::int64_t>(e.bias.size()));
+  const AffineRunner::Gradients before{.weights = e.w, .bias = e.bias};
+  const auto gradients = runner.backward_weights(e.x, e.y_gradient, before, Write::overwrite);
+  return {.forward = relative_error(runner.forward(e.x, e.w, e.bias), e.y),
+          .backward_data = relative_error(runner.backward_data(e.y_gradient, e.w), e.x_gradient),
+          .backward_weights = relative_error(gradients.weights, e.w_gradient)};
+}
+
+class NetworkConvolutions : public testing::TestWithParam<Images> {};
+
+TEST_P(NetworkConvolutions, MatchTheReferenceByEveryCandidate) {
+  std::map<std::string, Errors> largest;
+  for (const auto& [key, shape] : convolutions_of(GetParam())) {
+    const Expected expected(shape);
+    const Layout input =
+        layouts_for({shape.batch, shape.in_channels, shape.in_height, shape.in_width}).back();
+    for (const Candidate& candidate : kCandidates) {
+      const auto kernel = planned_convolution(shape, input, candidate.name);
+      if (!uses(*kernel, candidate.name)) continue;  // not for this shape
+      const Errors errors = errors_of(*kernel, expected);
+      EXPECT_LT(errors.largest(), candidate.tolerance) << key << ", " << candidate.name;
+      largest[candidate.name].raise(errors);
+    }
+  }
+  EXPECT_TRUE(largest.contains("direct"));
+  fmt::print("{:<22} {:>8} {:>14} {:>17}\n", "largest error", "forward", "backward data", "backward weights");
+  for (const auto& [name, errors] : largest) {
+    fmt::print("{:<22} {:>8.1e} {:>14.1e} {:>17.1e}\n", name, errors.forward, errors.backward_data,
+               errors.backward_weights);
+  }
+}
+
+// resnet34 has resnet18's convolutions, only more of them.
+INSTANTIATE_TEST_SUITE_P(
+    Networks, NetworkConvolutions,
+    testing::Values(Images{"cnn", Stem::automatic, 28, 1}, Images{"resnet20", Stem::cifar, 28, 1},
+                    Images{"resnet18", Stem::cifar, 32, 3}, Images{"resnet18", Stem::imagenet, 64, 3},
+                    Images{"resnet50", Stem::imagenet, 64, 3}, Images{"vgg11_bn", Stem::automatic, 32, 3},
+                    Images{"mobilenet_v2", Stem::cifar, 32, 3},
+                    Images{"mobilenet_v2", Stem::imagenet, 64, 3}),
+    [](const auto& images) { return fmt::format("{}_{}", images.param.network, images.param.size); });
+
+}  // namespace
+}  // namespace lockstep
