@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/affine_step.h"
 
+#include <memory>
+
 #include "core/buffer.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
@@ -18,6 +20,21 @@ const std::byte* at(const void* data, std::size_t offset) {
 Primitive bridge_between(const memory::desc& from, const memory::desc& to) {
   return Primitive(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
                    {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+AffineFunction function_of(const AffineRoles& roles, const AffineCandidate& candidate) {
+  const memory::desc bias =
+      roles.bias_elements == 0
+          ? memory::desc()
+          : memory::desc({roles.bias_elements}, memory::data_type::f32, memory::format_tag::x);
+  const std::initializer_list<Primitive::Argument> arguments = {{roles.first.argument, candidate.first},
+                                                                {roles.second.argument, candidate.second},
+                                                                {roles.result.argument, candidate.result},
+                                                                {DNNL_ARG_SCRATCHPAD, candidate.scratchpad},
+                                                                {roles.bias_argument, bias}};
+  return [primitive = std::make_shared<Primitive>(candidate.primitive, arguments)](const AffineCall& call) {
+    primitive->run({call.first, call.second, call.result, call.scratchpad, call.bias});
+  };
 }
 
 }  // namespace
@@ -55,17 +72,11 @@ AffineStep::AffineStep(const AffineRoles& roles, const AffineCandidate& candidat
     sum_result_ = take_scratch(sizes_.result);
     sum_bias_ = take_scratch(sizes_.bias);
   }
-  const memory::desc bias =
-      roles.bias_elements == 0
-          ? memory::desc()
-          : memory::desc({roles.bias_elements}, memory::data_type::f32, memory::format_tag::x);
-  for (int piece = 0; piece < pieces; ++piece) {
-    pieces_.push_back(Primitive(candidate.primitive, {{roles.first.argument, candidate.first},
-                                                      {roles.second.argument, candidate.second},
-                                                      {roles.result.argument, candidate.result},
-                                                      {DNNL_ARG_SCRATCHPAD, candidate.scratchpad},
-                                                      {roles.bias_argument, bias}}));
+  if (candidate.function) {
+    pieces_.push_back(candidate.function);
+    return;
   }
+  for (int piece = 0; piece < pieces; ++piece) pieces_.push_back(function_of(roles, candidate));
 }
 
 std::size_t AffineStep::take_scratch(std::size_t bytes) {
@@ -117,7 +128,7 @@ void AffineStep::run_piece(std::size_t piece, const void* first, const void* sec
   float* bias =
       adds && arguments.bias != nullptr ? reinterpret_cast<float*>(at(scratch, sum_bias_)) : arguments.bias;
   void* wanted = result_.bridged ? at(scratch, result_.staging) : result;
-  pieces_[piece].run({first, second, wanted, at(scratch, scratchpad_), bias});
+  pieces_[piece]({first, second, wanted, at(scratch, scratchpad_), bias});
   if (result_.bridged) result_.bridge.run({wanted, result});
   if (!adds) return;
   auto* sum = static_cast<float*>(arguments.result);

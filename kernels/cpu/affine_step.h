@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AffineStep: one direction of a convolution or linear layer, ready to run: result = first (*) second, by one
-// oneDNN primitive, over the whole batch or piece by piece. The tensors are kept in the layouts their
-// neighbours use; what the primitive wants in another one is brought over in scratch memory.
+// AffineStep: one direction of a convolution or linear layer, ready to run: result = first (*) second, by a
+// oneDNN primitive or a kernel of ours, over the whole batch or piece by piece. The tensors are kept in the
+// layouts their neighbours use; what the kernel wants in another one is brought over in scratch memory.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,17 +28,28 @@ struct AffineRoles {
   std::int64_t bias_elements = 0;
 };
 
+// What a kernel computes on, where and as it wants it.
+struct AffineCall {
+  const void* first = nullptr;
+  const void* second = nullptr;
+  void* result = nullptr;
+  void* scratchpad = nullptr;
+  float* bias = nullptr;
+};
+using AffineFunction = std::function<void(const AffineCall&)>;
+
 // One way to compute it.
 struct AffineCandidate {
   std::string name;
-  dnnl::primitive primitive;
-  // What the primitive wants, for one piece of the batch. With several pieces batched tensors must be wanted
+  dnnl::primitive primitive;  // or, where that is empty, function
+  // What the kernel wants, for one piece of the batch. With several pieces batched tensors must be wanted
   // as they are kept.
   dnnl::memory::desc first;
   dnnl::memory::desc second;
   dnnl::memory::desc result;
   dnnl::memory::desc scratchpad;
   int pieces = 1;
+  AffineFunction function = {};
 };
 
 // The part of a batched tensor that one of `pieces` equal pieces of the batch is.
@@ -71,7 +83,7 @@ class AffineStep {
   void run(const Arguments& arguments);
 
  private:
-  // A tensor on its way to or from the primitive.
+  // A tensor on its way to or from the kernel.
   struct Operand {
     std::size_t piece_bytes = 0;  // from one piece to the next; 0: not batched
     std::size_t staging = 0;      // offset in scratch, if brought over
@@ -86,7 +98,7 @@ class AffineStep {
   void run_piece(std::size_t piece, const void* first, const void* second, const Arguments& target);
 
   std::string name_;
-  std::vector<Primitive> pieces_;  // one for each piece: each keeps its own addresses
+  std::vector<AffineFunction> pieces_;  // one for each piece: a primitive keeps its addresses
   Operand first_;
   Operand second_;
   Operand result_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "core/error.h"
 #include "kernels/cpu/affine.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/winograd.h"
 
 namespace lockstep {
 namespace {
@@ -62,6 +64,7 @@ class ConvolutionPlanner {
  public:
   ConvolutionPlanner(const ConvolutionShape& shape, const Layout& input, KernelChoices& choices)
       : shape_(shape), sizes_(sizes_of(shape)), input_(input), choices_(choices) {
+    if (WinogradConvolution::supports(shape)) winograd_ = std::make_shared<WinogradConvolution>(shape);
     if (shape.bias) bias_ = memory::desc(sizes_.bias, kF32, memory::format_tag::x);
     const memory::desc given = to_desc(input);
     source_ = onednn::dims_of(given) == sizes_.source ? given : given.reshape(sizes_.source);
@@ -133,8 +136,34 @@ class ConvolutionPlanner {
     return choose_step(choices_, key, steps);
   }
 
-  AffineStep best(const char* direction, std::vector<AffineStep> steps) {
-    return std::move(steps[choose(direction, steps)]);
+  AffineRoles forward_roles(const memory::desc& weights, const memory::desc& destination) const {
+    return {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+            .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights, .batched = false},
+            .result = {.argument = DNNL_ARG_DST, .kept = destination},
+            .bias_argument = DNNL_ARG_BIAS,
+            .bias_elements = shape_.bias ? shape_.out_channels : 0};
+  }
+
+  // The layouts of WinogradConvolution.
+  static memory::desc blocked(const memory::dims& dims) {
+    return memory::desc(dims, kF32, memory::format_tag::nChw16c);
+  }
+  memory::desc blocked_weights() const {
+    return memory::desc(sizes_.weights, kF32, memory::format_tag::OIhw16i16o);
+  }
+  struct Wanted {
+    memory::desc first, second, result;
+  };
+  static AffineStep tiled_winograd(const AffineRoles& roles, const Wanted& wanted, std::size_t scratch_bytes,
+                                   AffineFunction function) {
+    const memory::desc scratchpad({static_cast<memory::dim>(scratch_bytes)}, memory::data_type::u8,
+                                  memory::format_tag::a);
+    return AffineStep(roles, {.name = "tiled winograd",
+                              .first = wanted.first,
+                              .second = wanted.second,
+                              .result = wanted.result,
+                              .scratchpad = scratchpad,
+                              .function = std::move(function)});
   }
 
   AffineStep plan_forward() {
@@ -155,16 +184,22 @@ class ConvolutionPlanner {
       const auto pd = v.pieces == 1 ? whole
                                     : describe(v.algorithm, piece_of(source_, v.pieces),
                                                piece_of(whole.dst_desc(), v.pieces));
-      AffineStep step({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = pd.weights_desc(), .batched = false},
-                       .result = {.argument = DNNL_ARG_DST, .kept = whole.dst_desc()},
-                       .bias_argument = DNNL_ARG_BIAS,
-                       .bias_elements = shape_.bias ? shape_.out_channels : 0},
+      AffineStep step(forward_roles(pd.weights_desc(), whole.dst_desc()),
                       {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
                        pd.scratchpad_desc(), v.pieces});
       kept.push_back({pd.weights_desc(), whole.dst_desc()});
       return step;
     });
+    if (winograd_) {
+      kept.push_back({blocked_weights(), blocked(sizes_.destination)});
+      steps.push_back(tiled_winograd(
+          forward_roles(kept.back().weights, kept.back().destination),
+          {blocked(sizes_.source), blocked_weights(), blocked(sizes_.destination)},
+          winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
+            kernel->forward(static_cast<const float*>(call.first), static_cast<const float*>(call.second),
+                            call.bias, static_cast<float*>(call.result), call.scratchpad);
+          }));
+    }
     const std::size_t chosen = choose("forward", steps);
     weights_ = kept[chosen].weights;
     destination_ = kept[chosen].destination;
@@ -184,42 +219,61 @@ class ConvolutionPlanner {
   }
 
   AffineStep plan_backward_data() {
-    return best("backward data", steps_of([&](const Variant& v) {
-                  const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
-                      onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
-                      wanted(source_, v.pieces), any_like(sizes_.weights), wanted(destination_, v.pieces),
-                      sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
-                  return AffineStep(
-                      {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
-                       .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
-                      {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
-                       pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
-                }));
+    const AffineRoles roles = {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                               .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
+                               .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}};
+    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+      const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
+          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v.pieces),
+          any_like(sizes_.weights), wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation,
+          sizes_.padding, sizes_.padding);
+      return AffineStep(roles, {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(),
+                                pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
+    });
+    if (winograd_) {
+      steps.push_back(tiled_winograd(
+          roles, {blocked(sizes_.destination), blocked_weights(), blocked(sizes_.source)},
+          winograd_->backward_data_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
+            kernel->backward_data(static_cast<const float*>(call.first),
+                                  static_cast<const float*>(call.second), static_cast<float*>(call.result),
+                                  call.scratchpad);
+          }));
+    }
+    return std::move(steps[choose("backward data", steps)]);
   }
 
   AffineStep plan_backward_weights() {
-    return best("backward weights", steps_of([&](const Variant& v) {
-                  const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
-                      onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm,
-                      wanted(source_, v.pieces), any_like(sizes_.weights), bias_,
-                      wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation, sizes_.padding,
-                      sizes_.padding);
-                  return AffineStep(
-                      {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                       .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                       .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
-                       .bias_argument = DNNL_ARG_DIFF_BIAS,
-                       .bias_elements = shape_.bias ? shape_.out_channels : 0},
-                      {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
-                       pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
-                }));
+    const AffineRoles roles = {
+        .first = {.argument = DNNL_ARG_SRC, .kept = source_},
+        .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+        .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
+        .bias_argument = DNNL_ARG_DIFF_BIAS,
+        .bias_elements = shape_.bias ? shape_.out_channels : 0};
+    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+      const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
+          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v.pieces),
+          any_like(sizes_.weights), bias_, wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation,
+          sizes_.padding, sizes_.padding);
+      return AffineStep(roles, {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(),
+                                pd.diff_dst_desc(), pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
+    });
+    if (winograd_) {
+      steps.push_back(tiled_winograd(
+          roles, {blocked(sizes_.source), blocked(sizes_.destination), blocked_weights()},
+          winograd_->backward_weights_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
+            kernel->backward_weights(static_cast<const float*>(call.first),
+                                     static_cast<const float*>(call.second), static_cast<float*>(call.result),
+                                     call.bias, call.scratchpad);
+          }));
+    }
+    return std::move(steps[choose("backward weights", steps)]);
   }
 
   ConvolutionShape shape_;
   Sizes sizes_;
   Layout input_;
   KernelChoices& choices_;
+  std::shared_ptr<const WinogradConvolution> winograd_;  // where it applies
   memory::desc bias_;
   memory::desc source_;       // as it is kept
   memory::desc weights_;      // as forward chose

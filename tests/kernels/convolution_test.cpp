@@ -35,6 +35,8 @@ const NamedShape kShapes[] = {
     {"5_to_17_channels", shape(5, 17, 7, {.kernel = 3, .padding = 1, .bias = true})},
     {"17_to_5_channels", shape(17, 5, 7, {.kernel = 3, .padding = 1})},
     {"17_to_17_channels", shape(17, 17, 6, {.kernel = 3, .stride = 2, .padding = 1, .bias = true})},
+    {"48_to_80_channels", shape(48, 80, 9, {.kernel = 3, .padding = 1, .bias = true})},
+    {"wide_padding", shape(64, 48, 6, {.kernel = 3, .padding = 2})},
     {"one_output", shape(16, 1, 5, {.kernel = 1, .bias = true})},
     {"batch_of_one", shape(16, 16, 7, {.batch = 1, .kernel = 3, .padding = 1})},
     {"whole_image", shape(16, 32, 7, {.kernel = 7, .bias = true})},
@@ -110,14 +112,15 @@ INSTANTIATE_TEST_SUITE_P(Candidates, ConvolutionCandidate,
                                          NamedCandidate{"DirectIn4", "direct in 4 pieces", 1e-5},
                                          NamedCandidate{"Winograd", "winograd", 1e-5},
                                          NamedCandidate{"WinogradIn2", "winograd in 2 pieces", 1e-5},
-                                         NamedCandidate{"WinogradIn4", "winograd in 4 pieces", 1e-5}),
+                                         NamedCandidate{"WinogradIn4", "winograd in 4 pieces", 1e-5},
+                                         NamedCandidate{"TiledWinograd", "tiled winograd", 1e-5}),
                          [](const auto& named) { return std::string(named.param.test); });
 
 TEST(ConvolutionActivation, IsAppliedToTheOutput) {
   for (const Activation activation : {Activation::relu, Activation::relu6}) {
     ConvolutionShape s = shape(16, 17, 8, {.kernel = 3, .padding = 1, .bias = true});
     s.activation = activation;
-    for (const char* candidate : {"direct", "winograd"}) {
+    for (const char* candidate : {"direct", "winograd", "tiled winograd"}) {
       const auto kernel = planned_convolution(s, Layout({2, 16, 8, 8}, DType::f32), candidate);
       expect_affine_contract(*kernel, s);
     }

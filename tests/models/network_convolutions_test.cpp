@@ -59,8 +59,9 @@ struct Candidate {
 };
 // Winograd's F(4x4, 3x3) transforms cost digits.
 constexpr Candidate kCandidates[] = {
-    {"direct", 5e-6},   {"direct in 2 pieces", 5e-6},   {"direct in 4 pieces", 5e-6},
-    {"winograd", 1e-5}, {"winograd in 2 pieces", 1e-5}, {"winograd in 4 pieces", 1e-5}};
+    {"direct", 5e-6},        {"direct in 2 pieces", 5e-6},   {"direct in 4 pieces", 5e-6},
+    {"winograd", 1e-5},      {"winograd in 2 pieces", 1e-5}, {"winograd in 4 pieces", 1e-5},
+    {"tiled winograd", 1e-5}};
 
 // Inputs and what a convolution makes of them.
 struct Expected {
