@@ -17,7 +17,7 @@ void BenchOptions::add_flags(CLI::App& app) {
   app.add_option("--channels", channels, "of the images")->check(CLI::PositiveNumber);
   app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
-  app.add_option("--kernels", kernels, "time (the fastest), direct or winograd");
+  app.add_option("--kernels", kernels, "time (the fastest), direct, winograd or tiled winograd");
   app.add_flag("--recompute", recompute, "compute the insides of residual blocks again in backward");
 }
 

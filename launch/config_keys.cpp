@@ -97,7 +97,7 @@ std::vector<Key> make_keys() {
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here, or by name",
        {},
-       {"time", "direct", "winograd"}},
+       {"time", "direct", "winograd", "tiled winograd"}},
       {"kernels.cache", MEMBER(kernels.cache),
        "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
       {"world.device", MEMBER(world.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},

@@ -291,7 +291,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", required=True, help="the program")
     parser.add_argument("--mpirun", default="mpirun")
-    parser.add_argument("--kernels", default="direct", help="kernels.choose: time, direct or winograd")
+    parser.add_argument("--kernels", default="direct", help="kernels.choose: time, direct, winograd or tiled winograd")
     parser.add_argument("cases", nargs="*", help="names or beginnings of names; all by default")
     arguments = parser.parse_args()
     chosen = [case for case in cases() if not arguments.cases or case.name.startswith(tuple(arguments.cases))]
