@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/bench_network.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "core/random.h"
@@ -9,6 +11,9 @@
 #include "models/networks/networks.h"
 
 namespace lockstep {
+namespace {
+constexpr std::int64_t kStride = 64;  // from the bytes of one random image to those of the next
+}
 
 void BenchOptions::add_flags(CLI::App& app) {
   app.add_option("--model", model, "network");
@@ -28,12 +33,16 @@ nlohmann::json BenchOptions::to_json() const {
 }
 
 RandomImages::RandomImages(const BenchOptions& options, std::int64_t size)
-    : size_(size), shape_{options.image, options.image, options.channels}, classes_(options.classes) {}
+    : size_(size), shape_{options.image, options.image, options.channels}, classes_(options.classes) {
+  const Random random(1, "random images");
+  noise_.resize(static_cast<std::size_t>(shape_.bytes() + kStride * size));
+  for (std::size_t i = 0; i < noise_.size(); ++i) noise_[i] = static_cast<std::uint8_t>(random.bits(i));
+}
 
 std::int32_t RandomImages::read(std::int64_t index, std::span<std::uint8_t> image) const {
-  const Random random(static_cast<std::uint64_t>(index), "random images");
-  for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(random.bits(i));
-  return static_cast<std::int32_t>(random.bits(image.size()) % static_cast<std::uint32_t>(classes_));
+  std::copy_n(noise_.begin() + kStride * index, image.size(), image.begin());
+  return static_cast<std::int32_t>(Random(static_cast<std::uint64_t>(index), "random labels").bits(0) %
+                                   static_cast<std::uint32_t>(classes_));
 }
 
 FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch)

@@ -33,7 +33,8 @@ struct BenchOptions {
   nlohmann::json to_json() const;
 };
 
-// Noise, the same in every run, with labels that can only be learned by heart.
+// Noise, the same in every run, with labels that can only be learned by heart. Reading an image is a copy, as
+// from a dataset in memory: what is timed beside it must not pay for making noise.
 class RandomImages final : public Dataset {
  public:
   RandomImages(const BenchOptions& options, std::int64_t size);
@@ -47,6 +48,7 @@ class RandomImages final : public Dataset {
   std::int64_t size_;
   ImageShape shape_;
   std::int64_t classes_;
+  std::vector<std::uint8_t> noise_;  // each image is a part of it
 };
 
 // The first images of a dataset as one batch.

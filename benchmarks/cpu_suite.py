@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every CPU target in one run, and one JSON file: training steps beside PyTorch's best, in turns; the engine's cost;
-two ranks against two threads; what recomputation costs and saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python
-that has torch (--python). Each part that fails is reported and the others go on."""
+two ranks against two threads; what recomputation costs and saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON
+and, for PyTorch's side, a Python that has torch (--python). Each part that fails is reported and the others go on."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ parser.add_argument("--rounds", type=int, default=3, help="turns that each side 
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks, recompute")
 parser.add_argument("--models", nargs="*", default=[], help="of the steps; all without")
-parser.add_argument("--json", default="", help="write everything here")
+parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
 options = parser.parse_args()
 
 # What the step is compared on, and the ratio that is asked for.
@@ -141,17 +141,27 @@ def recomputation(model):
 
 
 wanted = options.only or ["step", "engine", "ranks", "recompute"]
-results = {"benchmark": "cpu_suite", "command": " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]]),
-           "rounds": options.rounds}
+command = " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]])
+file = pathlib.Path(options.json) if options.json else None
+results = json.loads(file.read_text()) if file and file.exists() else {"benchmark": "cpu_suite"}
+
+
+def keep(part, result):
+    """Each part with the command that made it."""
+    results[part] = {"command": command, "rounds": options.rounds, **result} if result else None
+
+
 if "step" in wanted:
-    results["steps"] = [compare_steps(case) for case in STEPS if not options.models or case["model"] in options.models]
+    for case in STEPS:
+        if not options.models or case["model"] in options.models:
+            keep(f"step {case['model']}", compare_steps(case))
 if "engine" in wanted:
-    results["engine"] = engine_cost()
+    keep("engine", engine_cost())
 if "ranks" in wanted:
-    results["ranks_against_threads"] = ranks_against_threads()
+    keep("ranks against threads", ranks_against_threads())
 if "recompute" in wanted:
-    results["recompute"] = [recomputation(model) for model in ("resnet20", "resnet50")]
-results["failed"] = failed
-if options.json:
-    pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    for model in ("resnet20", "resnet50"):
+        keep(f"recompute {model}", recomputation(model))
+if file:
+    file.write_text(json.dumps(results, indent=1) + "\n")
 sys.exit(1 if failed else 0)
