@@ -10,6 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kX = 'x', kW = 'w', kY = 'y';  // how a variant pack names the tensors
+// More than there are, in this version of cuDNN and in some to come.
+constexpr std::size_t kMostNotes = 32, kMostKnobs = 64;
 
 cudnnDataType_t to_cudnn(DType type) {
   switch (type) {
@@ -112,18 +114,21 @@ std::vector<CudnnDescriptor> proposals(const CudnnDescriptor& graph, const Cudnn
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
   target.set_heuristics_target(heuristics);
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};  // knows none for such a problem
-  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                                heuristics.count_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS));
 }
 
 CudnnDescriptor engine_of(const CudnnDescriptor& configuration) {
-  auto engines = configuration.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  auto engines = configuration.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   CHECK(engines.size() == 1);
   return std::move(engines.front());
 }
 
 bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem) {
-  const auto numerics = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
-  const auto behavior = engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE);
+  const auto numerics =
+      engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kMostNotes);
+  const auto behavior =
+      engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
   const auto notes = [](const auto& all, auto note) { return std::ranges::count(all, note) > 0; };
   const bool exact_products = problem.dtype == DType::f32 && !problem.tf32;
   return !notes(numerics, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
@@ -135,8 +140,8 @@ bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem
 
 std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configuration) {
   std::map<int, std::int64_t> knobs;  // sorted: cuDNN does not promise an order
-  for (const CudnnDescriptor& choice :
-       configuration.descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)) {
+  for (const CudnnDescriptor& choice : configuration.descriptors(
+           CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs)) {
     knobs[choice.value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
         choice.value<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cudnn_backend.h"
 
+#include <algorithm>
 #include <array>
 
 namespace lockstep {
@@ -50,16 +51,21 @@ CudnnDescriptor& CudnnDescriptor::finalize() {
 cudnnStatus_t CudnnDescriptor::try_finalize() { return cudnnBackendFinalize(get()); }
 
 std::vector<CudnnDescriptor> CudnnDescriptor::descriptors(cudnnBackendAttributeName_t name,
-                                                          cudnnBackendDescriptorType_t type) const {
+                                                          cudnnBackendDescriptorType_t type,
+                                                          std::size_t most) const {
+  // cuDNN fills in the descriptors it is given.
   std::vector<CudnnDescriptor> found;
   std::vector<cudnnBackendDescriptor_t> pointers;
-  const std::size_t expected = count(name, CUDNN_TYPE_BACKEND_DESCRIPTOR);
-  for (std::size_t i = 0; i < expected; ++i) pointers.push_back(found.emplace_back(type).get());
-  // cuDNN fills in the descriptors it is given.
-  const std::size_t filled =
-      get_bytes(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(expected), pointers.data());
+  for (std::size_t i = 0; i < most; ++i) pointers.push_back(found.emplace_back(type).get());
+  const std::size_t filled = get_bytes(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, pointers.data());
   found.erase(found.begin() + static_cast<std::ptrdiff_t>(filled), found.end());
   return found;
+}
+
+std::size_t CudnnDescriptor::count_descriptors(cudnnBackendAttributeName_t name) const {
+  std::int64_t count = 0;
+  CUDNN_CHECK(cudnnBackendGetAttribute(get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
+  return static_cast<std::size_t>(count);
 }
 
 void CudnnDescriptor::set_bytes(cudnnBackendAttributeName_t name, int type, std::int64_t count,
@@ -68,16 +74,12 @@ void CudnnDescriptor::set_bytes(cudnnBackendAttributeName_t name, int type, std:
       cudnnBackendSetAttribute(get(), name, static_cast<cudnnBackendAttributeType_t>(type), count, values));
 }
 
-std::size_t CudnnDescriptor::count(cudnnBackendAttributeName_t name, int type) const {
-  return get_bytes(name, type, 0, nullptr);
-}
-
-std::size_t CudnnDescriptor::get_bytes(cudnnBackendAttributeName_t name, int type, std::int64_t count,
+std::size_t CudnnDescriptor::get_bytes(cudnnBackendAttributeName_t name, int type, std::size_t most,
                                        void* values) const {
   std::int64_t found = 0;
-  CUDNN_CHECK(cudnnBackendGetAttribute(get(), name, static_cast<cudnnBackendAttributeType_t>(type), count,
-                                       &found, values));
-  return static_cast<std::size_t>(found);
+  CUDNN_CHECK(cudnnBackendGetAttribute(get(), name, static_cast<cudnnBackendAttributeType_t>(type),
+                                       static_cast<std::int64_t>(most), &found, values));
+  return std::min(static_cast<std::size_t>(found), most);
 }
 
 CudnnTarget CudnnTarget::described(std::string_view json) {

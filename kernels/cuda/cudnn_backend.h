@@ -89,23 +89,24 @@ class CudnnDescriptor {
     get_bytes(name, detail::kCudnnType<T>, 1, &found);
     return found;
   }
+  // The values an attribute holds, `most` at most: only for some attributes cuDNN tells how many there are.
   template <CudnnValue T>
-  std::vector<T> values(cudnnBackendAttributeName_t name) const {
-    std::vector<T> found(count(name, detail::kCudnnType<T>));
-    found.resize(
-        get_bytes(name, detail::kCudnnType<T>, static_cast<std::int64_t>(found.size()), found.data()));
+  std::vector<T> values(cudnnBackendAttributeName_t name, std::size_t most) const {
+    std::vector<T> found(most);
+    found.resize(get_bytes(name, detail::kCudnnType<T>, most, found.data()));
     return found;
   }
-  // The descriptors of this type an attribute holds.
   std::vector<CudnnDescriptor> descriptors(cudnnBackendAttributeName_t name,
-                                           cudnnBackendDescriptorType_t type) const;
+                                           cudnnBackendDescriptorType_t type, std::size_t most) const;
+  // How many descriptors CUDNN_ATTR_ENGINEHEUR_RESULTS holds.
+  std::size_t count_descriptors(cudnnBackendAttributeName_t name) const;
 
   cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
 
  private:
   void set_bytes(cudnnBackendAttributeName_t name, int type, std::int64_t count, const void* values);
-  std::size_t count(cudnnBackendAttributeName_t name, int type) const;
-  std::size_t get_bytes(cudnnBackendAttributeName_t name, int type, std::int64_t count, void* values) const;
+  // How many were found.
+  std::size_t get_bytes(cudnnBackendAttributeName_t name, int type, std::size_t most, void* values) const;
 
   Handle<cudnnBackendDescriptor_t, cudnnBackendDestroyDescriptor> descriptor_;
 };
