@@ -224,6 +224,7 @@ void ConvolutionPlan::execute(cudnnHandle_t handle, const ConvolutionOperands& o
 
 std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
                                               const ConvolutionLimits& limits) {
+  CHECK(limits.plans > 0);
   std::vector<ConvolutionPlan> plans;
   std::size_t least_workspace = std::numeric_limits<std::size_t>::max();
   for (const ConvolutionCandidate& candidate : convolution_candidates(problem, target)) {
@@ -235,8 +236,9 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
   }
   if (!plans.empty()) return plans;
   if (least_workspace == std::numeric_limits<std::size_t>::max()) {
-    throw ConfigError(fmt::format("{}: cuDNN {} has no deterministic engine for it on this device",
-                                  describe(problem), cudnnGetVersion()));
+    throw ConfigError(fmt::format(
+        "{}: cuDNN {} has no deterministic engine for it on this device; another precision may have one",
+        describe(problem), cudnnGetVersion()));
   }
   throw ConfigError(
       fmt::format("{}: cuDNN needs {} MiB of workspace, {} MiB are allowed; allow more, or take "

@@ -122,17 +122,127 @@ std::string obstacle() {
   }
 }
 
+class CudnnPlanning : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = obstacle(); !why.empty()) GTEST_SKIP() << "no cuDNN: " << why;
+  }
+};
+
+std::vector<std::string> tags_of(const std::vector<ConvolutionCandidate>& candidates) {
+  std::vector<std::string> tags;
+  for (const ConvolutionCandidate& candidate : candidates) tags.push_back(candidate.tag);
+  return tags;
+}
+
+// Of resnet50's second stage.
+ConvolutionProblem convolution_3x3(const Precision& precision,
+                                   ConvolutionDirection direction = ConvolutionDirection::forward) {
+  return {.shape = {.batch = 64,
+                    .in_channels = 128,
+                    .in_height = 28,
+                    .in_width = 28,
+                    .out_channels = 128,
+                    .kernel = 3,
+                    .padding = 1},
+          .direction = direction,
+          .dtype = precision.dtype,
+          .tf32 = precision.tf32};
+}
+
+TEST_F(CudnnPlanning, KnowsEveryShippedNetwork) {
+  const std::set<std::string> listed = [] {
+    std::set<std::string> names;
+    for (const Images& images : kNetworks) names.insert(images.network);
+    return names;
+  }();
+  for (const std::string& name : network_names()) {
+    const bool convolves = !convolutions_of({name.c_str(), 1, 32}, kFp32).empty();
+    EXPECT_EQ(listed.contains(name), convolves) << name;
+  }
+}
+
+TEST_F(CudnnPlanning, ProposesTheSameInTheSameOrder) {
+  const ConvolutionProblem problem = convolution_3x3(kFp16);
+  const auto tags = tags_of(convolution_candidates(problem, target_of(kH200)));
+  EXPECT_GT(tags.size(), 8u);
+  EXPECT_EQ(tags, tags_of(convolution_candidates(problem, target_of(kH200))));
+  EXPECT_EQ(std::set(tags.begin(), tags.end()).size(), tags.size());
+}
+
+TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
+  const CudnnTarget target = target_of(kH200);
+  const ConvolutionProblem problem = convolution_3x3(kFp16, ConvolutionDirection::backward_weights);
+  for (const ConvolutionPlan& plan : plan_convolution(problem, target)) {
+    const auto again = find_convolution_plan(problem, target, plan.tag());
+    ASSERT_TRUE(again) << plan.tag();
+    EXPECT_EQ(again->tag(), plan.tag());
+    EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
+  }
+  EXPECT_FALSE(find_convolution_plan(problem, target, "eng9999"));
+}
+
+TEST_F(CudnnPlanning, KeepsToItsLimits) {
+  const CudnnTarget target = target_of(kH200);
+  const ConvolutionProblem problem = convolution_3x3(kFp16, ConvolutionDirection::backward_weights);
+  const auto most_workspace = [&](const ConvolutionLimits& limits) {
+    std::size_t most = 0;
+    for (const ConvolutionPlan& plan : plan_convolution(problem, target, limits)) {
+      most = std::max(most, plan.workspace_bytes());
+    }
+    return most;
+  };
+  EXPECT_GT(most_workspace({.plans = 100}), std::size_t{1} << 20);
+  EXPECT_LE(most_workspace({.workspace_bytes = 1 << 20, .plans = 100}), std::size_t{1} << 20);
+  EXPECT_EQ(plan_convolution(problem, target, {.plans = 3}).size(), 3u);
+}
+
+bool on_tensor_cores(const ConvolutionCandidate& candidate) {
+  const auto engine = std::move(
+      candidate.configuration->descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)
+          .front());
+  const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32);
+  return std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) > 0;
+}
+
+TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
+  for (const GpuModel& gpu : {kH200, kA100}) {
+    const auto exact = convolution_candidates(convolution_3x3(kFp32), target_of(gpu));
+    const auto rounded = convolution_candidates(convolution_3x3(kTf32), target_of(gpu));
+    EXPECT_TRUE(std::ranges::none_of(exact, on_tensor_cores)) << gpu.name;
+    EXPECT_TRUE(std::ranges::any_of(rounded, on_tensor_cores)) << gpu.name;
+    EXPECT_TRUE(on_tensor_cores(rounded.front())) << gpu.name << ": " << rounded.front().tag;
+  }
+}
+
+TEST_F(CudnnPlanning, CanAddToAGradient) {
+  for (const Precision& precision : {kFp32, kTf32, kFp16, kBf16}) {
+    ConvolutionProblem problem = convolution_3x3(precision, ConvolutionDirection::backward_weights);
+    problem.write = Write::accumulate;
+    EXPECT_FALSE(plan_convolution(problem, target_of(kH200)).empty()) << precision.name;
+  }
+}
+
+TEST_F(CudnnPlanning, SaysWhatHasNoPlan) {
+  const GpuModel t4{"Tesla T4", 750, 40, 64 << 10, 15'843'721'216, 4 << 20, 1'590'000, 5'001'000};
+  EXPECT_FALSE(plan_convolution(convolution_3x3(kFp16), target_of(t4)).empty());
+  const std::string message =
+      message_of<ConfigError>([&] { plan_convolution(convolution_3x3(kBf16), target_of(t4)); });
+  EXPECT_NE(message.find("forward bf16, 64 x 128 x 28x28"), std::string::npos) << message;
+}
+
+TEST_F(CudnnPlanning, SaysWhatADescriptionLacks) {
+  const std::string message = message_of<Error>([] { CudnnTarget::described(R"({"warpSize":32})"); });
+  EXPECT_NE(message.find("maxGridSize"), std::string::npos) << message;
+}
+
 struct Case {
   GpuModel gpu;
   Precision precision;
 };
 
-class CudnnPlans : public testing::TestWithParam<Case> {
+class CudnnPlans : public CudnnPlanning, public testing::WithParamInterface<Case> {
  protected:
-  void SetUp() override {
-    if (const std::string why = obstacle(); !why.empty()) GTEST_SKIP() << "no cuDNN: " << why;
-  }
-
   // The first choice's workspace; planned once.
   std::size_t workspace_bytes(const ConvolutionProblem& problem, const CudnnTarget& target) {
     const auto [found, inserted] = planned_.try_emplace(describe(problem), 0);
