@@ -4,6 +4,7 @@
 // that is allowed. cuDNN plans for a described device: no GPU, no driver.
 #include <algorithm>
 #include <map>
+#include <ostream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -240,6 +241,8 @@ struct Case {
   GpuModel gpu;
   Precision precision;
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.precision.name << " on " << c.gpu.name; }
 
 class CudnnPlans : public CudnnPlanning, public testing::WithParamInterface<Case> {
  protected:

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What cuDNN's plans compute on a real GPU, each candidate against the reference in double precision.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ostream>
+
+#include <gtest/gtest.h>
+
+#include "core/cuda/check.h"
+#include "kernels/cuda/convolution_plan.h"
+#include "tests/kernels/affine_reference.h"
+
+namespace lockstep {
+namespace {
+
+using Sizes = std::array<std::int64_t, 4>;  // N, C, H, W
+
+std::int64_t elements_of(const Sizes& s) { return s[0] * s[1] * s[2] * s[3]; }
+
+float load(const std::byte* from, DType type) {
+  const auto as = [from]<typename T>(T value) {
+    std::memcpy(&value, from, sizeof(T));
+    return static_cast<float>(value);
+  };
+  return type == DType::f32 ? as(float{}) : type == DType::f16 ? as(Half{}) : as(BFloat16{});
+}
+
+void store(float value, DType type, std::byte* to) {
+  const auto as = [to](auto rounded) { std::memcpy(to, &rounded, sizeof(rounded)); };
+  type == DType::f32 ? as(value) : type == DType::f16 ? as(Half(value)) : as(BFloat16(value));
+}
+
+// visit(index in NCHW, index in NHWC) for each element.
+template <typename Visit>
+void for_each_element(const Sizes& sizes, Visit visit) {
+  const auto [n, c, h, w] = sizes;
+  std::int64_t nchw = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < c; ++j) {
+      for (std::int64_t k = 0; k < h * w; ++k) visit(nchw++, (i * h * w + k) * c + j);
+    }
+  }
+}
+
+// A tensor on the device, NHWC there and NCHW here.
+class DeviceTensor {
+ public:
+  DeviceTensor(const Sizes& sizes, DType type, Stream& stream)
+      : sizes_(sizes),
+        type_(type),
+        stream_(stream),
+        bytes_(elements_of(sizes) * size_of(type)),
+        memory_(bytes_.size(), stream.device()) {}
+
+  // Rounds the values to what the device now holds.
+  void write(Values& values) {
+    for_each_element(sizes_, [&](std::int64_t here, std::int64_t there) {
+      std::byte* to = bytes_.data() + there * size_of(type_);
+      store(values[here], type_, to);
+      values[here] = load(to, type_);
+    });
+    upload();
+  }
+  // NaN in every type.
+  void poison() {
+    std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff});
+    upload();
+  }
+  Values read() {
+    stream_.copy(bytes_.data(), memory_.data(), bytes_.size());
+    stream_.synchronize();
+    Values values(elements_of(sizes_));
+    for_each_element(sizes_, [&](std::int64_t here, std::int64_t there) {
+      values[here] = load(bytes_.data() + there * size_of(type_), type_);
+    });
+    return values;
+  }
+  void* data() { return memory_.data(); }
+
+ private:
+  void upload() {
+    stream_.copy(memory_.data(), bytes_.data(), bytes_.size());
+    stream_.synchronize();
+  }
+
+  Sizes sizes_;
+  DType type_;
+  Stream& stream_;
+  std::vector<std::byte> bytes_;
+  Buffer memory_;
+};
+
+struct Precision {
+  const char* name;
+  DType dtype;
+  bool tf32;
+  double tolerance;  // norm of the difference over the norm
+};
+
+void PrintTo(const Precision& precision, std::ostream* out) { *out << precision.name; }
+
+class CudnnConvolution : public testing::TestWithParam<Precision> {
+ protected:
+  void SetUp() override {
+    const CudaStatus status = cuda_status();
+    if (status.devices.empty()) GTEST_SKIP() << "no CUDA device: " << status.message;
+  }
+};
+
+const ConvolutionShape kShapes[] = {{.batch = 3,
+                                     .in_channels = 64,
+                                     .in_height = 14,
+                                     .in_width = 14,
+                                     .out_channels = 32,
+                                     .kernel = 3,
+                                     .padding = 1},
+                                    {.batch = 2,
+                                     .in_channels = 64,
+                                     .in_height = 15,
+                                     .in_width = 13,
+                                     .out_channels = 128,
+                                     .kernel = 1,
+                                     .stride = 2},
+                                    {.batch = 2,
+                                     .in_channels = 4,
+                                     .in_height = 32,
+                                     .in_width = 32,
+                                     .out_channels = 64,
+                                     .kernel = 7,
+                                     .stride = 2,
+                                     .padding = 3},
+                                    {.batch = 2,
+                                     .in_channels = 3,
+                                     .in_height = 17,
+                                     .in_width = 17,
+                                     .out_channels = 5,
+                                     .kernel = 3,
+                                     .padding = 2,
+                                     .dilation = 2},
+                                    {.batch = 3,
+                                     .in_channels = 24,
+                                     .in_height = 14,
+                                     .in_width = 14,
+                                     .out_channels = 24,
+                                     .kernel = 3,
+                                     .stride = 2,
+                                     .padding = 1,
+                                     .groups = 24},
+                                    {.batch = 3,
+                                     .in_channels = 32,
+                                     .in_height = 7,
+                                     .in_width = 7,
+                                     .out_channels = 64,
+                                     .kernel = 3,
+                                     .padding = 1,
+                                     .groups = 4}};
+
+// One direction of one shape: operands on the device, what is to come out in `expected`.
+class Computation {
+ public:
+  Computation(const ConvolutionProblem& problem, Stream& stream)
+      : problem_(problem),
+        stream_(stream),
+        x_({s().batch, s().in_channels, s().in_height, s().in_width}, problem.dtype, stream),
+        w_({s().out_channels, s().in_channels / s().groups, s().kernel, s().kernel}, problem.dtype, stream),
+        y_({s().batch, s().out_channels, s().out_height(), s().out_width()}, problem.dtype, stream),
+        x_values_(random_values(s().batch * s().in_channels * s().in_height * s().in_width, "input")),
+        w_values_(random_values(s().out_channels * s().in_channels / s().groups * s().kernel * s().kernel,
+                                "weights")),
+        y_values_(
+            random_values(s().batch * s().out_channels * s().out_height() * s().out_width(), "gradient")) {
+    x_.write(x_values_);
+    w_.write(w_values_);
+    y_.write(y_values_);
+  }
+
+  Doubles expected() const {
+    const Doubles x = widen(x_values_), w = widen(w_values_), y = widen(y_values_);
+    switch (problem_.direction) {
+      case ConvolutionDirection::forward:
+        return reference_forward(s(), x, w, {});
+      case ConvolutionDirection::backward_data:
+        return reference_backward_data(s(), y, w);
+      case ConvolutionDirection::backward_weights:
+        break;
+    }
+    Doubles gradient = reference_backward_weights(s(), x, y);
+    if (problem_.write == Write::accumulate) {
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += w[i];
+    }
+    return gradient;
+  }
+
+  Values run(cudnnHandle_t handle, ConvolutionPlan& plan) {
+    if (problem_.write == Write::accumulate) {
+      result().write(w_values_);
+    } else {
+      result().poison();
+    }
+    Buffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 1), stream_.device());
+    plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .workspace = workspace.data()});
+    return result().read();
+  }
+
+ private:
+  const ConvolutionShape& s() const { return problem_.shape; }
+  DeviceTensor& result() {
+    switch (problem_.direction) {
+      case ConvolutionDirection::forward:
+        return y_;
+      case ConvolutionDirection::backward_data:
+        return x_;
+      case ConvolutionDirection::backward_weights:
+        break;
+    }
+    return w_;
+  }
+
+  ConvolutionProblem problem_;
+  Stream& stream_;
+  DeviceTensor x_, w_, y_;
+  Values x_values_, w_values_, y_values_;
+};
+
+std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
+  const ConvolutionProblem forward{.shape = shape, .dtype = precision.dtype, .tf32 = precision.tf32};
+  std::vector<ConvolutionProblem> problems(4, forward);
+  problems[1].direction = ConvolutionDirection::backward_data;
+  problems[2].direction = ConvolutionDirection::backward_weights;
+  problems[3].direction = ConvolutionDirection::backward_weights;
+  problems[3].write = Write::accumulate;
+  return problems;
+}
+
+TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
+  Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
+  const DeviceGuard guard(stream.device());
+  const CudnnHandle handle = make_cudnn_handle();
+  CUDNN_CHECK(cudnnSetStream(handle.get(), static_cast<cudaStream_t>(stream.native())));
+  for (const ConvolutionShape& shape : kShapes) {
+    for (const ConvolutionProblem& problem : problems_of(shape, GetParam())) {
+      Computation computation(problem, stream);
+      const Doubles expected = computation.expected();
+      for (ConvolutionPlan& plan : plan_convolution(problem, CudnnTarget(handle.get()), {.plans = 100})) {
+        const Values actual = computation.run(handle.get(), plan);
+        EXPECT_LT(relative_error(actual, expected), GetParam().tolerance)
+            << describe(problem) << ", " << plan.tag();
+        EXPECT_EQ(computation.run(handle.get(), plan), actual) << describe(problem) << ", " << plan.tag();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution,
+                         testing::Values(Precision{"fp32", DType::f32, false, 1e-5},
+                                         Precision{"tf32", DType::f32, true, 1e-3},
+                                         Precision{"fp16", DType::f16, false, 1e-2},
+                                         Precision{"bf16", DType::bf16, false, 1e-2}),
+                         [](const auto& precision) { return precision.param.name; });
+
+}  // namespace
+}  // namespace lockstep
