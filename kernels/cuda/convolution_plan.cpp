@@ -33,7 +33,7 @@ CudnnDescriptor tensor(std::int64_t id, DType type, const std::array<std::int64_
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, to_cudnn(type))
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<std::int64_t>(kConvolutionAlignment))
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<std::int64_t>(kPlanAlignment))
       .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
       .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, strides)
       .finalize();
@@ -60,9 +60,9 @@ struct OperationNames {
   cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
 };
 
-OperationNames names_of(ConvolutionDirection direction) {
+OperationNames names_of(AffineDirection direction) {
   switch (direction) {
-    case ConvolutionDirection::forward:
+    case AffineDirection::forward:
       return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
               .convolution = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
               .x = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
@@ -70,7 +70,7 @@ OperationNames names_of(ConvolutionDirection direction) {
               .y = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
               .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
               .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
-    case ConvolutionDirection::backward_data:
+    case AffineDirection::backward_data:
       return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
               .convolution = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
               .x = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
@@ -78,7 +78,7 @@ OperationNames names_of(ConvolutionDirection direction) {
               .y = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
               .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
               .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
-    case ConvolutionDirection::backward_weights:
+    case AffineDirection::backward_weights:
       break;
   }
   return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
@@ -150,18 +150,6 @@ std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configu
   return tag;
 }
 
-std::string_view name_of(ConvolutionDirection direction) {
-  switch (direction) {
-    case ConvolutionDirection::forward:
-      return "forward";
-    case ConvolutionDirection::backward_data:
-      return "backward data";
-    case ConvolutionDirection::backward_weights:
-      break;
-  }
-  return "backward weights";
-}
-
 }  // namespace
 
 std::string describe(const ConvolutionProblem& problem) {
@@ -223,7 +211,7 @@ void ConvolutionPlan::execute(cudnnHandle_t handle, const ConvolutionOperands& o
 }
 
 std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
-                                              const ConvolutionLimits& limits) {
+                                              const PlanLimits& limits) {
   CHECK(limits.plans > 0);
   std::vector<ConvolutionPlan> plans;
   std::size_t least_workspace = std::numeric_limits<std::size_t>::max();

@@ -20,14 +20,13 @@
 #include "core/dtype.h"
 #include "kernels/affine.h"
 #include "kernels/cuda/cudnn_backend.h"
+#include "kernels/cuda/plan.h"
 
 namespace lockstep {
 
-enum class ConvolutionDirection { forward, backward_data, backward_weights };
-
 struct ConvolutionProblem {
   ConvolutionShape shape;  // without its bias and activation: these are not the plan's
-  ConvolutionDirection direction = ConvolutionDirection::forward;
+  AffineDirection direction = AffineDirection::forward;
   DType dtype = DType::f32;        // of all three tensors: f32, f16 or bf16
   bool tf32 = false;               // f32: operands may be rounded to 10 bits of mantissa
   Write write = Write::overwrite;  // accumulate: result += ...
@@ -35,13 +34,8 @@ struct ConvolutionProblem {
 // One line, different for different problems.
 std::string describe(const ConvolutionProblem& problem);
 
-struct ConvolutionLimits {
-  std::size_t workspace_bytes = std::size_t{256} << 20;
-  std::size_t plans = 8;
-};
-
 // The direction's result is written, the other two are read: y = w * x, x = w^T * y, or w = y * x^T.
-// All aligned to kConvolutionAlignment.
+// Tensors are aligned to kPlanAlignment, the workspace to kWorkspaceAlignment.
 struct ConvolutionOperands {
   const void* x = nullptr;
   const void* w = nullptr;
@@ -50,7 +44,6 @@ struct ConvolutionOperands {
 
   bool operator==(const ConvolutionOperands&) const = default;
 };
-inline constexpr std::size_t kConvolutionAlignment = 16;
 
 // A configuration of an engine that computes the problem.
 struct ConvolutionCandidate {
@@ -91,7 +84,7 @@ std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProble
 // The first plans that can be built and need no more workspace than the limit. Throws ConfigError when there
 // is none.
 std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
-                                              const ConvolutionLimits& limits = {});
+                                              const PlanLimits& limits = {});
 
 // The plan of an earlier choice; empty when cuDNN proposes it no more.
 std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,

@@ -2,104 +2,16 @@
 //
 // What cuDNN's plans compute on a real GPU, each candidate against the reference in double precision.
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <ostream>
 
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "tests/kernels/affine_reference.h"
+#include "tests/kernels/device_tensor.h"
 
 namespace lockstep {
 namespace {
-
-using Sizes = std::array<std::int64_t, 4>;  // N, C, H, W
-
-std::int64_t elements_of(const Sizes& s) { return s[0] * s[1] * s[2] * s[3]; }
-
-float load(const std::byte* from, DType type) {
-  const auto as = [from]<typename T>(T value) {
-    std::memcpy(&value, from, sizeof(T));
-    return static_cast<float>(value);
-  };
-  return type == DType::f32 ? as(float{}) : type == DType::f16 ? as(Half{}) : as(BFloat16{});
-}
-
-void store(float value, DType type, std::byte* to) {
-  const auto as = [to](auto rounded) { std::memcpy(to, &rounded, sizeof(rounded)); };
-  type == DType::f32 ? as(value) : type == DType::f16 ? as(Half(value)) : as(BFloat16(value));
-}
-
-// visit(index in NCHW, index in NHWC) for each element.
-template <typename Visit>
-void for_each_element(const Sizes& sizes, Visit visit) {
-  const auto [n, c, h, w] = sizes;
-  std::int64_t nchw = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < c; ++j) {
-      for (std::int64_t k = 0; k < h * w; ++k) visit(nchw++, (i * h * w + k) * c + j);
-    }
-  }
-}
-
-// A tensor on the device, NHWC there and NCHW here.
-class DeviceTensor {
- public:
-  DeviceTensor(const Sizes& sizes, DType type, Stream& stream)
-      : sizes_(sizes),
-        type_(type),
-        stream_(stream),
-        bytes_(elements_of(sizes) * size_of(type)),
-        memory_(bytes_.size(), stream.device()) {}
-
-  // Rounds the values to what the device now holds.
-  void write(Values& values) {
-    for_each_element(sizes_, [&](std::int64_t here, std::int64_t there) {
-      std::byte* to = bytes_.data() + there * size_of(type_);
-      store(values[here], type_, to);
-      values[here] = load(to, type_);
-    });
-    upload();
-  }
-  // NaN in every type.
-  void poison() {
-    std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff});
-    upload();
-  }
-  Values read() {
-    stream_.copy(bytes_.data(), memory_.data(), bytes_.size());
-    stream_.synchronize();
-    Values values(elements_of(sizes_));
-    for_each_element(sizes_, [&](std::int64_t here, std::int64_t there) {
-      values[here] = load(bytes_.data() + there * size_of(type_), type_);
-    });
-    return values;
-  }
-  void* data() { return memory_.data(); }
-
- private:
-  void upload() {
-    stream_.copy(memory_.data(), bytes_.data(), bytes_.size());
-    stream_.synchronize();
-  }
-
-  Sizes sizes_;
-  DType type_;
-  Stream& stream_;
-  std::vector<std::byte> bytes_;
-  Buffer memory_;
-};
-
-struct Precision {
-  const char* name;
-  DType dtype;
-  bool tf32;
-  double tolerance;  // norm of the difference over the norm
-};
-
-void PrintTo(const Precision& precision, std::ostream* out) { *out << precision.name; }
 
 class CudnnConvolution : public testing::TestWithParam<Precision> {
  protected:
@@ -179,11 +91,11 @@ class Computation {
   Doubles expected() const {
     const Doubles x = widen(x_values_), w = widen(w_values_), y = widen(y_values_);
     switch (problem_.direction) {
-      case ConvolutionDirection::forward:
+      case AffineDirection::forward:
         return reference_forward(s(), x, w, {});
-      case ConvolutionDirection::backward_data:
+      case AffineDirection::backward_data:
         return reference_backward_data(s(), y, w);
-      case ConvolutionDirection::backward_weights:
+      case AffineDirection::backward_weights:
         break;
     }
     Doubles gradient = reference_backward_weights(s(), x, y);
@@ -208,11 +120,11 @@ class Computation {
   const ConvolutionShape& s() const { return problem_.shape; }
   DeviceTensor& result() {
     switch (problem_.direction) {
-      case ConvolutionDirection::forward:
+      case AffineDirection::forward:
         return y_;
-      case ConvolutionDirection::backward_data:
+      case AffineDirection::backward_data:
         return x_;
-      case ConvolutionDirection::backward_weights:
+      case AffineDirection::backward_weights:
         break;
     }
     return w_;
@@ -227,9 +139,9 @@ class Computation {
 std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
   const ConvolutionProblem forward{.shape = shape, .dtype = precision.dtype, .tf32 = precision.tf32};
   std::vector<ConvolutionProblem> problems(4, forward);
-  problems[1].direction = ConvolutionDirection::backward_data;
-  problems[2].direction = ConvolutionDirection::backward_weights;
-  problems[3].direction = ConvolutionDirection::backward_weights;
+  problems[1].direction = AffineDirection::backward_data;
+  problems[2].direction = AffineDirection::backward_weights;
+  problems[3].direction = AffineDirection::backward_weights;
   problems[3].write = Write::accumulate;
   return problems;
 }
@@ -253,11 +165,7 @@ TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution,
-                         testing::Values(Precision{"fp32", DType::f32, false, 1e-5},
-                                         Precision{"tf32", DType::f32, true, 1e-3},
-                                         Precision{"fp16", DType::f16, false, 1e-2},
-                                         Precision{"bf16", DType::bf16, false, 1e-2}),
+INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution, testing::ValuesIn(kPrecisions),
                          [](const auto& precision) { return precision.param.name; });
 
 }  // namespace

@@ -104,9 +104,9 @@ std::vector<ConvolutionShape> convolutions_of(const Images& images, const Precis
 
 std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
   std::vector<ConvolutionProblem> problems;
-  for (const auto direction : {ConvolutionDirection::forward, ConvolutionDirection::backward_data,
-                               ConvolutionDirection::backward_weights}) {
-    if (direction == ConvolutionDirection::backward_data && !shape.input_gradient) continue;
+  for (const auto direction :
+       {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights}) {
+    if (direction == AffineDirection::backward_data && !shape.input_gradient) continue;
     problems.push_back(
         {.shape = shape, .direction = direction, .dtype = precision.dtype, .tf32 = precision.tf32});
   }
@@ -138,7 +138,7 @@ std::vector<std::string> tags_of(const std::vector<ConvolutionCandidate>& candid
 
 // Of resnet50's second stage.
 ConvolutionProblem convolution_3x3(const Precision& precision,
-                                   ConvolutionDirection direction = ConvolutionDirection::forward) {
+                                   AffineDirection direction = AffineDirection::forward) {
   return {.shape = {.batch = 64,
                     .in_channels = 128,
                     .in_height = 28,
@@ -173,7 +173,7 @@ TEST_F(CudnnPlanning, ProposesTheSameInTheSameOrder) {
 
 TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
   const CudnnTarget target = target_of(kH200);
-  const ConvolutionProblem problem = convolution_3x3(kFp16, ConvolutionDirection::backward_weights);
+  const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
   for (const ConvolutionPlan& plan : plan_convolution(problem, target)) {
     const auto again = find_convolution_plan(problem, target, plan.tag());
     ASSERT_TRUE(again) << plan.tag();
@@ -185,8 +185,8 @@ TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
 
 TEST_F(CudnnPlanning, KeepsToItsLimits) {
   const CudnnTarget target = target_of(kH200);
-  const ConvolutionProblem problem = convolution_3x3(kFp16, ConvolutionDirection::backward_weights);
-  const auto most_workspace = [&](const ConvolutionLimits& limits) {
+  const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
+  const auto most_workspace = [&](const PlanLimits& limits) {
     std::size_t most = 0;
     for (const ConvolutionPlan& plan : plan_convolution(problem, target, limits)) {
       most = std::max(most, plan.workspace_bytes());
@@ -218,7 +218,7 @@ TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
 
 TEST_F(CudnnPlanning, CanAddToAGradient) {
   for (const Precision& precision : {kFp32, kTf32, kFp16, kBf16}) {
-    ConvolutionProblem problem = convolution_3x3(precision, ConvolutionDirection::backward_weights);
+    ConvolutionProblem problem = convolution_3x3(precision, AffineDirection::backward_weights);
     problem.write = Write::accumulate;
     EXPECT_FALSE(plan_convolution(problem, target_of(kH200)).empty()) << precision.name;
   }
