@@ -183,7 +183,9 @@ std::vector<LinearPlan> plan_linear(const LinearProblem& problem, cublasLtHandle
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, matmul.descriptor.get(), matmul.a.get(), matmul.b.get(), matmul.d.get(), matmul.d.get(),
       preference.get(), static_cast<int>(limits.plans), proposals.data(), &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+    detail::check_cublas(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
+  }
   std::vector<LinearPlan> plans;
   for (int i = 0; i < found; ++i) {
     if (proposals[i].state == CUBLAS_STATUS_SUCCESS) plans.push_back(LinearPlan(problem, proposals[i]));
