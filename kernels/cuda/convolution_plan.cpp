@@ -2,6 +2,7 @@
 #include "kernels/cuda/convolution_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <set>
