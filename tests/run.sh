@@ -3,7 +3,8 @@
 #   tests/run.sh          all tests, optimised build
 #   tests/run.sh asan     the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
-#   tests/run.sh cuda     compile and link everything with the CUDA backend; `cuda` tests skip without a GPU
+#   tests/run.sh cuda     compile and link everything with the CUDA backend, plan every network's convolutions for H200 and
+#                         A100; tests that need a GPU skip without one
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh" libgtest-dev clang-format

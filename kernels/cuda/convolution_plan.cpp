@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/convolution_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kX = 'x', kW = 'w', kY = 'y';  // how a variant pack names the tensors
+// More than there are, in this version of cuDNN and in some to come.
+constexpr std::size_t kMostNotes = 32, kMostKnobs = 64;
+
+cudnnDataType_t to_cudnn(DType type) {
+  switch (type) {
+    case DType::f32:
+      return CUDNN_DATA_FLOAT;
+    case DType::f16:
+      return CUDNN_DATA_HALF;
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      throw ConfigError(fmt::format("convolution: type {}, expected fp32, fp16 or bf16", name_of(type)));
+  }
+}
+
+// sizes: N, C, H, W or K, C, R, S; in memory C varies fastest.
+CudnnDescriptor tensor(std::int64_t id, DType type, const std::array<std::int64_t, 4>& sizes) {
+  const auto [n, c, h, w] = sizes;
+  const std::array<std::int64_t, 4> strides = {h * w * c, 1, w * c, c};
+  CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
+      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, to_cudnn(type))
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<std::int64_t>(kPlanAlignment))
+      .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
+      .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, strides)
+      .finalize();
+  return tensor;
+}
+
+CudnnDescriptor convolution(const ConvolutionShape& s) {
+  const auto both = [](std::int64_t value) { return std::array{value, value}; };
+  CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
+      .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, both(s.padding))
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, both(s.padding))
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS, both(s.dilation))
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, both(s.stride))
+      .finalize();
+  return convolution;
+}
+
+// The same operation under the names of its direction.
+struct OperationNames {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
+};
+
+OperationNames names_of(AffineDirection direction) {
+  switch (direction) {
+    case AffineDirection::forward:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+              .convolution = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+              .x = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+              .w = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+              .y = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+    case AffineDirection::backward_data:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              .convolution = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              .x = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              .w = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              .y = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    case AffineDirection::backward_weights:
+      break;
+  }
+  return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+          .convolution = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+          .x = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+          .w = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+          .y = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+          .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+          .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+}
+
+CudnnDescriptor graph_of(const ConvolutionProblem& problem, const CudnnTarget& target) {
+  const ConvolutionShape& s = problem.shape;
+  const OperationNames names = names_of(problem.direction);
+  CudnnDescriptor operation(names.type);
+  operation.set(names.convolution, convolution(s))
+      .set(names.x, tensor(kX, problem.dtype, {s.batch, s.in_channels, s.in_height, s.in_width}))
+      .set(names.w, tensor(kW, problem.dtype, {s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}))
+      .set(names.y, tensor(kY, problem.dtype, {s.batch, s.out_channels, s.out_height(), s.out_width()}))
+      .set(names.alpha, 1.0f)
+      .set(names.beta, problem.write == Write::accumulate ? 1.0f : 0.0f)
+      .finalize();
+  CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  target.set_graph_target(graph);
+  graph.finalize();
+  return graph;
+}
+
+std::vector<CudnnDescriptor> proposals(const CudnnDescriptor& graph, const CudnnTarget& target,
+                                       cudnnBackendHeurMode_t mode) {
+  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  target.set_heuristics_target(heuristics);
+  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};  // knows none for such a problem
+  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                                heuristics.count_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS));
+}
+
+CudnnDescriptor engine_of(const CudnnDescriptor& configuration) {
+  auto engines = configuration.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  CHECK(engines.size() == 1);
+  return std::move(engines.front());
+}
+
+bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem) {
+  const auto numerics =
+      engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kMostNotes);
+  const auto behavior =
+      engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
+  const auto notes = [](const auto& all, auto note) { return std::ranges::count(all, note) > 0; };
+  const bool exact_products = problem.dtype == DType::f32 && !problem.tf32;
+  return !notes(numerics, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
+         !notes(numerics, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+         !notes(numerics, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
+         !(exact_products && notes(numerics, CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) &&
+         !notes(behavior, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+}
+
+std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configuration) {
+  std::map<int, std::int64_t> knobs;  // sorted: cuDNN does not promise an order
+  for (const CudnnDescriptor& choice : configuration.descriptors(
+           CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs)) {
+    knobs[choice.value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
+        choice.value<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+  }
+  std::string tag = fmt::format("eng{}", engine.value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  for (const auto& [knob, value] : knobs) tag += fmt::format("_k{}={}", knob, value);
+  return tag;
+}
+
+}  // namespace
+
+std::string describe(const ConvolutionProblem& problem) {
+  const ConvolutionShape& s = problem.shape;
+  return fmt::format(
+      "convolution {} {}{}, {} x {} x {}x{} to {} channels, kernel {} stride {} padding {} dilation {} "
+      "groups {}",
+      name_of(problem.direction), problem.tf32 ? "tf32" : name_of(problem.dtype),
+      problem.write == Write::accumulate ? " added" : "", s.batch, s.in_channels, s.in_height, s.in_width,
+      s.out_channels, s.kernel, s.stride, s.padding, s.dilation, s.groups);
+}
+
+std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProblem& problem,
+                                                         const CudnnTarget& target) {
+  const CudnnDescriptor graph = graph_of(problem, target);
+  std::vector<ConvolutionCandidate> candidates;
+  std::set<std::string> seen;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (CudnnDescriptor& configuration : proposals(graph, target, mode)) {
+      const CudnnDescriptor engine = engine_of(configuration);
+      if (!is_allowed(engine, problem)) continue;
+      std::string tag = tag_of(engine, configuration);
+      if (!seen.insert(tag).second) continue;
+      candidates.push_back({.tag = std::move(tag),
+                            .configuration = std::make_shared<CudnnDescriptor>(std::move(configuration))});
+    }
+  }
+  return candidates;
+}
+
+std::optional<ConvolutionPlan> ConvolutionPlan::build(const ConvolutionCandidate& candidate,
+                                                      const CudnnTarget& target) {
+  CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  target.set_plan_target(plan);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *candidate.configuration);
+  if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  return ConvolutionPlan(candidate, std::move(plan));
+}
+
+ConvolutionPlan::ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDescriptor plan)
+    : tag_(candidate.tag), configuration_(candidate.configuration), plan_(std::move(plan)) {
+  workspace_bytes_ =
+      static_cast<std::size_t>(plan_.value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
+}
+
+void ConvolutionPlan::execute(cudnnHandle_t handle, const ConvolutionOperands& operands) {
+  if (!variant_pack_ || operands != operands_) {
+    const std::array<std::int64_t, 3> ids = {kX, kW, kY};
+    const std::array<const void*, 3> pointers = {operands.x, operands.w, operands.y};
+    CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set_all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
+        .set_all<const void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
+        .set<const void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, operands.workspace)
+        .finalize();
+    variant_pack_ = std::move(pack);
+    operands_ = operands;
+  }
+  CUDNN_CHECK(cudnnBackendExecute(handle, plan_.get(), variant_pack_->get()));
+}
+
+std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
+                                              const PlanLimits& limits) {
+  CHECK(limits.plans > 0);
+  std::vector<ConvolutionPlan> plans;
+  std::size_t least_workspace = std::numeric_limits<std::size_t>::max();
+  for (const ConvolutionCandidate& candidate : convolution_candidates(problem, target)) {
+    if (plans.size() == limits.plans) break;
+    auto plan = ConvolutionPlan::build(candidate, target);
+    if (!plan) continue;
+    least_workspace = std::min(least_workspace, plan->workspace_bytes());
+    if (plan->workspace_bytes() <= limits.workspace_bytes) plans.push_back(std::move(*plan));
+  }
+  if (!plans.empty()) return plans;
+  if (least_workspace == std::numeric_limits<std::size_t>::max()) {
+    throw ConfigError(fmt::format(
+        "{}: cuDNN {} has no deterministic engine for it on this device; another precision may have one",
+        describe(problem), cudnnGetVersion()));
+  }
+  throw ConfigError(
+      fmt::format("{}: cuDNN needs {} MiB of workspace, {} MiB are allowed; allow more, or take "
+                  "a smaller batch",
+                  describe(problem), (least_workspace >> 20) + 1, limits.workspace_bytes >> 20));
+}
+
+std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,
+                                                     const CudnnTarget& target, std::string_view tag) {
+  for (const ConvolutionCandidate& candidate : convolution_candidates(problem, target)) {
+    if (candidate.tag == tag) return ConvolutionPlan::build(candidate, target);
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions by cuDNN: which of its engines may compute one direction of a convolution, and a plan that
+// does with a given engine. Tensors are dense: activations NHWC, weights KRSC with C = in_channels / groups;
+// whoever wants channels padded (3 to 4, for a first layer on tensor cores) says so in the shape. Products
+// are summed in fp32. Every plan gives the same bits for the same operands.
+//
+// Planning takes milliseconds and allocates. Running a plan enqueues its kernels on the handle's stream and
+// allocates only when it is called with other addresses than the time before. A plan is used by one thread
+// at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/affine.h"
+#include "kernels/cuda/cudnn_backend.h"
+#include "kernels/cuda/plan.h"
+
+namespace lockstep {
+
+struct ConvolutionProblem {
+  ConvolutionShape shape;  // without its bias and activation: these are not the plan's
+  AffineDirection direction = AffineDirection::forward;
+  DType dtype = DType::f32;        // of all three tensors: f32, f16 or bf16
+  bool tf32 = false;               // f32: operands may be rounded to 10 bits of mantissa
+  Write write = Write::overwrite;  // accumulate: result += ...
+};
+// One line, different for different problems.
+std::string describe(const ConvolutionProblem& problem);
+
+// The direction's result is written, the other two are read: y = w * x, x = w^T * y, or w = y * x^T.
+// Tensors are aligned to kPlanAlignment, the workspace to kWorkspaceAlignment.
+struct ConvolutionOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* y = nullptr;
+  void* workspace = nullptr;  // workspace_bytes()
+
+  bool operator==(const ConvolutionOperands&) const = default;
+};
+
+// A configuration of an engine that computes the problem.
+struct ConvolutionCandidate {
+  // The engine's number and its knobs, "eng17_k2=14_k24=3": the same configuration for the same problem as
+  // long as cuDNN's version is.
+  std::string tag;
+  std::shared_ptr<const CudnnDescriptor> configuration;
+};
+
+class ConvolutionPlan {
+ public:
+  // Empty when cuDNN refuses the candidate after all.
+  static std::optional<ConvolutionPlan> build(const ConvolutionCandidate& candidate,
+                                              const CudnnTarget& target);
+
+  const std::string& tag() const { return tag_; }
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+  // Only with a plan for the handle's own device.
+  void execute(cudnnHandle_t handle, const ConvolutionOperands& operands);
+
+ private:
+  ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDescriptor plan);
+
+  std::string tag_;
+  std::shared_ptr<const CudnnDescriptor> configuration_;
+  CudnnDescriptor plan_;
+  std::size_t workspace_bytes_ = 0;
+  ConvolutionOperands operands_;
+  std::optional<CudnnDescriptor> variant_pack_;  // of operands_
+};
+
+// What cuDNN proposes for the problem, its best guess first, less what is not allowed: engines whose sums
+// depend on the order of threads, that round operands or sums below what the problem says, or that are
+// compiled at run time.
+std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProblem& problem,
+                                                         const CudnnTarget& target);
+
+// The first plans that can be built and need no more workspace than the limit. Throws ConfigError when there
+// is none.
+std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
+                                              const PlanLimits& limits = {});
+
+// The plan of an earlier choice; empty when cuDNN proposes it no more.
+std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,
+                                                     const CudnnTarget& target, std::string_view tag);
+
+}  // namespace lockstep

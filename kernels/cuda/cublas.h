@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuBLASLt's objects, owned, and its errors, named.
+#pragma once
+
+#include <cublasLt.h>
+
+#include "core/error.h"
+#include "kernels/cuda/handle.h"
+
+namespace lockstep {
+
+namespace detail {
+inline void check_cublas(cublasStatus_t status, const char* call, const char* file, int line) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(exit_code::failed,
+              fmt::format("{}:{}: {} failed on rank {}: {} ({})", file, line, call, current_rank(),
+                          cublasLtGetStatusString(status), cublasLtGetStatusName(status)));
+}
+}  // namespace detail
+// Throws Error with the failing call and what cuBLAS says about it.
+#define CUBLAS_CHECK(call) ::lockstep::detail::check_cublas((call), #call, __FILE__, __LINE__)
+
+using CublasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
+using MatmulDescriptor = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using MatrixLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using MatmulPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+inline CublasHandle make_cublas_handle() {
+  cublasLtHandle_t handle = nullptr;
+  CUBLAS_CHECK(cublasLtCreate(&handle));
+  return CublasHandle(handle);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What cuDNN's plans compute on a real GPU, each candidate against the reference in double precision.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "core/cuda/check.h"
+#include "kernels/cuda/convolution_plan.h"
+#include "tests/kernels/affine_reference.h"
+#include "tests/kernels/device_tensor.h"
+
+namespace lockstep {
+namespace {
+
+class CudnnConvolution : public testing::TestWithParam<Precision> {
+ protected:
+  void SetUp() override {
+    const CudaStatus status = cuda_status();
+    if (status.devices.empty()) GTEST_SKIP() << "no CUDA device: " << status.message;
+  }
+};
+
+const ConvolutionShape kShapes[] = {{.batch = 3,
+                                     .in_channels = 64,
+                                     .in_height = 14,
+                                     .in_width = 14,
+                                     .out_channels = 32,
+                                     .kernel = 3,
+                                     .padding = 1},
+                                    {.batch = 2,
+                                     .in_channels = 64,
+                                     .in_height = 15,
+                                     .in_width = 13,
+                                     .out_channels = 128,
+                                     .kernel = 1,
+                                     .stride = 2},
+                                    {.batch = 2,
+                                     .in_channels = 4,
+                                     .in_height = 32,
+                                     .in_width = 32,
+                                     .out_channels = 64,
+                                     .kernel = 7,
+                                     .stride = 2,
+                                     .padding = 3},
+                                    {.batch = 2,
+                                     .in_channels = 3,
+                                     .in_height = 17,
+                                     .in_width = 17,
+                                     .out_channels = 5,
+                                     .kernel = 3,
+                                     .padding = 2,
+                                     .dilation = 2},
+                                    {.batch = 3,
+                                     .in_channels = 24,
+                                     .in_height = 14,
+                                     .in_width = 14,
+                                     .out_channels = 24,
+                                     .kernel = 3,
+                                     .stride = 2,
+                                     .padding = 1,
+                                     .groups = 24},
+                                    {.batch = 3,
+                                     .in_channels = 32,
+                                     .in_height = 7,
+                                     .in_width = 7,
+                                     .out_channels = 64,
+                                     .kernel = 3,
+                                     .padding = 1,
+                                     .groups = 4}};
+
+// One direction of one shape: operands on the device, what is to come out in `expected`.
+class Computation {
+ public:
+  Computation(const ConvolutionProblem& problem, Stream& stream)
+      : problem_(problem),
+        stream_(stream),
+        x_({s().batch, s().in_channels, s().in_height, s().in_width}, problem.dtype, stream),
+        w_({s().out_channels, s().in_channels / s().groups, s().kernel, s().kernel}, problem.dtype, stream),
+        y_({s().batch, s().out_channels, s().out_height(), s().out_width()}, problem.dtype, stream),
+        x_values_(random_values(s().batch * s().in_channels * s().in_height * s().in_width, "input")),
+        w_values_(random_values(s().out_channels * s().in_channels / s().groups * s().kernel * s().kernel,
+                                "weights")),
+        y_values_(
+            random_values(s().batch * s().out_channels * s().out_height() * s().out_width(), "gradient")) {
+    x_.write(x_values_);
+    w_.write(w_values_);
+    y_.write(y_values_);
+  }
+
+  Doubles expected() const {
+    const Doubles x = widen(x_values_), w = widen(w_values_), y = widen(y_values_);
+    switch (problem_.direction) {
+      case AffineDirection::forward:
+        return reference_forward(s(), x, w, {});
+      case AffineDirection::backward_data:
+        return reference_backward_data(s(), y, w);
+      case AffineDirection::backward_weights:
+        break;
+    }
+    Doubles gradient = reference_backward_weights(s(), x, y);
+    if (problem_.write == Write::accumulate) {
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += w[i];
+    }
+    return gradient;
+  }
+
+  Values run(cudnnHandle_t handle, ConvolutionPlan& plan) {
+    if (problem_.write == Write::accumulate) {
+      result().write(w_values_);
+    } else {
+      result().poison();
+    }
+    Buffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 1), stream_.device());
+    plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .workspace = workspace.data()});
+    return result().read();
+  }
+
+ private:
+  const ConvolutionShape& s() const { return problem_.shape; }
+  DeviceTensor& result() {
+    switch (problem_.direction) {
+      case AffineDirection::forward:
+        return y_;
+      case AffineDirection::backward_data:
+        return x_;
+      case AffineDirection::backward_weights:
+        break;
+    }
+    return w_;
+  }
+
+  ConvolutionProblem problem_;
+  Stream& stream_;
+  DeviceTensor x_, w_, y_;
+  Values x_values_, w_values_, y_values_;
+};
+
+std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
+  const ConvolutionProblem forward{.shape = shape, .dtype = precision.dtype, .tf32 = precision.tf32};
+  std::vector<ConvolutionProblem> problems(4, forward);
+  problems[1].direction = AffineDirection::backward_data;
+  problems[2].direction = AffineDirection::backward_weights;
+  problems[3].direction = AffineDirection::backward_weights;
+  problems[3].write = Write::accumulate;
+  return problems;
+}
+
+TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
+  Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
+  const DeviceGuard guard(stream.device());
+  const CudnnHandle handle = make_cudnn_handle();
+  CUDNN_CHECK(cudnnSetStream(handle.get(), static_cast<cudaStream_t>(stream.native())));
+  for (const ConvolutionShape& shape : kShapes) {
+    for (const ConvolutionProblem& problem : problems_of(shape, GetParam())) {
+      Computation computation(problem, stream);
+      const Doubles expected = computation.expected();
+      for (ConvolutionPlan& plan : plan_convolution(problem, CudnnTarget(handle.get()), {.plans = 100})) {
+        const Values actual = computation.run(handle.get(), plan);
+        EXPECT_LT(relative_error(actual, expected), GetParam().tolerance)
+            << describe(problem) << ", " << plan.tag();
+        EXPECT_EQ(computation.run(handle.get(), plan), actual) << describe(problem) << ", " << plan.tag();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution, testing::ValuesIn(kPrecisions),
+                         [](const auto& precision) { return precision.param.name; });
+
+}  // namespace
+}  // namespace lockstep

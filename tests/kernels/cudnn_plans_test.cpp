@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each convolution of the shipped networks has a plan on the GPUs Lockstep is meant for, within the workspace
+// that is allowed. cuDNN plans for a described device: no GPU, no driver.
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/convolution_plan.h"
+#include "models/networks/networks.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+struct GpuModel {
+  const char* name;
+  int compute_capability;  // times 100
+  int multiprocessors;
+  int shared_memory_bytes;  // of a block that asks for all it can get
+  std::int64_t memory_bytes;
+  int l2_bytes;
+  int clock_khz;
+  int memory_clock_khz;
+};
+// CUDA C++ Programming Guide, "Compute Capabilities", and NVIDIA's data sheets.
+constexpr GpuModel kH200{"NVIDIA H200", 900, 132, 227 << 10, 150'754'820'096, 60 << 20, 1'980'000, 3'201'000};
+constexpr GpuModel kA100{"NVIDIA A100-SXM4-80GB", 800,      108,       163 << 10,
+                         85'094'039'552,          40 << 20, 1'410'000, 1'593'000};
+
+CudnnTarget target_of(const GpuModel& gpu) {
+  return CudnnTarget::described(fmt::format(
+      R"({{"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
+      R"("multiProcessorCount":{},"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
+      R"("maxSharedMemoryPerBlockOptin":{},"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)"
+      R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
+      R"("supportCoopLaunch":1,"totalGlobalMem":{},"smClockRateKHz":{},"memClockRateKHz":{},)"
+      R"("l2CacheSize":{},"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}"}})",
+      gpu.multiprocessors, gpu.shared_memory_bytes, gpu.memory_bytes, gpu.clock_khz, gpu.memory_clock_khz,
+      gpu.l2_bytes, gpu.compute_capability, gpu.name));
+}
+
+struct Precision {
+  const char* name;
+  DType dtype;
+  bool tf32;
+};
+constexpr Precision kFp32{"fp32", DType::f32, false};
+constexpr Precision kTf32{"tf32", DType::f32, true};
+constexpr Precision kFp16{"fp16", DType::f16, false};
+constexpr Precision kBf16{"bf16", DType::bf16, false};
+
+struct Images {
+  const char* network;
+  std::int64_t batch;
+  std::int64_t size;
+  std::int64_t channels = 3;
+};
+constexpr Images kNetworks[] = {{"cnn", 64, 28, 1},       {"resnet20", 64, 32},   {"resnet18", 64, 32},
+                                {"resnet34", 64, 32},     {"resnet50", 64, 32},   {"vgg11_bn", 64, 32},
+                                {"mobilenet_v2", 64, 32}, {"resnet18", 256, 224}, {"resnet34", 256, 224},
+                                {"resnet50", 256, 224},   {"vgg11_bn", 64, 224},  {"mobilenet_v2", 256, 224}};
+
+Graph graph_of(const Images& images) {
+  Graph graph({.batch = images.batch,
+               .height = images.size,
+               .width = images.size,
+               .channels = images.channels,
+               .classes = 10});
+  build_network(graph, {.name = images.network});
+  return graph;
+}
+
+// In 16 bits the tensor cores take no fewer than 4 channels: images come with zeros for the rest.
+std::int64_t padded_channels(std::int64_t channels, const Precision& precision) {
+  return size_of(precision.dtype) == 2 ? std::max<std::int64_t>(channels, 4) : channels;
+}
+
+std::vector<ConvolutionShape> convolutions_of(const Images& images, const Precision& precision) {
+  const Graph graph = graph_of(images);
+  std::vector<ConvolutionShape> shapes;
+  for (const Layer& layer : graph.layers()) {
+    const auto* options = std::get_if<ConvolutionOptions>(&layer.operation);
+    if (options == nullptr) continue;
+    const Shape& in = graph.shape(layer.inputs[0]);
+    const bool first = layer.inputs[0].id == graph.input().id;
+    shapes.push_back({.batch = in[0],
+                      .in_channels = first ? padded_channels(in[1], precision) : in[1],
+                      .in_height = in[2],
+                      .in_width = in[3],
+                      .out_channels = options->channels,
+                      .kernel = options->kernel,
+                      .stride = options->stride,
+                      .padding = options->padding,
+                      .dilation = options->dilation,
+                      .groups = options->groups,
+                      .input_gradient = !first});
+  }
+  return shapes;
+}
+
+std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
+  std::vector<ConvolutionProblem> problems;
+  for (const auto direction :
+       {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights}) {
+    if (direction == AffineDirection::backward_data && !shape.input_gradient) continue;
+    problems.push_back(
+        {.shape = shape, .direction = direction, .dtype = precision.dtype, .tf32 = precision.tf32});
+  }
+  return problems;
+}
+
+// Why cuDNN cannot be used here; empty when it can.
+std::string obstacle() {
+  try {
+    CudnnDescriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+class CudnnPlanning : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = obstacle(); !why.empty()) GTEST_SKIP() << "no cuDNN: " << why;
+  }
+};
+
+std::vector<std::string> tags_of(const std::vector<ConvolutionCandidate>& candidates) {
+  std::vector<std::string> tags;
+  for (const ConvolutionCandidate& candidate : candidates) tags.push_back(candidate.tag);
+  return tags;
+}
+
+// Of resnet50's second stage.
+ConvolutionProblem convolution_3x3(const Precision& precision,
+                                   AffineDirection direction = AffineDirection::forward) {
+  return {.shape = {.batch = 64,
+                    .in_channels = 128,
+                    .in_height = 28,
+                    .in_width = 28,
+                    .out_channels = 128,
+                    .kernel = 3,
+                    .padding = 1},
+          .direction = direction,
+          .dtype = precision.dtype,
+          .tf32 = precision.tf32};
+}
+
+TEST_F(CudnnPlanning, KnowsEveryShippedNetwork) {
+  const std::set<std::string> listed = [] {
+    std::set<std::string> names;
+    for (const Images& images : kNetworks) names.insert(images.network);
+    return names;
+  }();
+  for (const std::string& name : network_names()) {
+    const bool convolves = !convolutions_of({name.c_str(), 1, 32}, kFp32).empty();
+    EXPECT_EQ(listed.contains(name), convolves) << name;
+  }
+}
+
+TEST_F(CudnnPlanning, ProposesTheSameInTheSameOrder) {
+  const ConvolutionProblem problem = convolution_3x3(kFp16);
+  const auto tags = tags_of(convolution_candidates(problem, target_of(kH200)));
+  EXPECT_GT(tags.size(), 8u);
+  EXPECT_EQ(tags, tags_of(convolution_candidates(problem, target_of(kH200))));
+  EXPECT_EQ(std::set(tags.begin(), tags.end()).size(), tags.size());
+}
+
+TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
+  const CudnnTarget target = target_of(kH200);
+  const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
+  for (const ConvolutionPlan& plan : plan_convolution(problem, target)) {
+    const auto again = find_convolution_plan(problem, target, plan.tag());
+    ASSERT_TRUE(again) << plan.tag();
+    EXPECT_EQ(again->tag(), plan.tag());
+    EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
+  }
+  EXPECT_FALSE(find_convolution_plan(problem, target, "eng9999"));
+}
+
+TEST_F(CudnnPlanning, KeepsToItsLimits) {
+  const CudnnTarget target = target_of(kH200);
+  const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
+  const auto most_workspace = [&](const PlanLimits& limits) {
+    std::size_t most = 0;
+    for (const ConvolutionPlan& plan : plan_convolution(problem, target, limits)) {
+      most = std::max(most, plan.workspace_bytes());
+    }
+    return most;
+  };
+  EXPECT_GT(most_workspace({.plans = 100}), std::size_t{1} << 20);
+  EXPECT_LE(most_workspace({.workspace_bytes = 1 << 20, .plans = 100}), std::size_t{1} << 20);
+  EXPECT_EQ(plan_convolution(problem, target, {.plans = 3}).size(), 3u);
+}
+
+bool on_tensor_cores(const ConvolutionCandidate& candidate) {
+  const auto engine = std::move(
+      candidate.configuration->descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)
+          .front());
+  const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32);
+  return std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) > 0;
+}
+
+TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
+  for (const GpuModel& gpu : {kH200, kA100}) {
+    const auto exact = convolution_candidates(convolution_3x3(kFp32), target_of(gpu));
+    const auto rounded = convolution_candidates(convolution_3x3(kTf32), target_of(gpu));
+    EXPECT_TRUE(std::ranges::none_of(exact, on_tensor_cores)) << gpu.name;
+    EXPECT_TRUE(std::ranges::any_of(rounded, on_tensor_cores)) << gpu.name;
+    EXPECT_TRUE(on_tensor_cores(rounded.front())) << gpu.name << ": " << rounded.front().tag;
+  }
+}
+
+TEST_F(CudnnPlanning, CanAddToAGradient) {
+  for (const Precision& precision : {kFp32, kTf32, kFp16, kBf16}) {
+    ConvolutionProblem problem = convolution_3x3(precision, AffineDirection::backward_weights);
+    problem.write = Write::accumulate;
+    EXPECT_FALSE(plan_convolution(problem, target_of(kH200)).empty()) << precision.name;
+  }
+}
+
+TEST_F(CudnnPlanning, SaysWhatHasNoPlan) {
+  const GpuModel t4{"Tesla T4", 750, 40, 64 << 10, 15'843'721'216, 4 << 20, 1'590'000, 5'001'000};
+  EXPECT_FALSE(plan_convolution(convolution_3x3(kFp16), target_of(t4)).empty());
+  const std::string message =
+      message_of<ConfigError>([&] { plan_convolution(convolution_3x3(kBf16), target_of(t4)); });
+  EXPECT_NE(message.find("forward bf16, 64 x 128 x 28x28"), std::string::npos) << message;
+}
+
+TEST_F(CudnnPlanning, SaysWhatADescriptionLacks) {
+  const std::string message = message_of<Error>([] { CudnnTarget::described(R"({"warpSize":32})"); });
+  EXPECT_NE(message.find("maxGridSize"), std::string::npos) << message;
+}
+
+struct Case {
+  GpuModel gpu;
+  Precision precision;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.precision.name << " on " << c.gpu.name; }
+
+class CudnnPlans : public CudnnPlanning, public testing::WithParamInterface<Case> {
+ protected:
+  // The first choice's workspace; planned once.
+  std::size_t workspace_bytes(const ConvolutionProblem& problem, const CudnnTarget& target) {
+    const auto [found, inserted] = planned_.try_emplace(describe(problem), 0);
+    if (!inserted) return found->second;
+    try {
+      found->second = plan_convolution(problem, target, {.plans = 1}).front().workspace_bytes();
+    } catch (const ConfigError& error) {
+      ADD_FAILURE() << error.what();
+    }
+    return found->second;
+  }
+
+  std::map<std::string, std::size_t> planned_;
+};
+
+TEST_P(CudnnPlans, ExistForEveryConvolutionOfEveryNetwork) {
+  const CudnnTarget target = target_of(GetParam().gpu);
+  fmt::print("{:<22} {:>5} {:>13}  {}\n", "network", "batch", "workspace MiB", "of");
+  for (const Images& images : kNetworks) {
+    std::size_t most = 0;
+    std::string where;
+    for (const ConvolutionShape& shape : convolutions_of(images, GetParam().precision)) {
+      for (const ConvolutionProblem& problem : problems_of(shape, GetParam().precision)) {
+        const std::size_t bytes = workspace_bytes(problem, target);
+        if (bytes > most || where.empty()) where = describe(problem);
+        most = std::max(most, bytes);
+      }
+    }
+    fmt::print("{:<22} {:>5} {:>13.1f}  {}\n",
+               fmt::format("{}, {}x{}", images.network, images.size, images.size), images.batch,
+               static_cast<double>(most) / (1 << 20), where);
+  }
+  fmt::print("{} distinct problems\n", planned_.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans,
+                         testing::Values(Case{kH200, kFp32}, Case{kH200, kTf32}, Case{kH200, kFp16},
+                                         Case{kH200, kBf16}, Case{kA100, kFp32}, Case{kA100, kTf32},
+                                         Case{kA100, kFp16}, Case{kA100, kBf16}),
+                         [](const auto& c) {
+                           return fmt::format("sm{}_{}", c.param.gpu.compute_capability / 10,
+                                              c.param.precision.name);
+                         });
+
+}  // namespace
+}  // namespace lockstep
