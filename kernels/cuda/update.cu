@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(kBlockThreads) update_kernel(Table table, Rule
     if (packed && first + kLanes <= chunk.count) {
       update_lanes<kLanes>(step, gradient_factor, arrays, first);
     } else {
+#pragma unroll 1
       for (int i = first; i < first + kLanes && i < chunk.count; ++i) {
         update_lanes<1>(step, gradient_factor, arrays, i);
       }

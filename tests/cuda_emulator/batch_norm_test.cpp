@@ -187,11 +187,12 @@ void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), 
 template <typename Test>
 void for_each_case(Test test) {
   for (const DType type : kElementTypes) {
-    for (const std::int64_t channels : {1, 3, 8, 17, 24, 72}) {
+    for (const std::int64_t channels : {3, 8, 17, 72}) {
       for (const std::int64_t rows : {1, 2, 63, 500}) {
         for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
+          if (rows == 500 && activation != Activation::relu) continue;
           for (const bool residual : {false, true}) {
-            const std::size_t misaligned = channels == 24 && rows == 63 ? size_of(type) : 0;
+            const std::size_t misaligned = channels == 8 && rows == 63 ? size_of(type) : 0;
             SCOPED_TRACE(fmt::format("{} rows of {} channels in {}, activation {}, residual {}, {} bytes off",
                                      rows, channels, name_of(type), static_cast<int>(activation), residual,
                                      misaligned));

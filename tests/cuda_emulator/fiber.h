@@ -24,7 +24,10 @@ class Fiber {
   // What the fiber will run, from the start. A function left in the middle is forgotten.
   void prepare(const std::function<void()>& function) {
     function_ = &function;
+    const bool at_rest = done_ && started_;  // then it goes on in enter(), on the stack it has
     done_ = false;
+    if (at_rest) return;
+    started_ = true;
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_.get(), kStackBytes);  // frames that were never left
     fake_stack_ = nullptr;
@@ -41,7 +44,7 @@ class Fiber {
   // From within the fiber: back to whoever resumed it.
   void leave() {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(done_ ? nullptr : &fake_stack_, host_stack_, host_stack_bytes_);
+    __sanitizer_start_switch_fiber(&fake_stack_, host_stack_, host_stack_bytes_);
     context_.switch_to(host_);
     __sanitizer_finish_switch_fiber(fake_stack_, &host_stack_, &host_stack_bytes_);
 #else
@@ -69,13 +72,19 @@ class Fiber {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(nullptr, &fiber->host_stack_, &fiber->host_stack_bytes_);
 #endif
-    try {
-      (*fiber->function_)();
-    } catch (...) {
-      fiber->error_ = std::current_exception();
+    while (true) {
+      fiber->call();
+      fiber->done_ = true;
+      fiber->leave();
     }
-    fiber->done_ = true;
-    fiber->leave();
+  }
+
+  void call() {
+    try {
+      (*function_)();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
   }
 
   static inline Fiber* entering_ = nullptr;  // enter() has no argument
@@ -85,6 +94,7 @@ class Fiber {
   Context host_;
   const std::function<void()>* function_ = nullptr;
   std::exception_ptr error_;
+  bool started_ = false;
   bool done_ = true;
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack_ = nullptr;
