@@ -75,18 +75,10 @@ class Block {
   }
 
   void run() {
+    const std::size_t warps = (count_ + kWarp - 1) / kWarp;
     while (true) {
       bool advanced = false;
-      for (std::size_t i = 0; i < count_; ++i) {
-        const std::size_t place = order == Order::ascending ? i : count_ - 1 - i;
-        Thread& t = threads()[place];
-        if (t.fiber.done() || t.waiting != Waiting::no) continue;
-        advanced = true;
-        running = place;
-        thread_index = t.index;
-        t.fiber.resume();
-        if (t.waiting == Waiting::warp) release_warp(place);
-      }
+      for (std::size_t i = 0; i < warps; ++i) advanced |= run_warp(in_order(i, warps));
       if (advanced || release_block()) continue;
       if (std::all_of(threads().begin(), end(), [](const Thread& t) { return t.fiber.done(); })) return;
       throw KernelError(deadlock());
@@ -96,6 +88,31 @@ class Block {
  private:
   std::vector<Thread>::iterator end() const {
     return threads().begin() + static_cast<std::ptrdiff_t>(count_);
+  }
+
+  static std::size_t in_order(std::size_t i, std::size_t count) {
+    return order == Order::ascending ? i : count - 1 - i;
+  }
+
+  // As far as it gets without the other warps. Whether any of its threads ran.
+  bool run_warp(std::size_t warp) {
+    const std::size_t first = warp * kWarp;
+    const std::size_t lanes = std::min(kWarp, count_ - first);
+    bool ran = false;
+    for (bool advanced = true; advanced; ran |= advanced) {
+      advanced = false;
+      for (std::size_t i = 0; i < lanes; ++i) {
+        const std::size_t place = first + in_order(i, lanes);
+        Thread& t = threads()[place];
+        if (t.fiber.done() || t.waiting != Waiting::no) continue;
+        advanced = true;
+        running = place;
+        thread_index = t.index;
+        t.fiber.resume();
+        if (t.waiting == Waiting::warp) release_warp(place);
+      }
+    }
+    return ran;
   }
 
   // When all lanes that the lane waits for have come.

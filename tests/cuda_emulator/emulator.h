@@ -4,7 +4,8 @@
 // thread of a block is a fiber: it runs until it waits at a barrier or for its warp, then the next one runs.
 // Blocks run one after the other.
 //
-// What a kernel must not rely on is made to differ: threads and blocks run in ascending or descending order
+// What a kernel must not rely on is made to differ: a warp runs ahead of the others until it waits for the
+// block or ends; threads, warps and blocks run in ascending or descending order
 // (set_order), and shared memory holds NaNs (bytes of 0xff) when a block starts. A block whose threads wait
 // for each other in vain, at different barriers or for a thread that has ended, is a KernelError that names
 // the block and the places. Used by one host thread at a time.
