@@ -118,6 +118,15 @@ struct SgdStep {
   }
 };
 
+// The numbers of AdamWUpdate.
+struct AdamWRates {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  std::int64_t step = 1;
+};
+
 // See AdamWUpdate. Changes value and both moments.
 struct AdamWStep {
   float learning_rate = 0;
@@ -130,14 +139,21 @@ struct AdamWStep {
   float epsilon = 0;
 
   static AdamWStep from(const AdamWUpdate& update) {
-    const auto step = static_cast<double>(update.step);
-    return {.learning_rate = static_cast<float>(update.learning_rate),
-            .first_weight = static_cast<float>(1 - update.beta1),
-            .second_decay = static_cast<float>(update.beta2),
-            .second_weight = static_cast<float>(1 - update.beta2),
-            .step_size = static_cast<float>(update.learning_rate / (1 - std::pow(update.beta1, step))),
-            .second_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(update.beta2, step))),
-            .epsilon = static_cast<float>(update.epsilon)};
+    return from(AdamWRates{.learning_rate = update.learning_rate,
+                           .beta1 = update.beta1,
+                           .beta2 = update.beta2,
+                           .epsilon = update.epsilon,
+                           .step = update.step});
+  }
+  LOCKSTEP_HOST_DEVICE static AdamWStep from(const AdamWRates& rates) {
+    const auto step = static_cast<double>(rates.step);
+    return {.learning_rate = static_cast<float>(rates.learning_rate),
+            .first_weight = static_cast<float>(1 - rates.beta1),
+            .second_decay = static_cast<float>(rates.beta2),
+            .second_weight = static_cast<float>(1 - rates.beta2),
+            .step_size = static_cast<float>(rates.learning_rate / (1 - std::pow(rates.beta1, step))),
+            .second_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(rates.beta2, step))),
+            .epsilon = static_cast<float>(rates.epsilon)};
   }
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& first_moment,
                                        float& second_moment) const {

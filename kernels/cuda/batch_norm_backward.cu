@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes per element, in 16-byte accesses where the channels are multiples of 8: both passes read x and y's
+// gradient, the second writes x's: five elements (20 in fp32, 10 in half types). With a residual the bits of
+// the activation are read twice (1/4) and the residual's gradient is written, too (24, 12).
+#include "kernels/cuda/batch_norm.h"
+#include "kernels/cuda/batch_norm_tiling.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+namespace {
+
+// Of g and g * (x - mean), where g is the gradient behind the activation.
+struct GradientSums {
+  double sum;
+  double product;
+
+  __device__ void add(const GradientSums& other) {
+    sum += other.sum;
+    product += other.product;
+  }
+  __device__ GradientSums of_lane(unsigned distance) const {
+    const int mask = static_cast<int>(distance);
+    return {__shfl_xor_sync(kWholeWarp, sum, mask), __shfl_xor_sync(kWholeWarp, product, mask)};
+  }
+};
+
+template <typename T>
+struct GivenTensors {
+  const T* x;
+  const T* y_gradient;
+  const std::uint8_t* passed;  // null: the activation's input follows from x
+  const float* mean;
+  const float* inverse;
+  BatchNormParameters parameters;
+};
+
+// What a thread knows of its channels.
+template <int kLanes>
+struct ChannelValues {
+  Lanes<kLanes> mean, slope, shift;
+
+  template <typename T>
+  __device__ ChannelValues(const GivenTensors<T>& given, int channel) {
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      mean[i] = given.mean[channel + i];
+      slope[i] = given.parameters.scale[channel + i] * given.inverse[channel + i];
+      shift[i] = given.parameters.shift[channel + i];
+    }
+  }
+};
+
+// x - mean and g of some channels of one row.
+template <int kLanes>
+struct RowValues {
+  Lanes<kLanes> distance, gradient;
+
+  template <typename T, typename Function>
+  __device__ RowValues(const Tiling& t, const GivenTensors<T>& given, const ChannelValues<kLanes>& channels,
+                       Function function, std::int64_t row, int channel) {
+    const std::int64_t at = row * t.channels + channel;
+    distance = load<kLanes>(given.x + at);
+    gradient = load<kLanes>(given.y_gradient + at);
+    unsigned passed = 0;
+    if (given.passed != nullptr) {
+      passed = unsigned{given.passed[row * passed_row_bytes(t.channels) + channel / 8]} >> (channel % 8);
+    }
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      distance[i] -= channels.mean[i];
+      if (given.passed != nullptr) {
+        gradient[i] = (passed >> i & 1u) != 0 ? gradient[i] : 0.0f;
+      } else {
+        const float y = function(distance[i] * channels.slope[i] + channels.shift[i]);
+        gradient[i] = function.gradient(y, gradient[i]);
+      }
+    }
+  }
+};
+
+template <int kLanes, typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads)
+    gradient_sums_kernel(Tiling t, GivenTensors<T> given, Function function, GradientSums* partial) {
+  const Part<kLanes> part(t);
+  Lanes<kLanes> sum = {}, product = {};
+  if (part.has_channel) {
+    const ChannelValues<kLanes> channels(given, part.channel);
+#pragma unroll 2
+    for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
+      const RowValues<kLanes> values(t, given, channels, function, row, part.channel);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) {
+        sum[i] += values.gradient[i];
+        product[i] += values.gradient[i] * values.distance[i];
+      }
+    }
+  }
+  GradientSums sums[kLanes] = {};
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    sums[i] = {static_cast<double>(sum[i]), static_cast<double>(product[i])};
+  }
+  sum_over_rows(t, sums, [&](int channel, const GradientSums& total) {
+    partial[std::int64_t{blockIdx.y} * t.channels + channel] = total;
+  });
+}
+
+// x's gradient = by_gradient * g + by_distance * (x - mean) + constant.
+struct Coefficients {
+  float* by_gradient;
+  float* by_distance;
+  float* constant;
+};
+
+struct ParameterGradients {
+  const float* scale;
+  const float* inverse;
+  float* scale_gradient;
+  float* shift_gradient;
+  bool adds;
+};
+
+__global__ void __launch_bounds__(kBlockThreads)
+    coefficients_kernel(Tiling t, const GradientSums* partial, ParameterGradients parameters,
+                        Coefficients out) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
+  if (channel >= t.channels) return;  // the whole warp
+  const GradientSums all = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads != 0) return;
+  const auto count = static_cast<double>(t.rows);
+  const auto inverse = static_cast<double>(parameters.inverse[channel]);
+  const double factor = static_cast<double>(parameters.scale[channel]) * inverse;
+  out.by_gradient[channel] = static_cast<float>(factor);
+  out.by_distance[channel] = static_cast<float>(-factor * inverse * inverse * all.product / count);
+  out.constant[channel] = static_cast<float>(-factor * all.sum / count);
+  const auto scale_gradient = static_cast<float>(all.product * inverse);
+  const auto shift_gradient = static_cast<float>(all.sum);
+  float& scale = parameters.scale_gradient[channel];
+  float& shift = parameters.shift_gradient[channel];
+  scale = parameters.adds ? scale + scale_gradient : scale_gradient;
+  shift = parameters.adds ? shift + shift_gradient : shift_gradient;
+}
+
+template <typename T>
+struct GradientTensors {
+  T* x_gradient;         // may be y's
+  T* residual_gradient;  // null without; may be y's
+};
+
+template <int kLanes, typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads)
+    input_gradient_kernel(Tiling t, GivenTensors<T> given, Function function, Coefficients coefficients,
+                          GradientTensors<T> out) {
+  const Part<kLanes> part(t);
+  if (!part.has_channel) return;
+  const ChannelValues<kLanes> channels(given, part.channel);
+  Lanes<kLanes> by_gradient, by_distance, constant;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    by_gradient[i] = coefficients.by_gradient[part.channel + i];
+    by_distance[i] = coefficients.by_distance[part.channel + i];
+    constant[i] = coefficients.constant[part.channel + i];
+  }
+  for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
+    const std::int64_t at = row * t.channels + part.channel;
+    const RowValues<kLanes> values(t, given, channels, function, row, part.channel);
+    Lanes<kLanes> gradient;
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      gradient[i] = by_gradient[i] * values.gradient[i] + by_distance[i] * values.distance[i] + constant[i];
+    }
+    if (out.residual_gradient != nullptr) store(out.residual_gradient + at, values.gradient);
+    store(out.x_gradient + at, gradient);
+  }
+}
+
+}  // namespace
+
+void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const BatchNormBackward& b) {
+  if (norm.rows * norm.channels == 0) return;
+  void* residual_gradient = norm.options.residual ? b.residual_gradient : nullptr;
+  const auto row = [&](std::size_t index) { return BatchNormMemory::row(b.scratch, norm.channels, index); };
+  const Coefficients coefficients{row(0), row(1), row(2)};
+  auto* partial = reinterpret_cast<GradientSums*>(row(3));
+  const float* inverse = BatchNormMemory::row(b.saved, norm.channels, 1);
+  with_channels(
+      norm, aligned(b.x, b.y_gradient, b.x_gradient, residual_gradient), [&](auto element, auto lanes) {
+        using T = typename decltype(element)::type;
+        constexpr int kLanes = decltype(lanes)::value;
+        const float* passed = norm.keeps_passed() ? BatchNormMemory::row(b.saved, norm.channels, 2) : nullptr;
+        const GivenTensors<T> given{.x = static_cast<const T*>(b.x),
+                                    .y_gradient = static_cast<const T*>(b.y_gradient),
+                                    .passed = reinterpret_cast<const std::uint8_t*>(passed),
+                                    .mean = BatchNormMemory::row(b.saved, norm.channels, 0),
+                                    .inverse = inverse,
+                                    .parameters = b.parameters};
+        const ParameterGradients parameters{.scale = b.parameters.scale,
+                                            .inverse = inverse,
+                                            .scale_gradient = b.scale_gradient,
+                                            .shift_gradient = b.shift_gradient,
+                                            .adds = b.write == Write::accumulate};
+        const GradientTensors<T> out{.x_gradient = static_cast<T*>(b.x_gradient),
+                                     .residual_gradient = static_cast<T*>(residual_gradient)};
+        const Tiling reduction = Tiling::of(norm, kLanes, kReductionBlocks);
+        const Tiling elementwise = Tiling::of(norm, kLanes, kElementwiseBlocks);
+        with_activation(norm.options.activation, [&](auto function) {
+          using Function = decltype(function);
+          launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,
+                 function, partial);
+          launch(coefficients_kernel, channel_warps(norm.channels), stream, reduction,
+                 static_cast<const GradientSums*>(partial), parameters, coefficients);
+          launch(input_gradient_kernel<kLanes, T, Function>, elementwise.shape(), stream, elementwise, given,
+                 function, coefficients, out);
+        });
+      });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How batch norm's kernels share a [rows, channels] tensor among threads, and what they hand to each other.
+// A block works on a tile of neighbouring channels over a slice of the rows. A thread keeps its few channels
+// all the time, so what belongs to a channel stays in registers; threadIdx.y and the loop go over rows.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/buffer.h"
+#include "kernels/cuda/batch_norm.h"
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+
+namespace lockstep {
+
+// Channels of a thread: a byte of passed bits, 16 or 32 bytes of activations. Else one.
+inline constexpr int kPackedChannels = 8;
+inline constexpr int kMostTileChannels = 64;
+inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
+
+// Blocks that keep every multiprocessor of a large GPU busy: of a reduction, which hands over little only if
+// they are few, and of an elementwise pass.
+inline constexpr std::int64_t kReductionBlocks = 528;
+inline constexpr std::int64_t kElementwiseBlocks = 2112;
+
+struct Tiling {
+  std::int64_t rows;
+  int channels;
+  std::int64_t slice_rows;
+  unsigned slices;
+  unsigned tiles;
+  dim3 block;
+
+  // lanes: channels of a thread.
+  static Tiling of(const CudaBatchNorm& norm, int lanes, std::int64_t blocks) {
+    constexpr std::int64_t kLeastRows = 4;  // of a thread
+    const auto threads = static_cast<unsigned>(ceil_div(norm.channels, lanes));
+    const unsigned across =
+        lanes == 1 ? kWarpThreads
+                   : std::min(std::bit_ceil(threads), unsigned{kMostTileChannels / kPackedChannels});
+    const unsigned down = kBlockThreads / across;
+    const std::int64_t tiles = ceil_div(threads, across);
+    const std::int64_t wanted = std::clamp<std::int64_t>(ceil_div(norm.rows, down * kLeastRows), 1,
+                                                         std::max<std::int64_t>(blocks / tiles, 1));
+    const std::int64_t slice_rows = ceil_div(norm.rows, wanted);
+    return {.rows = norm.rows,
+            .channels = static_cast<int>(norm.channels),
+            .slice_rows = slice_rows,
+            .slices = static_cast<unsigned>(ceil_div(norm.rows, slice_rows)),
+            .tiles = static_cast<unsigned>(tiles),
+            .block = dim3(across, down)};
+  }
+  LaunchShape shape() const { return {.grid = dim3(tiles, slices), .block = block}; }
+};
+
+// What a thread works on.
+template <int kLanes>
+struct Part {
+  int channel;
+  bool has_channel;
+  std::int64_t first_row;
+  std::int64_t end_row;
+  unsigned row_step;
+
+  __device__ explicit Part(const Tiling& t)
+      : channel(static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * kLanes),
+        has_channel(channel < t.channels),
+        first_row(blockIdx.y * t.slice_rows + threadIdx.y),
+        end_row(blockIdx.y * t.slice_rows + t.slice_rows),
+        row_step(blockDim.y) {
+    if (end_row > t.rows) end_row = t.rows;
+  }
+};
+
+// Lays out `saved` and `scratch`.
+struct BatchNormMemory {
+  static std::size_t row_bytes(std::int64_t channels) {
+    return align_up(static_cast<std::size_t>(channels) * sizeof(float));
+  }
+  static float* row(void* memory, std::int64_t channels, std::size_t index) {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(memory) + index * row_bytes(channels));
+  }
+  static const float* row(const void* memory, std::int64_t channels, std::size_t index) {
+    return row(const_cast<void*>(memory), channels, index);
+  }
+};
+
+// Of a row of passed bits: whole words, so that a warp can write one.
+__host__ __device__ constexpr std::int64_t passed_row_bytes(std::int64_t channels) {
+  return ceil_div(channels, 32) * 4;
+}
+
+// Adds up what the threads of a block hold for each channel, in a fixed order: within warps, then over them.
+// total(channel, sum) is called once for each channel of the tile. Value has a device function add(Value).
+template <int kLanes, typename Value, typename Total>
+__device__ inline void sum_over_rows(const Tiling& t, Value (&values)[kLanes], Total total) {
+  alignas(16) __shared__ unsigned char storage[kBlockWarps * kMostTileChannels * sizeof(Value)];
+  auto* shared = reinterpret_cast<Value*>(storage);
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int tile_channels = static_cast<int>(blockDim.x) * kLanes;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    for (unsigned distance = blockDim.x; distance < kWarpThreads; distance *= 2) {
+      values[i].add(values[i].of_lane(distance));
+    }
+  }
+  if (thread % kWarpThreads == threadIdx.x) {
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      shared[static_cast<int>(thread / kWarpThreads) * tile_channels +
+             static_cast<int>(threadIdx.x) * kLanes + i] = values[i];
+    }
+  }
+  __syncthreads();
+  if (static_cast<int>(thread) >= tile_channels) return;
+  Value sum = shared[thread];
+  for (int warp = 1; warp < kBlockWarps; ++warp)
+    sum.add(shared[warp * tile_channels + static_cast<int>(thread)]);
+  const int channel = static_cast<int>(blockIdx.x) * tile_channels + static_cast<int>(thread);
+  if (channel < t.channels) total(channel, sum);
+}
+
+// Adds up the slices' values of a channel, with a warp. In lane 0.
+template <typename Value>
+__device__ inline Value sum_over_slices(const Value* partial, const Tiling& t, int channel) {
+  Value sum = {};
+  for (unsigned slice = threadIdx.x % kWarpThreads; slice < t.slices; slice += kWarpThreads) {
+    sum.add(partial[std::int64_t{slice} * t.channels + channel]);
+  }
+  for (unsigned distance = kWarpThreads / 2; distance > 0; distance /= 2) sum.add(sum.of_lane(distance));
+  return sum;
+}
+
+// A warp for each channel.
+inline LaunchShape channel_warps(std::int64_t channels) {
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(channels, kBlockWarps))), .block = dim3(kBlockThreads)};
+}
+
+// function(std::type_identity<T>, std::integral_constant<int, channels of a thread>)
+template <typename F>
+void with_channels(const CudaBatchNorm& norm, bool aligned_memory, F function) {
+  with_element(norm.type, [&](auto element) {
+    if (aligned_memory && norm.channels % kPackedChannels == 0) {
+      function(element, std::integral_constant<int, kPackedChannels>());
+    } else {
+      function(element, std::integral_constant<int, 1>());
+    }
+  });
+}
+
+}  // namespace lockstep

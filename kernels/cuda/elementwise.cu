@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes per element, of which each access moves 16: activation forward reads one element and writes one
+// (8 in fp32, 4 in half types), its backward and add read two and write one (12, 6), scale reads and writes
+// one (8, 4), a cast moves the sizes of both types, all_finite reads one (4, 2).
+#include <algorithm>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+namespace {
+
+template <typename... T>
+constexpr int kLanesOf = static_cast<int>(16 / std::min({sizeof(T)...}));
+
+template <typename From, typename To, typename Function>
+__global__ void __launch_bounds__(kBlockThreads)
+    unary_kernel(std::int64_t count, Function function, const From* from, To* to) {
+  constexpr int kLanes = kLanesOf<From, To>;
+  const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (first + kLanes <= count && aligned(from, to)) {
+    Lanes<kLanes> lanes = load<kLanes>(from + first);
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) lanes[i] = function(lanes[i]);
+    store(to + first, lanes);
+    return;
+  }
+  for (std::int64_t i = first; i < first + kLanes && i < count; ++i) {
+    to[i] = from_float<To>(function(to_float(from[i])));
+  }
+}
+
+template <typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads)
+    binary_kernel(std::int64_t count, Function function, const T* a, const T* b, T* result) {
+  constexpr int kLanes = kLanesOf<T>;
+  const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (first + kLanes <= count && aligned(a, b, result)) {
+    Lanes<kLanes> lanes = load<kLanes>(a + first);
+    const Lanes<kLanes> others = load<kLanes>(b + first);
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) lanes[i] = function(lanes[i], others[i]);
+    store(result + first, lanes);
+    return;
+  }
+  for (std::int64_t i = first; i < first + kLanes && i < count; ++i) {
+    result[i] = from_float<T>(function(to_float(a[i]), to_float(b[i])));
+  }
+}
+
+__global__ void set_kernel(std::int32_t* flag, std::int32_t value) { *flag = value; }
+
+__device__ inline bool is_finite(float value) { return fabsf(value) <= 3.402823466e38f; }
+
+// Few blocks, each over many stretches of memory: a block's end costs more than its flag.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    all_finite_kernel(std::int64_t count, const T* values, std::int32_t* finite) {
+  constexpr int kLanes = kLanesOf<T>;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x * kLanes;
+  bool found = false;
+  for (std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count;
+       first += stride) {
+    if (first + kLanes <= count && aligned(values)) {
+      const Lanes<kLanes> lanes = load<kLanes>(values + first);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) found |= !is_finite(lanes[i]);
+    } else {
+      for (std::int64_t i = first; i < first + kLanes && i < count; ++i)
+        found |= !is_finite(to_float(values[i]));
+    }
+  }
+  if (__syncthreads_or(found ? 1 : 0) != 0 && threadIdx.x == 0) atomicAnd(finite, 0);
+}
+
+struct Multiply {
+  float factor;
+  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return factor * x; }
+};
+
+template <typename Function>
+struct GradientOf {
+  Function function;
+  LOCKSTEP_HOST_DEVICE float operator()(float y, float y_gradient) const {
+    return function.gradient(y, y_gradient);
+  }
+};
+
+LaunchShape cover(std::int64_t count, int lanes) {
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(count, std::int64_t{kBlockThreads} * lanes))),
+          .block = dim3(kBlockThreads)};
+}
+
+}  // namespace
+
+void cuda_activation_forward(Stream& stream, const CudaActivationForward& a) {
+  if (a.count == 0) return;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    with_activation(a.activation, [&](auto function) {
+      launch(unary_kernel<T, T, decltype(function)>, cover(a.count, kLanesOf<T>), stream, a.count, function,
+             static_cast<const T*>(a.x), static_cast<T*>(a.y));
+    });
+  });
+}
+
+void cuda_activation_backward(Stream& stream, const CudaActivationBackward& a) {
+  if (a.count == 0) return;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    with_activation(a.activation, [&](auto function) {
+      using Gradient = GradientOf<decltype(function)>;
+      launch(binary_kernel<T, Gradient>, cover(a.count, kLanesOf<T>), stream, a.count, Gradient{function},
+             static_cast<const T*>(a.y), static_cast<const T*>(a.y_gradient), static_cast<T*>(a.x_gradient));
+    });
+  });
+}
+
+void cuda_add(Stream& stream, const CudaAdd& a) {
+  if (a.count == 0) return;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    launch(binary_kernel<T, Add>, cover(a.count, kLanesOf<T>), stream, a.count, Add(),
+           static_cast<const T*>(a.a), static_cast<const T*>(a.b), static_cast<T*>(a.sum));
+  });
+}
+
+void cuda_scale(Stream& stream, const CudaScale& a) {
+  if (a.count == 0) return;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    launch(unary_kernel<T, T, Multiply>, cover(a.count, kLanesOf<T>), stream, a.count, Multiply{a.factor},
+           static_cast<const T*>(a.values), static_cast<T*>(a.values));
+  });
+}
+
+void cuda_cast(Stream& stream, const CudaCast& a) {
+  if (a.count == 0) return;
+  CHECK(a.from != a.to || size_of(a.from_type) == size_of(a.to_type), "a cast from {} to {} in place",
+        name_of(a.from_type), name_of(a.to_type));
+  with_element(a.from_type, [&](auto from) {
+    using From = typename decltype(from)::type;
+    with_element(a.to_type, [&](auto to) {
+      using To = typename decltype(to)::type;
+      launch(unary_kernel<From, To, Identity>, cover(a.count, kLanesOf<From, To>), stream, a.count,
+             Identity(), static_cast<const From*>(a.from), static_cast<To*>(a.to));
+    });
+  });
+}
+
+void cuda_all_finite(Stream& stream, const CudaAllFinite& a) {
+  if (a.write == Write::overwrite) {
+    launch(set_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, a.finite, 1);
+  }
+  if (a.count == 0) return;
+  constexpr unsigned kMostBlocks = 2048;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    LaunchShape shape = cover(a.count, kLanesOf<T>);
+    shape.grid.x = std::min(shape.grid.x, kMostBlocks);
+    launch(all_finite_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values), a.finite);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes per pixel: C read in 4-byte accesses, the padded channels written in 16-byte accesses; for three
+// channels 3 + 8 in half types, 3 + 16 in fp32.
+#include <algorithm>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/image_input.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+namespace {
+
+struct Channels {
+  Normalize normalize[kMostImageChannels];
+};
+
+constexpr int padded(int channels) { return static_cast<int>(padded_image_channels(channels)); }
+
+// Bytes that a thread reads together.
+template <int kCount>
+struct alignas(kCount % 16 == 0  ? 16
+               : kCount % 8 == 0 ? 8
+                                 : 4) Words {
+  std::uint8_t elements[kCount];
+};
+
+// A thread's pixels: whole words of input, and two packs of output where that is as much.
+template <typename T, int kChannels>
+constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded(kChannels) * sizeof(T))));
+
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kBlockThreads)
+    image_input_kernel(std::int64_t pixels, Channels channels, const std::uint8_t* images, T* output) {
+  constexpr int kPadded = padded(kChannels);
+  constexpr int kCount = kPixels<T, kChannels>;
+  const std::int64_t first = kCount * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  const std::uint8_t* from = images + first * kChannels;
+  T* to = output + first * kPadded;
+  if (first + kCount <= pixels && aligned(images, output)) {
+    const auto bytes = *reinterpret_cast<const Words<kCount * kChannels>*>(from);
+    Lanes<kCount* kPadded> lanes = {};
+#pragma unroll
+    for (int pixel = 0; pixel < kCount; ++pixel) {
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        lanes[pixel * kPadded + c] = channels.normalize[c](bytes.elements[pixel * kChannels + c]);
+      }
+    }
+    store(to, lanes);
+    return;
+  }
+  for (int pixel = 0; pixel < kCount && first + pixel < pixels; ++pixel) {
+    for (int c = 0; c < kPadded; ++c) {
+      const float value = c < kChannels ? channels.normalize[c](from[pixel * kChannels + c]) : 0.0f;
+      to[pixel * kPadded + c] = from_float<T>(value);
+    }
+  }
+}
+
+template <typename T, int kChannels>
+void run(Stream& stream, const CudaImageInput& a) {
+  Channels channels;
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    channels.normalize[c] = Normalize::from(a.input.mean.empty() ? 0.0f : a.input.mean[c],
+                                            a.input.deviation.empty() ? 1.0f : a.input.deviation[c]);
+  }
+  const std::int64_t pixels = a.input.batch * a.input.height * a.input.width;
+  if (pixels == 0) return;
+  const std::int64_t blocks = ceil_div(pixels, std::int64_t{kBlockThreads} * kPixels<T, kChannels>);
+  launch(image_input_kernel<T, kChannels>,
+         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kBlockThreads)}, stream, pixels,
+         channels, a.images, static_cast<T*>(a.output));
+}
+
+}  // namespace
+
+void check_cuda_image_input(const ImageInput& input) {
+  if (input.channels < 1 || input.channels > kMostImageChannels) {
+    throw ConfigError(fmt::format("image input: {} channels, a CUDA device takes images of 1 to {}",
+                                  input.channels, kMostImageChannels));
+  }
+  const auto fits = [&](std::span<const float> values) {
+    return values.empty() || static_cast<std::int64_t>(values.size()) == input.channels;
+  };
+  if (!fits(input.mean) || !fits(input.deviation)) {
+    throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
+                                  input.mean.size(), input.deviation.size(), input.channels));
+  }
+}
+
+void cuda_image_input(Stream& stream, const CudaImageInput& a) {
+  check_cuda_image_input(a.input);
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    switch (a.input.channels) {
+      case 1:
+        return run<T, 1>(stream, a);
+      case 2:
+        return run<T, 2>(stream, a);
+      case 3:
+        return run<T, 3>(stream, a);
+      default:
+        return run<T, 4>(stream, a);
+    }
+  });
+}
+
+}  // namespace lockstep

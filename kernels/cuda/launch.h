@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch(): the only way a kernel is started. A plain function instead of <<<>>>, so that any C++ compiler
+// can read the .cu files: a test builds them for the CPU against headers that emulate CUDA's.
+#pragma once
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include "core/cuda/check.h"
+#include "core/stream.h"
+
+namespace lockstep {
+
+struct LaunchShape {
+  dim3 grid;   // blocks
+  dim3 block;  // threads of each
+  std::size_t shared_bytes = 0;
+};
+
+inline std::string describe(const LaunchShape& shape) {
+  return fmt::format("{}x{}x{} blocks of {}x{}x{} threads with {} bytes", shape.grid.x, shape.grid.y,
+                     shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.shared_bytes);
+}
+
+// Enqueues kernel(arguments...) on the stream's device. Throws Error when CUDA refuses the shape.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream,
+            Arguments&&... arguments) {
+  const DeviceGuard guard(stream.device());
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native());
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (status == cudaSuccess) return;
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, reinterpret_cast<const void*>(kernel)) != cudaSuccess) name = "a kernel";
+  detail::check_cuda(status, fmt::format("launch of {} as {}", name, describe(shape)).c_str(), __FILE__,
+                     __LINE__);
+}
+
+}  // namespace lockstep

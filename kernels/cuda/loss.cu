@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A warp computes a sample, then one block adds the samples up. Bytes per logit: one element read (twice more
+// from the cache) and its gradient written (8 in fp32, 4 in half types); the rows of a batch are too few, and
+// too short, for the width of an access to matter.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/reduce.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kBlockWarps = 4;
+
+struct SampleLoss {
+  double loss;
+  std::int32_t correct;
+};
+
+template <typename T>
+struct Batch {
+  std::int64_t batch;
+  int classes;
+  const T* logits;
+  const std::int32_t* labels;
+  const float* weights;
+  float label_smoothing;
+  float gradient_scale;
+  const float* loss_scale;
+  T* gradient;
+  SampleLoss* losses;
+};
+
+// The first of the largest logits. NaN is never it.
+struct Largest {
+  float value = -INFINITY;
+  int place = std::numeric_limits<int>::max();
+
+  __device__ void take(float other, int other_place) {
+    if (!(other > value || (other == value && other_place < place))) return;
+    value = other;
+    place = other_place;
+  }
+};
+
+template <typename T>
+__device__ inline Largest largest_of(const T* logits, int classes, int lane) {
+  Largest largest;
+  for (int k = lane; k < classes; k += kWarpThreads) largest.take(to_float(logits[k]), k);
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    const float value = __shfl_xor_sync(kWholeWarp, largest.value, distance);
+    const int place = __shfl_xor_sync(kWholeWarp, largest.place, distance);
+    largest.take(value, place);
+  }
+  return largest;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(Batch<T> a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const std::int64_t sample = std::int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / kWarpThreads;
+  if (sample >= a.batch) return;  // the whole warp
+  const T* logits = a.logits + sample * a.classes;
+  T* gradient = a.gradient == nullptr ? nullptr : a.gradient + sample * a.classes;
+  const float weight = a.weights[sample];
+  if (weight == 0) {
+    for (int k = lane; gradient != nullptr && k < a.classes; k += kWarpThreads)
+      gradient[k] = from_float<T>(0);
+    return;
+  }
+  const int label = a.labels[sample];
+  const bool known = label >= 0 && label < a.classes;
+  const Largest largest = largest_of(logits, a.classes, lane);
+  const double label_logit =
+      static_cast<double>(known ? to_float(logits[label]) : NAN) - static_cast<double>(largest.value);
+  double sum = 0;
+  double logit_sum = 0;  // of logit - largest
+  for (int k = lane; k < a.classes; k += kWarpThreads) {
+    const float logit = to_float(logits[k]);
+    sum += static_cast<double>(expf(logit - largest.value));
+    logit_sum += static_cast<double>(logit) - static_cast<double>(largest.value);
+  }
+  sum = warp_sum(sum);
+  logit_sum = warp_sum(logit_sum);
+  const double smoothing = static_cast<double>(a.label_smoothing);
+  const double on_each = smoothing / a.classes;
+  __syncwarp();  // every lane has read the label's logit, which the gradient may overwrite
+  if (gradient != nullptr) {
+    const double scale = static_cast<double>(a.gradient_scale) * static_cast<double>(weight) *
+                         static_cast<double>(a.loss_scale == nullptr ? 1.0f : *a.loss_scale);
+    for (int k = lane; k < a.classes; k += kWarpThreads) {
+      const double power = static_cast<double>(expf(to_float(logits[k]) - largest.value));
+      const double target = (k == label ? 1.0 - smoothing : 0.0) + on_each;
+      gradient[k] = from_float<T>(static_cast<float>(scale * (power / sum - target)));
+    }
+  }
+  if (lane != 0) return;
+  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  const double smoothed = smoothing == 0 ? 0.0 : on_each * logit_sum;
+  const double loss = static_cast<double>(weight) * (log(sum) - (1.0 - smoothing) * label_logit - smoothed);
+  a.losses[sample] = {loss, largest.place == label && !(loss != loss) ? 1 : 0};
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    loss_sums_kernel(std::int64_t batch, const float* weights, const SampleLoss* losses, LossSums* sums) {
+  double loss = 0;
+  double weight = 0;
+  int correct = 0;
+  int samples = 0;
+  for (std::int64_t i = threadIdx.x; i < batch; i += kBlockThreads) {
+    if (weights[i] == 0) continue;
+    loss += losses[i].loss;
+    weight += static_cast<double>(weights[i]);
+    correct += losses[i].correct;
+    ++samples;
+  }
+  loss = block_sum(loss);
+  weight = block_sum(weight);
+  correct = block_sum(correct);
+  samples = block_sum(samples);
+  if (threadIdx.x != 0) return;
+  sums->loss = static_cast<float>(loss);
+  sums->weight = static_cast<float>(weight);
+  sums->correct = correct;
+  sums->samples = samples;
+}
+
+}  // namespace
+
+std::size_t softmax_cross_entropy_scratch_bytes(std::int64_t batch) {
+  return static_cast<std::size_t>(batch) * sizeof(SampleLoss);
+}
+
+void cuda_softmax_cross_entropy(Stream& stream, const CudaSoftmaxCrossEntropy& a) {
+  CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(), "{} classes", a.classes);
+  auto* losses = static_cast<SampleLoss*>(a.scratch);
+  if (a.batch > 0) {
+    with_element(a.type, [&](auto element) {
+      using T = typename decltype(element)::type;
+      const Batch<T> batch{.batch = a.batch,
+                           .classes = static_cast<int>(a.classes),
+                           .logits = static_cast<const T*>(a.logits),
+                           .labels = a.labels,
+                           .weights = a.weights,
+                           .label_smoothing = a.label_smoothing,
+                           .gradient_scale = a.gradient_scale,
+                           .loss_scale = a.loss_scale,
+                           .gradient = static_cast<T*>(a.logits_gradient),
+                           .losses = losses};
+      launch(sample_loss_kernel<T>,
+             {.grid = dim3(static_cast<unsigned>(ceil_div(a.batch, kBlockWarps))),
+              .block = dim3(kBlockWarps * kWarpThreads)},
+             stream, batch);
+    });
+  }
+  launch(loss_sums_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a.batch, a.weights,
+         static_cast<const SampleLoss*>(losses), a.sums);
+}
+
+}  // namespace lockstep

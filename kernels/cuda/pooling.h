@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pooling of NHWC images in fp32 or a half type. Backward gathers: each input element adds up the windows it
+// lies in, in a fixed order, so nothing is added atomically and the bits do not change from run to run.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/stream.h"
+#include "kernels/pooling.h"
+
+namespace lockstep {
+
+// Windows as planned: [N, H, W, C] to [N, out_height, out_width, C].
+struct CudaPooling {
+  PoolingKind kind = PoolingKind::max;
+  DType type = DType::f32;
+  std::int64_t batch = 0;
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t out_height = 0;
+  std::int64_t out_width = 0;
+  std::int64_t kernel_height = 0;
+  std::int64_t kernel_width = 0;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+
+  // The input is [N, C, H, W].
+  static CudaPooling from(const PoolingOptions& options, DType type, const Shape& input);
+  // What forward leaves for backward: for each output element the place of its maximum in the window, in one
+  // byte where windows have at most 256 elements, else in four. 0 for averages.
+  std::size_t saved_bytes() const;
+};
+
+// saved may be null: nothing is remembered. A NaN in a window is its maximum.
+void cuda_pooling_forward(Stream& stream, const CudaPooling& pooling, const void* x, void* y, void* saved);
+
+struct CudaPoolingBackward {
+  const void* y_gradient = nullptr;
+  const void* saved = nullptr;  // max only
+  void* x_gradient = nullptr;   // overwritten
+};
+void cuda_pooling_backward(Stream& stream, const CudaPooling& pooling, const CudaPoolingBackward& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over the threads of a warp and of a block, always in the same order: the same bits in every run.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace lockstep {
+
+inline constexpr int kWarpThreads = 32;
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+// In every lane. All lanes of the warp must call it.
+template <typename T>
+__device__ inline T warp_sum(T value) {
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  }
+  return value;
+}
+
+// In every thread. All threads of a one-dimensional block of whole warps must call it.
+template <typename T>
+__device__ inline T block_sum(T value) {
+  __shared__ T partial[kWarpThreads];
+  const T mine = warp_sum(value);
+  if (threadIdx.x % kWarpThreads == 0) partial[threadIdx.x / kWarpThreads] = mine;
+  __syncthreads();
+  T sum = partial[0];
+  for (unsigned warp = 1; warp < blockDim.x / kWarpThreads; ++warp) sum += partial[warp];
+  __syncthreads();  // before the next call writes
+  return sum;
+}
+
+}  // namespace lockstep

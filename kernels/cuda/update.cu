@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A block updates one chunk. Bytes per element, in 16-byte accesses where a chunk is aligned: value and each
+// state are read and written (8 each), the gradient read (4, or 2 in half types), the copy written (2): SGD
+// and LARS 20 with fp32 gradients, 20 with half gradients and a copy; AdamW 28 and 28. The norms of LARS read
+// value and gradient once more (8, 6).
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/update.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLanes = 8;
+
+// How an optimizer's step for the elements of a segment is made. One thread of each block does it.
+struct SgdRule {
+  using Step = SgdStep;
+  float momentum;
+  bool nesterov;
+
+  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t) const {
+    return {.learning_rate = static_cast<float>(control.learning_rate),
+            .momentum = momentum,
+            .weight_decay = segment.weight_decay,
+            .nesterov = nesterov};
+  }
+};
+
+struct AdamWRule {
+  using Step = AdamWStep;
+  double beta1;
+  double beta2;
+  double epsilon;
+
+  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t) const {
+    Step made = AdamWStep::from(AdamWRates{.learning_rate = control.learning_rate,
+                                           .beta1 = beta1,
+                                           .beta2 = beta2,
+                                           .epsilon = epsilon,
+                                           .step = control.step});
+    made.weight_decay = segment.weight_decay;
+    return made;
+  }
+};
+
+struct LarsRule {
+  using Step = LarsStep;
+  float momentum;
+  const float* trust_ratios;
+
+  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t index) const {
+    return {.learning_rate = static_cast<float>(control.learning_rate),
+            .momentum = momentum,
+            .weight_decay = segment.weight_decay,
+            .trust_ratio = trust_ratios[index]};
+  }
+};
+
+struct Table {
+  const UpdateChunk* chunks;
+  const UpdateSegment* segments;
+  const UpdateControl* control;
+  const std::int32_t* finite;
+
+  __device__ bool skips() const { return finite != nullptr && *finite == 0; }
+};
+
+template <typename T>
+struct Arrays {
+  const T* gradient;
+  float* value;
+  float* first;
+  float* second;  // AdamW only
+  void* copy;
+  DType copy_type;
+
+  __device__ Arrays from(std::int64_t element) const {
+    return {gradient + element,
+            value + element,
+            first + element,
+            second == nullptr ? nullptr : second + element,
+            copy == nullptr ? nullptr : static_cast<__half*>(copy) + element,
+            copy_type};
+  }
+  __device__ bool aligned_all() const { return aligned(gradient, value, first, second, copy); }
+};
+
+template <typename Step>
+__device__ inline void apply(const Step& step, float& value, float gradient, float& first, float& second) {
+  if constexpr (std::is_same_v<Step, AdamWStep>) {
+    step(value, gradient, first, second);
+  } else {
+    step(value, gradient, first);
+  }
+}
+
+// kCount elements from `at` on: a whole aligned pack, or one element.
+template <int kCount, typename Step, typename T>
+__device__ inline void update_lanes(const Step& step, float gradient_factor, const Arrays<T>& arrays,
+                                    int at) {
+  Lanes<kCount> value = load<kCount>(arrays.value + at);
+  Lanes<kCount> first = load<kCount>(arrays.first + at);
+  Lanes<kCount> second = first;
+  if constexpr (std::is_same_v<Step, AdamWStep>) second = load<kCount>(arrays.second + at);
+  const Lanes<kCount> gradient = load<kCount>(arrays.gradient + at);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    apply(step, value[i], gradient_factor * gradient[i], first[i], second[i]);
+  }
+  store(arrays.value + at, value);
+  store(arrays.first + at, first);
+  if constexpr (std::is_same_v<Step, AdamWStep>) store(arrays.second + at, second);
+  if (arrays.copy == nullptr) return;
+  if (arrays.copy_type == DType::f16) {
+    store(static_cast<__half*>(arrays.copy) + at, value);
+  } else {
+    store(static_cast<__nv_bfloat16*>(arrays.copy) + at, value);
+  }
+}
+
+template <typename Rule, typename T>
+__global__ void __launch_bounds__(kBlockThreads) update_kernel(Table table, Rule rule, Arrays<T> all) {
+  using Step = typename Rule::Step;
+  alignas(Step) __shared__ unsigned char made[sizeof(Step)];  // shared variables have no constructors
+  if (table.skips()) return;
+  const UpdateChunk chunk = table.chunks[blockIdx.x];
+  if (threadIdx.x == 0) {
+    new (made) Step(rule.step(*table.control, table.segments[chunk.segment], chunk.segment));
+  }
+  __syncthreads();
+  const Step step = *reinterpret_cast<const Step*>(made);
+  const float gradient_factor = table.control->gradient_factor;
+  const Arrays<T> arrays = all.from(chunk.begin);
+  const bool packed = arrays.aligned_all();
+  for (int first = static_cast<int>(threadIdx.x) * kLanes; first < chunk.count;
+       first += kBlockThreads * kLanes) {
+    if (packed && first + kLanes <= chunk.count) {
+      update_lanes<kLanes>(step, gradient_factor, arrays, first);
+    } else {
+#pragma unroll 1
+      for (int i = first; i < first + kLanes && i < chunk.count; ++i) {
+        update_lanes<1>(step, gradient_factor, arrays, i);
+      }
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    squared_norms_kernel(Table table, const float* values, const T* gradients, SquaredNorms* norms) {
+  if (table.skips()) return;
+  const UpdateChunk chunk = table.chunks[blockIdx.x];
+  const float gradient_factor = table.control->gradient_factor;
+  const float* value = values + chunk.begin;
+  const T* gradient = gradients + chunk.begin;
+  const bool packed = aligned(value, gradient);
+  SquaredNorms sum;
+  const auto add = [&](float v, float g) {
+    const double multiplied = static_cast<double>(gradient_factor * g);
+    sum.value += static_cast<double>(v) * static_cast<double>(v);
+    sum.gradient += multiplied * multiplied;
+  };
+  for (int first = static_cast<int>(threadIdx.x) * kLanes; first < chunk.count;
+       first += kBlockThreads * kLanes) {
+    if (packed && first + kLanes <= chunk.count) {
+      const Lanes<kLanes> v = load<kLanes>(value + first);
+      const Lanes<kLanes> g = load<kLanes>(gradient + first);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) add(v[i], g[i]);
+    } else {
+      for (int i = first; i < first + kLanes && i < chunk.count; ++i) add(value[i], to_float(gradient[i]));
+    }
+  }
+  const SquaredNorms total{.value = block_sum(sum.value), .gradient = block_sum(sum.gradient)};
+  if (threadIdx.x == 0) norms[blockIdx.x] = total;
+}
+
+// A warp for each segment.
+__global__ void __launch_bounds__(kWarpThreads)
+    trust_ratio_kernel(Table table, TrustRatio plain, const SquaredNorms* norms, float* trust_ratios) {
+  if (table.skips()) return;
+  const UpdateSegment segment = table.segments[blockIdx.x];
+  if (!segment.adaptive) {
+    if (threadIdx.x == 0) trust_ratios[blockIdx.x] = 1;
+    return;
+  }
+  const std::int64_t chunks = ceil_div(segment.count, kUpdateChunk);
+  SquaredNorms sum;
+  for (std::int64_t i = threadIdx.x; i < chunks; i += kWarpThreads) {
+    sum.value += norms[segment.first_chunk + i].value;
+    sum.gradient += norms[segment.first_chunk + i].gradient;
+  }
+  const SquaredNorms total{.value = warp_sum(sum.value), .gradient = warp_sum(sum.gradient)};
+  TrustRatio ratio = plain;
+  ratio.weight_decay = segment.weight_decay;
+  if (threadIdx.x == 0) trust_ratios[blockIdx.x] = ratio(total);
+}
+
+Table table_of(const CudaUpdate& update) {
+  CHECK(update.control != nullptr, "an update without its control");
+  return {.chunks = update.table.chunks().data(),
+          .segments = update.table.segments().data(),
+          .control = update.control,
+          .finite = update.finite};
+}
+
+struct States {
+  float* first = nullptr;
+  float* second = nullptr;
+};
+
+template <typename Rule>
+void run(Stream& stream, const CudaUpdate& update, const Rule& rule, const States& states) {
+  const auto chunks = static_cast<unsigned>(update.table.chunks().size());
+  if (chunks == 0) return;
+  CHECK(update.copy == nullptr || update.copy_type == DType::f16 || update.copy_type == DType::bf16,
+        "a copy of the weights in {}", name_of(update.copy_type));
+  with_element(update.gradient_type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    const Arrays<T> arrays{.gradient = static_cast<const T*>(update.gradient),
+                           .value = update.value,
+                           .first = states.first,
+                           .second = states.second,
+                           .copy = update.copy,
+                           .copy_type = update.copy_type};
+    launch(update_kernel<Rule, T>, {.grid = dim3(chunks), .block = dim3(kBlockThreads)}, stream,
+           table_of(update), rule, arrays);
+  });
+}
+
+}  // namespace
+
+void cuda_sgd_update(Stream& stream, const CudaUpdate& update, const CudaSgd& sgd) {
+  run(stream, update, SgdRule{.momentum = sgd.momentum, .nesterov = sgd.nesterov},
+      {.first = sgd.momentum_buffer});
+}
+
+void cuda_adamw_update(Stream& stream, const CudaUpdate& update, const CudaAdamW& adamw) {
+  run(stream, update, AdamWRule{.beta1 = adamw.beta1, .beta2 = adamw.beta2, .epsilon = adamw.epsilon},
+      {.first = adamw.first_moment, .second = adamw.second_moment});
+}
+
+void cuda_lars_update(Stream& stream, const CudaUpdate& update, const CudaLars& lars) {
+  const auto chunks = static_cast<unsigned>(update.table.chunks().size());
+  const auto segments = static_cast<unsigned>(update.table.segments().size());
+  if (chunks == 0) return;
+  CHECK(lars.norms.size() >= chunks && lars.trust_ratios.size() >= segments,
+        "work space for {} chunks and {} segments, there are {} and {}", lars.norms.size(),
+        lars.trust_ratios.size(), chunks, segments);
+  with_element(update.gradient_type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    launch(squared_norms_kernel<T>, {.grid = dim3(chunks), .block = dim3(kBlockThreads)}, stream,
+           table_of(update), static_cast<const float*>(update.value), static_cast<const T*>(update.gradient),
+           lars.norms.data());
+  });
+  const TrustRatio ratio{.coefficient = lars.trust_coefficient, .epsilon = lars.epsilon};
+  launch(trust_ratio_kernel, {.grid = dim3(segments), .block = dim3(kWarpThreads)}, stream, table_of(update),
+         ratio, static_cast<const SquaredNorms*>(lars.norms.data()), lars.trust_ratios.data());
+  run(stream, update, LarsRule{.momentum = lars.momentum, .trust_ratios = lars.trust_ratios.data()},
+      {.first = lars.momentum_buffer});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/elementwise.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/dropout.h"
+#include "kernels/dropout.h"
+#include "tests/cuda_emulator/device_memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kCounts[] = {0, 1, 3, 4, 7, 8, 9, 1023, 2048, 5001};
+constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::relu6};
+
+class CudaElementwise : public testing::Test {
+ protected:
+  // Values of the type, some beyond the upper bend of relu6.
+  static Values values(std::int64_t count, std::string_view purpose, DType type) {
+    Values result = random_values(count, purpose);
+    for (float& value : result) value *= 9;
+    return rounded(result, type);
+  }
+  // test(type, count, bytes of misalignment)
+  template <typename Test>
+  static void for_each_case(Test test) {
+    for (const DType type : kElementTypes) {
+      for (const std::int64_t count : kCounts) {
+        for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
+          SCOPED_TRACE(fmt::format("{} of {}, {} bytes off", count, name_of(type), misaligned));
+          test(type, count, misaligned);
+        }
+      }
+    }
+  }
+  static void expect_bits(const Values& actual, const Values& expected) { EXPECT_EQ(actual, expected); }
+
+  Stream stream_{Device{}, StreamUse::compute};
+  Backend& cpu_ = backend_for(Device{});
+};
+
+TEST_F(CudaElementwise, ActivationsAreTheCpus) {
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    for (const Activation activation : kActivations) {
+      const Values x = values(count, "x", type), y_gradient = values(count, "y gradient", type);
+      Values y(x.size()), x_gradient(x.size());
+      cpu_.activation_forward(stream_, activation, count, x.data(), y.data());
+      cpu_.activation_backward(stream_, activation, count, y.data(), y_gradient.data(), x_gradient.data());
+      const DeviceMemory x_memory(x, type, misaligned), y_gradient_memory(y_gradient, type, misaligned);
+      DeviceMemory y_memory(x.size() * size_of(type), misaligned),
+          x_gradient_memory(x.size() * size_of(type));
+      EXPECT_EQ(
+          in_any_order([&] {
+            y_memory.spoil();
+            cuda_activation_forward(stream_, {activation, type, count, x_memory.data(), y_memory.data()});
+            return y_memory.values(type);
+          }),
+          y);
+      EXPECT_EQ(in_any_order([&] {
+                  x_gradient_memory.spoil();
+                  cuda_activation_backward(stream_, {activation, type, count, y_memory.data(),
+                                                     y_gradient_memory.data(), x_gradient_memory.data()});
+                  return x_gradient_memory.values(type);
+                }),
+                x_gradient);
+    }
+  });
+}
+
+TEST_F(CudaElementwise, SumsAndProductsAreRoundedOnce) {
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    const Values a = values(count, "a", type), b = values(count, "b", type);
+    Values sum(a.size()), product(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      sum[i] = rounded(a[i] + b[i], type);
+      product[i] = rounded(a[i] * 0.3f, type);
+    }
+    const DeviceMemory b_memory(b, type);
+    DeviceMemory memory(a, type, misaligned);
+    cuda_add(stream_, {type, count, memory.data(), b_memory.data(), memory.data()});
+    EXPECT_EQ(memory.values(type), sum) << "in place";
+    EXPECT_EQ(in_any_order([&] {
+                memory.write(a, type);
+                cuda_scale(stream_, {type, count, 0.3f, memory.data()});
+                return memory.values(type);
+              }),
+              product);
+  });
+}
+
+TEST_F(CudaElementwise, CastsRoundToNearestEven) {
+  for_each_case([&](DType from, std::int64_t count, std::size_t misaligned) {
+    for (const DType to : kElementTypes) {
+      const Values x = values(count, "x", from);
+      const DeviceMemory from_memory(x, from, misaligned);
+      const DeviceMemory to_memory(x.size() * size_of(to));
+      EXPECT_EQ(in_any_order([&] {
+                  cuda_cast(stream_, {count, from, to, from_memory.data(), to_memory.data()});
+                  return to_memory.values(to);
+                }),
+                rounded(x, to));
+    }
+  });
+  const DeviceMemory memory(4);
+  EXPECT_THROW(cuda_cast(stream_, {1, DType::f32, DType::f16, memory.data(), memory.data()}), Error);
+}
+
+TEST_F(CudaElementwise, OneInfinityOrNaNAnywhereIsFound) {
+  const DeviceMemory finite(sizeof(std::int32_t));
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    DeviceMemory memory(values(count, "x", type), type, misaligned);
+    const auto judged = [&](Write write) {
+      cuda_all_finite(stream_, {type, count, memory.data(), finite.as<std::int32_t>(), write});
+      return *finite.as<std::int32_t>();
+    };
+    EXPECT_EQ(judged(Write::overwrite), 1);
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      for (std::int64_t place = 0; place < count; place += 1 + count / 3) {
+        Values spoiled = values(count, "x", type);
+        spoiled[static_cast<std::size_t>(place)] = bad;
+        memory.write(spoiled, type);
+        EXPECT_EQ(judged(Write::overwrite), 0) << place;
+      }
+    }
+    const std::int32_t last = *finite.as<std::int32_t>();
+    memory.write(values(count, "x", type), type);
+    EXPECT_EQ(judged(Write::accumulate), last);
+    EXPECT_EQ(judged(Write::overwrite), 1);
+  });
+}
+
+TEST_F(CudaElementwise, TheLargestNumbersAreFinite) {
+  const DeviceMemory finite(sizeof(std::int32_t));
+  const float largest[] = {std::numeric_limits<float>::max(), 65504.0f, 0x1.fep127f};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const DeviceMemory memory(Values{largest[i], -largest[i], 0, 1e-45f}, kElementTypes[i]);
+    cuda_all_finite(stream_, {kElementTypes[i], 4, memory.data(), finite.as<std::int32_t>()});
+    EXPECT_EQ(*finite.as<std::int32_t>(), 1) << name_of(kElementTypes[i]);
+  }
+}
+
+TEST_F(CudaElementwise, DropoutHasTheCpusMask) {
+  const std::vector<SampleId> samples = {{1, 7}, {2, 7}, {0, 123456}};
+  const auto batch = static_cast<std::int64_t>(samples.size());
+  for (const DType type : kElementTypes) {
+    for (const auto& [channels, pixels] : {std::pair{1, 1}, {3, 1}, {2048, 1}, {2049, 1}, {3, 49}, {16, 9}}) {
+      SCOPED_TRACE(fmt::format("{} channels of {} pixels in {}", channels, pixels, name_of(type)));
+      const std::int64_t features = channels * pixels;
+      const Values plain = values(batch * features, "x", type);
+      Values expected(plain.size());
+      cpu_.dropout(stream_, {.batch = batch,
+                             .features = features,
+                             .samples = samples.data(),
+                             .key = key_for(1, "test"),
+                             .probability = 0.4f,
+                             .x = plain.data(),
+                             .y = expected.data()});
+      const auto channels_last = [&, c_count = channels, p_count = pixels](const Values& from) {
+        Values to(from.size());
+        for (std::int64_t n = 0; n < batch; ++n) {
+          for (std::int64_t c = 0; c < c_count; ++c) {
+            for (std::int64_t p = 0; p < p_count; ++p) {
+              to[static_cast<std::size_t>((n * p_count + p) * c_count + c)] =
+                  from[static_cast<std::size_t>((n * c_count + c) * p_count + p)];
+            }
+          }
+        }
+        return to;
+      };
+      const DeviceMemory ids(samples);
+      DeviceMemory memory(plain.size() * size_of(type));
+      EXPECT_EQ(in_any_order([&, c_count = channels, p_count = pixels] {
+                  memory.write(channels_last(plain), type);
+                  cuda_dropout(stream_, {.type = type,
+                                         .batch = batch,
+                                         .channels = c_count,
+                                         .pixels = p_count,
+                                         .samples = ids.as<const SampleId>(),
+                                         .key = key_for(1, "test"),
+                                         .probability = 0.4f,
+                                         .x = memory.data(),
+                                         .y = memory.data()});
+                  return memory.values(type);
+                }),
+                channels_last(rounded(expected, type)));
+    }
+  }
+  EXPECT_THROW(cuda_dropout(stream_, {.probability = 1}), Error);
+}
+
+}  // namespace
+}  // namespace lockstep

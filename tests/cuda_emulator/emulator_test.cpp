@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The emulator itself: it computes what a GPU would, and it catches the mistakes it is there for.
+#include "tests/cuda_emulator/emulator.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+#include "tests/cuda_emulator/device_memory.h"
+
+namespace lockstep {
+
+// Dynamic shared memory is a variable of this namespace, so its kernels are not in an unnamed one.
+template <bool kBarrier>
+__global__ void reverse_kernel(const int* from, int* to) {
+  extern __shared__ uint4 dynamic_shared[];
+  int* shared = reinterpret_cast<int*>(dynamic_shared);
+  shared[threadIdx.x] = from[threadIdx.x];
+  if (kBarrier) __syncthreads();
+  to[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void shared_overrun_kernel() {
+  extern __shared__ uint4 dynamic_shared[];
+  reinterpret_cast<int*>(dynamic_shared)[threadIdx.x] = 1;
+}
+
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+
+class Emulator : public testing::TestWithParam<emulator::Order> {
+ protected:
+  void SetUp() override { emulator::set_order(GetParam()); }
+  void TearDown() override { emulator::set_order(emulator::Order::ascending); }
+
+  template <typename... Parameters, typename... Arguments>
+  void start(void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments... arguments) {
+    launch(kernel, {.grid = grid, .block = block}, stream_, arguments...);
+  }
+  // What the launch throws.
+  template <typename Function>
+  static std::string error_of(Function function) {
+    try {
+      function();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "nothing";
+  }
+
+  Stream stream_{Device{}, StreamUse::compute};
+};
+
+INSTANTIATE_TEST_SUITE_P(Orders, Emulator,
+                         testing::Values(emulator::Order::ascending, emulator::Order::descending),
+                         [](const auto& test) {
+                           return test.param == emulator::Order::ascending ? "ascending" : "descending";
+                         });
+
+__global__ void number_kernel(int* numbers) {
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned place = block * blockDim.x * blockDim.y * blockDim.z + thread;
+  numbers[place] = static_cast<int>(place);
+}
+
+TEST_P(Emulator, EveryThreadOfEveryBlockRunsOnce) {
+  const DeviceMemory numbers(std::vector<int>(2 * 3 * 4 * 5 * 6 * 7, -1));
+  start(number_kernel, dim3(2, 3, 4), dim3(5, 6, 7), numbers.as<int>());
+  std::vector<int> expected(2 * 3 * 4 * 5 * 6 * 7);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(numbers.items<int>(), expected);
+}
+
+// sums[block] = sum of the block's values; with the given width of shuffles.
+template <int kWidth>
+__global__ void sum_kernel(const int* values, int* sums) {
+  __shared__ int partial[32];
+  int value = values[blockIdx.x * blockDim.x + threadIdx.x];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_down_sync(kAll, value, distance, kWidth);
+  }
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  int sum = 0;
+  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += partial[warp];
+  sums[blockIdx.x] = sum;
+}
+
+std::vector<int> squares(int count) {
+  std::vector<int> values(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i * i;
+  return values;
+}
+
+TEST_P(Emulator, ShufflesBarriersAndSharedMemoryMakeASum) {
+  const std::vector<int> values = squares(3 * 128);
+  const DeviceMemory memory(values), sums(3 * sizeof(int));
+  start(sum_kernel<32>, dim3(3), dim3(128), memory.as<const int>(), sums.as<int>());
+  for (int block = 0; block < 3; ++block) {
+    const auto begin = values.begin() + block * 128;
+    EXPECT_EQ(sums.as<int>()[block], std::accumulate(begin, begin + 128, 0));
+  }
+}
+
+TEST_P(Emulator, AWrongShuffleWidthGivesAWrongSum) {
+  const std::vector<int> values = squares(128);
+  const DeviceMemory memory(values), sums(sizeof(int));
+  start(sum_kernel<16>, dim3(1), dim3(128), memory.as<const int>(), sums.as<int>());
+  EXPECT_NE(sums.as<int>()[0], std::accumulate(values.begin(), values.end(), 0));
+}
+
+__global__ void lanes_kernel(int* results, unsigned* votes) {
+  const int lane = static_cast<int>(threadIdx.x);
+  int* mine = results + 4 * lane;
+  mine[0] = __shfl_sync(kAll, lane, 5, 8);
+  mine[1] = __shfl_xor_sync(kAll, lane, 3);
+  mine[2] = __shfl_up_sync(kAll, lane, 2, 16);
+  mine[3] = __shfl_down_sync(kAll, lane, 2, 16);
+  votes[lane] = __ballot_sync(kAll, lane % 3 == 0);
+  if (lane >= 8) return;
+  votes[lane] &= __any_sync(0xffu, lane == 7) != 0 && __all_sync(0xffu, lane < 8) != 0 ? kAll : 0u;
+}
+
+TEST_P(Emulator, LanesReadEachOtherAsCudaDefinesIt) {
+  const DeviceMemory results(32 * 4 * sizeof(int)), votes(32 * sizeof(unsigned));
+  start(lanes_kernel, dim3(1), dim3(32), results.as<int>(), votes.as<unsigned>());
+  for (int lane = 0; lane < 32; ++lane) {
+    const int* mine = results.as<int>() + 4 * lane;
+    EXPECT_EQ(mine[0], lane / 8 * 8 + 5);
+    EXPECT_EQ(mine[1], lane ^ 3);
+    EXPECT_EQ(mine[2], lane % 16 < 2 ? lane : lane - 2);
+    EXPECT_EQ(mine[3], lane % 16 > 13 ? lane : lane + 2);
+    EXPECT_EQ(votes.as<unsigned>()[lane], 0x49249249u);
+  }
+}
+
+__global__ void block_sum_kernel(const double* values, double* sums) {
+  const double first = block_sum(values[threadIdx.x]);
+  sums[threadIdx.x] = first + block_sum(2 * values[threadIdx.x]);
+}
+
+TEST_P(Emulator, BlockSumsReachEveryThread) {
+  std::vector<double> values(96);
+  std::iota(values.begin(), values.end(), 1.0);
+  const DeviceMemory memory(values), sums(96 * sizeof(double));
+  start(block_sum_kernel, dim3(1), dim3(96), memory.as<const double>(), sums.as<double>());
+  EXPECT_EQ(sums.items<double>(), std::vector<double>(96, 3 * 96 * 97 / 2));
+}
+
+__global__ void count_kernel(int* count, int* flags) {
+  atomicAdd(count, 1);
+  atomicOr(flags, 1 << threadIdx.x);
+  atomicMax(count + 1, static_cast<int>(threadIdx.x));
+}
+
+TEST_P(Emulator, AtomicsSeeEveryThread) {
+  const DeviceMemory count(std::vector<int>{0, 0}), flags(std::vector<int>{0});
+  start(count_kernel, dim3(5), dim3(8), count.as<int>(), flags.as<int>());
+  EXPECT_EQ(count.items<int>(), (std::vector<int>{40, 7}));
+  EXPECT_EQ(flags.as<int>()[0], 255);
+}
+
+// Negative controls: each kernel holds one planted mistake.
+
+TEST_P(Emulator, AMissingBarrierGivesGarbage) {
+  const std::vector<int> values = squares(64);
+  const std::vector<int> expected(values.rbegin(), values.rend());
+  const DeviceMemory memory(values), result(64 * sizeof(int));
+  const auto run = [&](auto kernel) {
+    launch(kernel, {.grid = dim3(1), .block = dim3(64), .shared_bytes = 64 * sizeof(int)}, stream_,
+           memory.as<const int>(), result.as<int>());
+    return result.items<int>();
+  };
+  EXPECT_EQ(run(reverse_kernel<true>), expected);
+  EXPECT_NE(run(reverse_kernel<false>), expected);
+}
+
+template <int kExcess>
+__global__ void copy_kernel(int count, const float* from, float* to) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count + kExcess) to[i] = from[i];
+}
+
+[[maybe_unused]] void copy_with_excess(Stream& stream, DeviceMemory& to) {
+  const DeviceMemory from(Values(100, 1.0f), DType::f32);
+  launch(copy_kernel<1>, {.grid = dim3(2), .block = dim3(64)}, stream, 100, from.as<const float>(),
+         to.as<float>());
+}
+
+TEST_P(Emulator, AnIndexOffByOneIsFound) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  DeviceMemory to(100 * sizeof(float));
+  start(copy_kernel<0>, dim3(2), dim3(64), 100, to.as<const float>(), to.as<float>());
+  EXPECT_TRUE(to.margin_intact());
+#if defined(__SANITIZE_ADDRESS__)
+  EXPECT_DEATH(copy_with_excess(stream_, to), "AddressSanitizer: use-after-poison");
+#else
+  // What lies behind the source is not what lies behind the target.
+  DeviceMemory from(Values(101, 1.0f), DType::f32);
+  start(copy_kernel<1>, dim3(2), dim3(64), 100, from.as<const float>(), to.as<float>());
+  EXPECT_FALSE(to.margin_intact());
+  to.forgive();
+#endif
+}
+
+TEST_P(Emulator, WritingBehindSharedMemoryIsFound) {
+  const auto run = [&](unsigned threads) {
+    launch(shared_overrun_kernel, {.grid = dim3(2), .block = dim3(threads), .shared_bytes = 32 * sizeof(int)},
+           stream_);
+  };
+  EXPECT_NO_THROW(run(32));
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_NE(error_of([&] { run(33); }).find("behind its 128 bytes of dynamic shared memory"),
+            std::string::npos);
+#endif
+}
+
+__global__ void early_exit_kernel() {
+  if (threadIdx.x == 3 && blockIdx.x == 1) return;
+  __syncthreads();
+}
+__global__ void two_barriers_kernel() {
+  if (threadIdx.x < 7) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+__global__ void missing_lane_kernel(int* sum) {
+  if (threadIdx.x < 20) *sum = __shfl_xor_sync(kAll, 1, 1);
+}
+__global__ void stranger_lane_kernel(int* sum) {
+  if (threadIdx.x < 16) *sum = __shfl_down_sync(0xffffu, 1, 1);
+}
+__global__ void outsider_kernel(int* sum) { *sum = __shfl_xor_sync(0xffffu, 1, 1); }
+
+TEST_P(Emulator, ThreadsThatWaitInVainAreNamed) {
+  const auto expect = [&](const std::string& error, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts) {
+      EXPECT_NE(error.find(part), std::string::npos) << "\"" << part << "\" in: " << error;
+    }
+  };
+  const DeviceMemory sum(sizeof(int));
+  expect(error_of([&] { start(early_exit_kernel, dim3(3), dim3(64)); }),
+         {"block (1, 0, 0) cannot go on",
+          "63 threads wait for the block at emulator_test.cpp:", "1 threads have ended"});
+  expect(error_of([&] { start(two_barriers_kernel, dim3(1), dim3(32)); }),
+         {"block (0, 0, 0)", "25 threads wait for the block", "7 threads wait for the block"});
+  expect(error_of([&] { start(missing_lane_kernel, dim3(1), dim3(32), sum.as<int>()); }),
+         {"20 threads wait for lanes 0xffffffff", "12 threads have ended"});
+  expect(error_of([&] { start(missing_lane_kernel, dim3(1), dim3(20), sum.as<int>()); }),
+         {"20 threads wait for lanes 0xffffffff"});
+  expect(error_of([&] { start(stranger_lane_kernel, dim3(1), dim3(32), sum.as<int>()); }),
+         {"lane 15 reads from lane 16"});
+  expect(error_of([&] { start(outsider_kernel, dim3(1), dim3(32), sum.as<int>()); }),
+         {"is not among the lanes 0xffff it waits for"});
+  // And all is well again.
+  start(early_exit_kernel, dim3(1), dim3(64));
+}
+
+TEST_P(Emulator, ALaunchThatNoGpuTakesIsRefused) {
+  const auto refused = [&](dim3 grid, dim3 block, std::size_t shared_bytes) {
+    return error_of([&] {
+             launch(early_exit_kernel, {.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream_);
+           }).find("invalid configuration") != std::string::npos;
+  };
+  EXPECT_FALSE(refused(dim3(1), dim3(1024), 48 << 10));
+  EXPECT_TRUE(refused(dim3(1), dim3(1025), 0));
+  EXPECT_TRUE(refused(dim3(0), dim3(32), 0));
+  EXPECT_TRUE(refused(dim3(1, 65536), dim3(32), 0));
+  EXPECT_TRUE(refused(dim3(1), dim3(32), (48 << 10) + 1));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/image_input.h"
+
+#include <span>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/cuda_emulator/device_memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kMean[] = {0.1f, 0.5f, 0.9f, 0.3f};
+constexpr float kDeviation[] = {0.25f, 0.5f, 2.0f, 1.0f};
+
+TEST(CudaImageInput, IsTheCpusWithChannelsLastAndThreeMadeFour) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const DType type : kElementTypes) {
+    for (const std::int64_t channels : {1, 2, 3, 4}) {
+      for (const auto& [batch, height, width] :
+           {std::tuple{1, 1, 1}, {1, 2, 2}, {3, 5, 7}, {2, 28, 28}, {1, 33, 65}}) {
+        const std::int64_t pixels = batch * height * width;
+        SCOPED_TRACE(fmt::format("{} pixels of {} channels in {}", pixels, channels, name_of(type)));
+        std::vector<std::uint8_t> images(static_cast<std::size_t>(pixels * channels));
+        for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
+        const auto count = static_cast<std::size_t>(channels);
+        const ImageInput input{.batch = batch,
+                               .height = height,
+                               .width = width,
+                               .channels = channels,
+                               .mean = std::span(kMean).first(count),
+                               .deviation = std::span(kDeviation).first(count)};
+        Values planes(images.size());
+        backend_for(Device{}).image_input(input)->run(stream, images.data(), planes.data());
+        const std::int64_t padded = padded_image_channels(channels);
+        Values expected(static_cast<std::size_t>(pixels * padded), 0.0f);
+        const std::int64_t plane = std::int64_t{height} * width;
+        for (std::int64_t i = 0; i < pixels; ++i) {
+          for (std::int64_t c = 0; c < channels; ++c) {
+            expected[static_cast<std::size_t>(i * padded + c)] = rounded(
+                planes[static_cast<std::size_t>((i / plane * channels + c) * plane + i % plane)], type);
+          }
+        }
+        for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
+          const DeviceMemory bytes(images), output(expected.size() * size_of(type), misaligned);
+          EXPECT_EQ(in_any_order([&] {
+                      cuda_image_input(stream, {input, type, bytes.as<const std::uint8_t>(), output.data()});
+                      return output.values(type);
+                    }),
+                    expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaImageInput, WithoutStatisticsScalesToTheUnitInterval) {
+  Stream stream(Device{}, StreamUse::compute);
+  const DeviceMemory images(std::vector<std::uint8_t>{0, 255}), output(2 * sizeof(float));
+  cuda_image_input(stream, {{.batch = 1, .height = 1, .width = 2, .channels = 1},
+                            DType::f32,
+                            images.as<const std::uint8_t>(),
+                            output.data()});
+  EXPECT_FLOAT_EQ(output.as<float>()[0], 0.0f);
+  EXPECT_FLOAT_EQ(output.as<float>()[1], 1.0f);
+}
+
+TEST(CudaImageInput, RefusesWhatItCannotTake) {
+  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 5}), ConfigError);
+  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 0}), ConfigError);
+  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = kMean}),
+               ConfigError);
+  EXPECT_NO_THROW(
+      check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 4, .mean = kMean}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/loss.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda_emulator/device_memory.h"
+
+namespace lockstep {
+namespace {
+
+struct Outcome {
+  LossSums sums;
+  Values gradient;
+};
+
+struct Batch {
+  DType type = DType::f32;
+  std::int64_t classes = 0;
+  Values logits;
+  std::vector<std::int32_t> labels;
+  Values weights;
+  float label_smoothing = 0;
+  float gradient_scale = 0.25f;
+  float loss_scale = 1;
+
+  static Batch random(DType type, std::int64_t samples, std::int64_t classes) {
+    Batch batch{.type = type,
+                .classes = classes,
+                .logits = random_values(samples * classes, "logits"),
+                .weights = random_values(samples, "weights")};
+    for (float& logit : batch.logits) logit = rounded(3 * logit, type);
+    for (float& weight : batch.weights) weight = 1 + 0.5f * weight;
+    for (std::int64_t i = 0; i < samples; ++i) {
+      batch.labels.push_back(static_cast<std::int32_t>(i * 7 % classes));
+      if (i % 5 == 3) batch.weights[static_cast<std::size_t>(i)] = 0;
+    }
+    return batch;
+  }
+
+  Outcome on_cpu() const {
+    Stream stream(Device{}, StreamUse::compute);
+    Outcome outcome{.gradient = Values(logits.size())};
+    backend_for(Device{}).softmax_cross_entropy(stream, {.batch = static_cast<std::int64_t>(labels.size()),
+                                                         .classes = classes,
+                                                         .logits = logits.data(),
+                                                         .labels = labels.data(),
+                                                         .weights = weights.data(),
+                                                         .label_smoothing = label_smoothing,
+                                                         .gradient_scale = gradient_scale * loss_scale,
+                                                         .logits_gradient = outcome.gradient.data(),
+                                                         .sums = &outcome.sums});
+    return outcome;
+  }
+
+  enum class Gradient { apart, in_place, none };
+  Outcome emulated(Gradient where = Gradient::apart) const {
+    Stream stream(Device{}, StreamUse::compute);
+    const auto samples = static_cast<std::int64_t>(labels.size());
+    const DeviceMemory input(logits, type), output(logits.size() * size_of(type)), label(labels),
+        weight(weights, DType::f32), scale(std::vector<float>{loss_scale}), sums(sizeof(LossSums)),
+        scratch(softmax_cross_entropy_scratch_bytes(samples));
+    const DeviceMemory& gradient = where == Gradient::in_place ? input : output;
+    cuda_softmax_cross_entropy(stream,
+                               {.type = type,
+                                .batch = samples,
+                                .classes = classes,
+                                .logits = input.data(),
+                                .labels = label.as<const std::int32_t>(),
+                                .weights = weight.as<const float>(),
+                                .label_smoothing = label_smoothing,
+                                .gradient_scale = gradient_scale,
+                                .loss_scale = loss_scale == 1 ? nullptr : scale.as<const float>(),
+                                .logits_gradient = where == Gradient::none ? nullptr : gradient.data(),
+                                .sums = sums.as<LossSums>(),
+                                .scratch = scratch.data()});
+    return {.sums = *sums.as<LossSums>(), .gradient = gradient.values(type)};
+  }
+};
+
+Values joined(const Outcome& outcome) {
+  Values all = outcome.gradient;
+  all.insert(all.end(), {outcome.sums.loss, outcome.sums.weight, static_cast<float>(outcome.sums.correct),
+                         static_cast<float>(outcome.sums.samples)});
+  return all;
+}
+
+TEST(CudaSoftmaxCrossEntropy, IsTheCpus) {
+  for (const DType type : kElementTypes) {
+    for (const float smoothing : {0.0f, 0.1f}) {
+      for (const auto& [samples, classes] :
+           {std::pair{1, 1}, {1, 10}, {5, 3}, {33, 101}, {7, 1000}, {300, 10}}) {
+        SCOPED_TRACE(fmt::format("{} samples of {} classes in {}, smoothing {}", samples, classes,
+                                 name_of(type), smoothing));
+        Batch batch = Batch::random(type, samples, classes);
+        batch.label_smoothing = smoothing;
+        batch.loss_scale = smoothing == 0 ? 1.0f : 1024.0f;
+        const Outcome expected = batch.on_cpu();
+        Outcome actual;
+        in_any_order([&] {
+          actual = batch.emulated();
+          return joined(actual);
+        });
+        EXPECT_NEAR(actual.sums.loss, expected.sums.loss, 1e-6 * std::abs(expected.sums.loss) + 1e-6);
+        EXPECT_FLOAT_EQ(actual.sums.weight, expected.sums.weight);
+        EXPECT_EQ(actual.sums.correct, expected.sums.correct);
+        EXPECT_EQ(actual.sums.samples, expected.sums.samples);
+        expect_near(actual.gradient, widen(expected.gradient), 1e-6 + 1.01 * precision_of(type),
+                    batch.loss_scale * 1e-7);
+
+        EXPECT_EQ(joined(batch.emulated(Batch::Gradient::in_place)), joined(actual));
+        const LossSums alone = batch.emulated(Batch::Gradient::none).sums;
+        EXPECT_EQ(alone.loss, actual.sums.loss);
+      }
+    }
+  }
+}
+
+TEST(CudaSoftmaxCrossEntropy, TheFirstOfEqualLogitsIsTheAnswer) {
+  Batch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
+  batch.logits[2 * 70 + 69] = 2;
+  EXPECT_EQ(batch.emulated().sums.correct, 2);
+}
+
+TEST(CudaSoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
+  const float huge = std::numeric_limits<float>::max() / 4;
+  Batch batch{.classes = 2,
+              .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
+              .labels = {0, 1, 1, 0},
+              .weights = {1, 1, 1, 1},
+              .gradient_scale = 1};
+  const Outcome outcome = batch.emulated();
+  EXPECT_NEAR(outcome.sums.loss, 2e4 + std::log(2.0), 1e-2);
+  EXPECT_EQ(outcome.gradient, (Values{0, 0, 1, -1, 0, 0, -0.5f, 0.5f}));
+  EXPECT_EQ(outcome.sums.correct, 3);
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    batch.logits[4] = bad;
+    EXPECT_TRUE(std::isnan(batch.emulated().sums.loss)) << bad;
+    EXPECT_EQ(batch.emulated().sums.correct, 3 - 1) << bad;
+  }
+}
+
+TEST(CudaSoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
+  for (const std::int32_t label : {-1, 10, 1 << 30}) {
+    Batch batch = Batch::random(DType::f16, 5, 10);
+    batch.labels[2] = label;
+    const LossSums sums = batch.emulated().sums;
+    EXPECT_TRUE(std::isnan(sums.loss)) << label;
+    EXPECT_EQ(sums.samples, 4);
+  }
+}
+
+TEST(CudaSoftmaxCrossEntropy, AnEmptyBatchSumsToNothing) {
+  const LossSums sums = Batch{.classes = 3}.emulated().sums;
+  EXPECT_EQ(sums.loss, 0.0f);
+  EXPECT_EQ(sums.samples, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/update.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda_emulator/device_memory.h"
+
+namespace lockstep {
+namespace {
+
+// Around packs of lanes and chunks.
+constexpr std::int64_t kCounts[] = {1,    7, 8, 9, 2049, kUpdateChunk - 1, kUpdateChunk, kUpdateChunk + 1,
+                                    20001};
+constexpr int kSteps = 3;
+constexpr float kGradientFactor = 0.25f;
+
+using Segments = std::vector<UpdateSegment>;
+
+enum class Rule { sgd, nesterov, adamw, lars };
+constexpr Rule kRules[] = {Rule::sgd, Rule::nesterov, Rule::adamw, Rule::lars};
+
+double learning_rate_of(Rule rule) { return rule == Rule::adamw ? 0.01 : rule == Rule::lars ? 5.0 : 0.1; }
+
+struct Result {
+  Values value, first, second, copy, trust_ratios;
+
+  Values all() const {
+    Values joined = value;
+    for (const Values* part : {&first, &second, &copy, &trust_ratios}) {
+      joined.insert(joined.end(), part->begin(), part->end());
+    }
+    return joined;
+  }
+};
+
+class CudaUpdates : public testing::Test {
+ protected:
+  struct Case {
+    std::int64_t count = 0;
+    Segments segments;
+    DType gradient_type = DType::f32;
+    bool copied = false;
+    std::int32_t finite = 1;
+    std::size_t misaligned = 0;
+
+    // As the device sees it; the loss scale is in it.
+    Values gradient(int step) const {
+      Values values = random_values(count, "gradient " + std::to_string(step));
+      for (float& value : values) value /= kGradientFactor;
+      return rounded(values, gradient_type);
+    }
+    DType copy_type() const { return gradient_type == DType::bf16 ? DType::bf16 : DType::f16; }
+  };
+
+  Result on_cpu(const Case& c, Rule rule) {
+    Result r = start(c);
+    const UpdateTable table({}, c.segments);
+    std::vector<SquaredNorms> norms(table.chunks().size());
+    const auto rate = static_cast<float>(learning_rate_of(rule));
+    for (int step = 1; step <= kSteps; ++step) {
+      Values gradient = c.gradient(step);
+      for (float& value : gradient) value *= kGradientFactor;
+      if (rule == Rule::sgd || rule == Rule::nesterov) {
+        cpu_.sgd_update(stream_, {.table = table,
+                                  .value = r.value.data(),
+                                  .gradient = gradient.data(),
+                                  .momentum_buffer = r.first.data(),
+                                  .learning_rate = rate,
+                                  .momentum = 0.9f,
+                                  .nesterov = rule == Rule::nesterov});
+      } else if (rule == Rule::adamw) {
+        cpu_.adamw_update(stream_, {.table = table,
+                                    .value = r.value.data(),
+                                    .gradient = gradient.data(),
+                                    .first_moment = r.first.data(),
+                                    .second_moment = r.second.data(),
+                                    .learning_rate = learning_rate_of(rule),
+                                    .step = step});
+      } else {
+        cpu_.lars_update(stream_, {.table = table,
+                                   .value = r.value.data(),
+                                   .gradient = gradient.data(),
+                                   .momentum_buffer = r.first.data(),
+                                   .norms = norms,
+                                   .trust_ratios = r.trust_ratios,
+                                   .learning_rate = rate,
+                                   .momentum = 0.9f,
+                                   .trust_coefficient = 0.02f});
+      }
+    }
+    if (c.copied) {
+      r.copy = Values(r.value.size(), 5.0f);
+      for (const UpdateSegment& s : c.segments) {
+        for (auto i = static_cast<std::size_t>(s.begin); i < static_cast<std::size_t>(s.begin + s.count);
+             ++i) {
+          r.copy[i] = rounded(r.value[i], c.copy_type());
+        }
+      }
+    }
+    return r;
+  }
+
+  Result emulated(const Case& c, Rule rule) {
+    Result r = start(c);
+    const DeviceMemory value(r.value, DType::f32, c.misaligned), first(r.first, DType::f32, c.misaligned),
+        second(r.second, DType::f32), trust_ratios(r.trust_ratios, DType::f32),
+        copy(Values(c.copied ? r.value.size() : 0, 5.0f), c.copy_type()),
+        finite(std::vector<std::int32_t>{c.finite}), control(sizeof(UpdateControl));
+    const UpdateTable table({}, c.segments);
+    const DeviceMemory norms(table.chunks().size() * sizeof(SquaredNorms));
+    for (int step = 1; step <= kSteps; ++step) {
+      const DeviceMemory gradient(c.gradient(step), c.gradient_type);
+      *control.as<UpdateControl>() = {
+          .learning_rate = learning_rate_of(rule), .step = step, .gradient_factor = kGradientFactor};
+      const CudaUpdate update{.table = table,
+                              .value = value.as<float>(),
+                              .gradient = gradient.data(),
+                              .gradient_type = c.gradient_type,
+                              .copy = c.copied ? copy.data() : nullptr,
+                              .copy_type = c.copy_type(),
+                              .control = control.as<const UpdateControl>(),
+                              .finite = finite.as<const std::int32_t>()};
+      if (rule == Rule::sgd || rule == Rule::nesterov) {
+        cuda_sgd_update(
+            stream_, update,
+            {.momentum_buffer = first.as<float>(), .momentum = 0.9f, .nesterov = rule == Rule::nesterov});
+      } else if (rule == Rule::adamw) {
+        cuda_adamw_update(stream_, update,
+                          {.first_moment = first.as<float>(), .second_moment = second.as<float>()});
+      } else {
+        cuda_lars_update(stream_, update,
+                         {.momentum_buffer = first.as<float>(),
+                          .norms = {norms.as<SquaredNorms>(), table.chunks().size()},
+                          .trust_ratios = {trust_ratios.as<float>(), table.segments().size()},
+                          .momentum = 0.9f,
+                          .trust_coefficient = 0.02f});
+      }
+    }
+    return {.value = value.values(DType::f32),
+            .first = first.values(DType::f32),
+            .second = second.values(DType::f32),
+            .copy = copy.values(c.copy_type()),
+            .trust_ratios = trust_ratios.values(DType::f32)};
+  }
+
+  static Result start(const Case& c) {
+    return {.value = random_values(c.count, "value"),
+            .first = Values(static_cast<std::size_t>(c.count), 0.0f),
+            .second = Values(static_cast<std::size_t>(c.count), 0.0f),
+            .trust_ratios = Values(c.segments.size(), 0.0f)};
+  }
+
+  void expect_cpus(const Case& c, Rule rule) {
+    SCOPED_TRACE(fmt::format("rule {}, {} elements, gradients {}, copied {}, {} bytes off",
+                             static_cast<int>(rule), c.count, name_of(c.gradient_type), c.copied,
+                             c.misaligned));
+    const Result expected = on_cpu(c, rule);
+    Result actual;
+    in_any_order([&] {
+      actual = emulated(c, rule);
+      return actual.all();
+    });
+    expect_near(actual.value, widen(expected.value), 1e-6, 1e-6);
+    expect_near(actual.first, widen(expected.first), 1e-6, 1e-7);
+    expect_near(actual.second, widen(expected.second), 1e-6, 1e-9);
+    if (rule == Rule::lars) expect_near(actual.trust_ratios, widen(expected.trust_ratios), 1e-6, 0);
+    ASSERT_EQ(actual.copy.size(), expected.copy.size());
+    expect_near(actual.copy, widen(expected.copy), 2 * precision_of(c.copy_type()), 1e-6);
+  }
+
+  Stream stream_{Device{}, StreamUse::compute};
+  Backend& cpu_ = backend_for(Device{});
+};
+
+TEST_F(CudaUpdates, AreTheCpus) {
+  for (const Rule rule : kRules) {
+    for (const std::int64_t count : kCounts) {
+      for (const DType type : kElementTypes) {
+        Case c{.count = count,
+               .segments = {{.count = count, .weight_decay = 0.01f, .adaptive = true}},
+               .gradient_type = type,
+               .copied = type != DType::f32};
+        expect_cpus(c, rule);
+        if (count > 3000) continue;
+        c.copied = !c.copied;
+        c.misaligned = 4;
+        expect_cpus(c, rule);
+      }
+    }
+  }
+}
+
+TEST_F(CudaUpdates, LeaveElementsOfNoSegmentAloneAndTakeAnyPlace) {
+  constexpr std::int64_t kCount = 2 * kUpdateChunk + 100;
+  const Segments segments = {
+      {.begin = 5, .count = 20, .weight_decay = 0.1f, .adaptive = true},
+      {.begin = 32, .count = 8},
+      {.begin = 1000, .count = kUpdateChunk + 7, .weight_decay = 0.2f, .adaptive = true},
+      {.begin = kCount - 2, .count = 1, .adaptive = true}};
+  for (const Rule rule : kRules) {
+    for (const DType type : kElementTypes) {
+      expect_cpus({.count = kCount, .segments = segments, .gradient_type = type, .copied = true}, rule);
+    }
+  }
+}
+
+TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
+  for (const Rule rule : kRules) {
+    const Case c{.count = 9000,
+                 .segments = {{.count = 9000, .weight_decay = 0.01f, .adaptive = true}},
+                 .gradient_type = DType::f16,
+                 .copied = true,
+                 .finite = 0};
+    const Result before = start(c);
+    const Result after = emulated(c, rule);
+    EXPECT_EQ(after.value, before.value);
+    EXPECT_EQ(after.first, before.first);
+    EXPECT_EQ(after.second, before.second);
+    EXPECT_EQ(after.copy, Values(9000, 5.0f));
+    EXPECT_EQ(after.trust_ratios, before.trust_ratios);
+  }
+}
+
+TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
+  const UpdateTable table({}, {});
+  const CudaUpdate update{.table = table};
+  cuda_sgd_update(stream_, update, {});
+  cuda_adamw_update(stream_, update, {});
+  cuda_lars_update(stream_, update, {});
+}
+
+}  // namespace
+}  // namespace lockstep

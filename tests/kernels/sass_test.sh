@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# sass_test.sh CUOBJDUMP LIBRARY: the machine code of the kernels that stream through memory moves 16 bytes at a
+# time. For each of them some instantiation, for every architecture in the library, must have 128-bit loads and,
+# where it writes a tensor, 128-bit stores (others are for rows that are no multiples of 16 bytes). Exits 77,
+# which ctest takes for skipped, where there is no cuobjdump.
+set -euo pipefail
+cuobjdump=$1 library=$2
+if ! command -v "$cuobjdump" >/dev/null; then
+  echo "Skipped: cuobjdump is not installed"
+  exit 77
+fi
+
+# kernel: what it does to tensors
+readonly kernels="unary_kernel:both binary_kernel:both all_finite_kernel:loads dropout_kernel:both
+update_kernel:both squared_norms_kernel:loads moments_kernel:loads normalize_kernel:both
+gradient_sums_kernel:loads input_gradient_kernel:both max_forward_kernel:both max_backward_kernel:both
+average_forward_kernel:both average_backward_kernel:both image_input_kernel:both"
+
+"$cuobjdump" -sass "$library" | awk -v kernels="$kernels" '
+  /^[ \t]*arch = / { arch = $3; architectures[arch] = 1 }
+  /Function :/ { kernel = $3; sub(/_kernel.*/, "_kernel", kernel); sub(/.*[0-9]/, "", kernel) }
+  /LDG\.E[.A-Z]*\.128/ { loads[kernel, arch] = 1 }
+  /STG\.E[.A-Z]*\.128/ { stores[kernel, arch] = 1 }
+  END {
+    count = split(kernels, entries)
+    for (arch in architectures) {
+      for (i = 1; i <= count; ++i) {
+        split(entries[i], entry, ":")
+        checked = 1
+        if (!((entry[1], arch) in loads)) { print entry[1] " has no 128-bit loads for " arch; failed = 1 }
+        if (entry[2] == "both" && !((entry[1], arch) in stores)) {
+          print entry[1] " has no 128-bit stores for " arch; failed = 1
+        }
+      }
+    }
+    if (!checked) { print "no machine code found"; failed = 1 }
+    exit failed
+  }'
