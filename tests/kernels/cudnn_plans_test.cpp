@@ -12,6 +12,7 @@
 #include "kernels/cuda/convolution_plan.h"
 #include "models/networks/networks.h"
 #include "tests/message_of.h"
+#include "tests/models/convolutions_of.h"
 
 namespace lockstep {
 namespace {
@@ -80,24 +81,9 @@ std::int64_t padded_channels(std::int64_t channels, const Precision& precision) 
 }
 
 std::vector<ConvolutionShape> convolutions_of(const Images& images, const Precision& precision) {
-  const Graph graph = graph_of(images);
-  std::vector<ConvolutionShape> shapes;
-  for (const Layer& layer : graph.layers()) {
-    const auto* options = std::get_if<ConvolutionOptions>(&layer.operation);
-    if (options == nullptr) continue;
-    const Shape& in = graph.shape(layer.inputs[0]);
-    const bool first = layer.inputs[0].id == graph.input().id;
-    shapes.push_back({.batch = in[0],
-                      .in_channels = first ? padded_channels(in[1], precision) : in[1],
-                      .in_height = in[2],
-                      .in_width = in[3],
-                      .out_channels = options->channels,
-                      .kernel = options->kernel,
-                      .stride = options->stride,
-                      .padding = options->padding,
-                      .dilation = options->dilation,
-                      .groups = options->groups,
-                      .input_gradient = !first});
+  std::vector<ConvolutionShape> shapes = convolutions_of(graph_of(images));
+  for (ConvolutionShape& shape : shapes) {
+    if (!shape.input_gradient) shape.in_channels = padded_channels(shape.in_channels, precision);
   }
   return shapes;
 }

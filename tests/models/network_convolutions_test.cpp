@@ -11,6 +11,7 @@
 #include "models/networks/networks.h"
 #include "tests/kernels/affine_reference.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/models/convolutions_of.h"
 
 namespace lockstep {
 namespace {
@@ -28,26 +29,13 @@ std::string key_of(const ConvolutionShape& s) {
 }
 
 // The distinct ones.
-std::map<std::string, ConvolutionShape> convolutions_of(const Images& images) {
+std::map<std::string, ConvolutionShape> distinct_convolutions_of(const Images& images) {
   Graph graph(
       {.batch = 4, .height = images.size, .width = images.size, .channels = images.channels, .classes = 10});
   build_network(graph, {.name = images.network, .stem = images.stem});
   std::map<std::string, ConvolutionShape> shapes;
-  for (const Layer& layer : graph.layers()) {
-    const auto* options = std::get_if<ConvolutionOptions>(&layer.operation);
-    if (options == nullptr) continue;
-    const Shape& in = graph.shape(layer.inputs[0]);
-    const ConvolutionShape shape{.batch = in[0],
-                                 .in_channels = in[1],
-                                 .in_height = in[2],
-                                 .in_width = in[3],
-                                 .out_channels = options->channels,
-                                 .kernel = options->kernel,
-                                 .stride = options->stride,
-                                 .padding = options->padding,
-                                 .dilation = options->dilation,
-                                 .groups = options->groups,
-                                 .bias = options->bias};
+  for (ConvolutionShape shape : convolutions_of(graph)) {
+    shape.input_gradient = true;
     shapes.emplace(key_of(shape), shape);
   }
   return shapes;
@@ -102,7 +90,7 @@ class NetworkConvolutions : public testing::TestWithParam<Images> {};
 
 TEST_P(NetworkConvolutions, MatchTheReferenceByEveryCandidate) {
   std::map<std::string, Errors> largest;
-  for (const auto& [key, shape] : convolutions_of(GetParam())) {
+  for (const auto& [key, shape] : distinct_convolutions_of(GetParam())) {
     const Expected expected(shape);
     const Layout input =
         layouts_for({shape.batch, shape.in_channels, shape.in_height, shape.in_width}).back();
