@@ -2,7 +2,8 @@
 //
 // Convolution and linear layer: both apply weights and a bias to an activation, so both are one kind of
 // kernel. Planned once for fixed shapes; a call allocates nothing. Weights keep the layout the kernel chose,
-// all through training: gradients and optimizer state follow it.
+// all through training: gradients and optimizer state follow it. In half precision activations, weights and
+// their gradients are half, products are summed in fp32, and bias and its gradient are fp32.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,8 @@ struct ConvolutionShape {
   bool bias = false;
   Activation activation = Activation::none;  // output = activation(weights * input + bias)
   bool input_gradient = true;                // false: backward_data is not planned
+  // fp32 on a GPU: operands may be rounded to TF32's 10 bits of mantissa.
+  bool tf32 = false;
 
   std::int64_t out_height() const {
     return (in_height + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
@@ -48,6 +51,7 @@ struct LinearShape {
   bool bias = true;
   Activation activation = Activation::none;
   bool input_gradient = true;
+  bool tf32 = false;
 };
 
 // What a gradient kernel does with the memory it writes to.

@@ -15,6 +15,7 @@
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
 #include "kernels/dropout.h"
+#include "kernels/elementwise.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
@@ -30,7 +31,7 @@ class ReorderKernel {
   virtual void run(Stream& stream, const void* from, void* to) = 0;
 };
 
-// Images as the loader delivers them to activations: uint8 [N, H, W, C] to normalised fp32.
+// Images as the loader delivers them to activations: uint8 [N, H, W, C] in device memory, normalised.
 struct ImageInput {
   std::int64_t batch = 0;
   std::int64_t height = 0;
@@ -39,6 +40,7 @@ struct ImageInput {
   // Per channel, on the scale where pixels are in [0, 1]; empty: mean 0, deviation 1.
   std::span<const float> mean;
   std::span<const float> deviation;
+  DType type = DType::f32;  // of the activations, and so of everything that is computed from them
 };
 
 class ImageInputKernel {
@@ -72,33 +74,37 @@ class Backend {
   virtual Peak measure_peak() = 0;
 
   // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
-  // shape's.
+  // shape's; its type is that of every activation, activation's gradient, weight and weight's gradient of the
+  // kernel.
   virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                                     KernelChoices& choices) = 0;
-  virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) = 0;
+  virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
+                                               KernelChoices& choices) = 0;
   virtual std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options,
                                                       const Layout& input) = 0;
   virtual std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) = 0;
   virtual std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) = 0;
   virtual std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) = 0;
 
-  // Elementwise over `count` physical elements; outputs may alias inputs.
-  virtual void activation_forward(Stream& stream, Activation activation, std::int64_t count, const float* x,
-                                  float* y) = 0;
-  virtual void activation_backward(Stream& stream, Activation activation, std::int64_t count, const float* y,
-                                   const float* y_gradient, float* x_gradient) = 0;
-  virtual void add(Stream& stream, std::int64_t count, const float* a, const float* b, float* sum) = 0;
-  // values *= factor.
-  virtual void scale(Stream& stream, std::int64_t count, float factor, float* values) = 0;
+  // See kernels/elementwise.h.
+  virtual void activation_forward(Stream& stream, const ActivationForward& arguments) = 0;
+  virtual void activation_backward(Stream& stream, const ActivationBackward& arguments) = 0;
+  virtual void add(Stream& stream, const Addition& arguments) = 0;
+  virtual void scale(Stream& stream, const Scaling& arguments) = 0;
+  virtual void cast(Stream& stream, const Cast& arguments) = 0;
+  virtual void all_finite(Stream& stream, const FiniteCheck& arguments) = 0;
 
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
+  virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
+
   // One optimizer step of everything in the table.
-  virtual void sgd_update(Stream& stream, const SgdUpdate& arguments) = 0;
-  virtual void adamw_update(Stream& stream, const AdamWUpdate& arguments) = 0;
-  virtual void lars_update(Stream& stream, const LarsUpdate& arguments) = 0;
-  // *finite = 0 when any element is infinite or NaN, else 1. finite lies on the device.
-  virtual void all_finite(Stream& stream, std::int64_t count, const float* values, std::int32_t* finite) = 0;
+  virtual void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) = 0;
+  virtual void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) = 0;
+  virtual void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) = 0;
+  virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;
+  // After the updates of a step: counts it, or where it was skipped does not, and moves the loss scale.
+  virtual void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) = 0;
 };
 
 // The device's backend; lives as long as the process. Throws ConfigError when it was not built.

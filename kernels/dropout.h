@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/random.h"
 #include "core/sample_id.h"
 
@@ -18,9 +19,10 @@ struct DropoutArguments {
   std::int64_t features = 0;          // of each sample
   const SampleId* samples = nullptr;  // [batch], in device memory
   PhiloxKey key = {};
-  float probability = 0;     // in [0, 1)
-  const float* x = nullptr;  // [batch, features], plain
-  float* y = nullptr;        // may alias x
+  float probability = 0;  // in [0, 1)
+  DType type = DType::f32;
+  const void* x = nullptr;  // [batch, features], plain
+  void* y = nullptr;        // may alias x
 };
 
 }  // namespace lockstep

@@ -138,13 +138,6 @@ struct AdamWStep {
   float second_scale = 0;   // 1 / sqrt(1 - beta2^t)
   float epsilon = 0;
 
-  static AdamWStep from(const AdamWUpdate& update) {
-    return from(AdamWRates{.learning_rate = update.learning_rate,
-                           .beta1 = update.beta1,
-                           .beta2 = update.beta2,
-                           .epsilon = update.epsilon,
-                           .step = update.step});
-  }
   LOCKSTEP_HOST_DEVICE static AdamWStep from(const AdamWRates& rates) {
     const auto step = static_cast<double>(rates.step);
     return {.learning_rate = static_cast<float>(rates.learning_rate),
@@ -163,6 +156,19 @@ struct AdamWStep {
     value = value * (1.0f - learning_rate * weight_decay) - step_size * (first_moment / denominator);
   }
 };
+
+// What finish_step does.
+LOCKSTEP_HOST_DEVICE inline void finish_step(const LossScaleRule& rule, StepControl& control) {
+  if (control.finite == 0) {
+    control.good_steps = 0;
+    if (rule.interval > 0) control.loss_scale *= rule.backoff;
+    return;
+  }
+  ++control.step;
+  if (rule.interval == 0 || ++control.good_steps < rule.interval) return;
+  control.good_steps = 0;
+  control.loss_scale *= rule.growth;
+}
 
 // The r of LarsUpdate, from a segment's sums of squares.
 struct TrustRatio {

@@ -19,6 +19,12 @@ std::string Layout::describe() const {
                      backend_ ? backend_->describe() : "plain");
 }
 
+Layout Layout::as_type(DType dtype) const {
+  if (dtype == dtype_) return *this;
+  const std::size_t bytes = static_cast<std::size_t>(physical_elements()) * size_of(dtype);
+  return backend_ ? Layout(shape_, dtype, bytes, backend_->as_type(dtype)) : Layout(shape_, dtype);
+}
+
 bool Layout::operator==(const Layout& other) const {
   if (shape_ != other.shape_ || dtype_ != other.dtype_ || bytes_ != other.bytes_) return false;
   if (!backend_ || !other.backend_) return backend_ == other.backend_;

@@ -22,6 +22,7 @@ struct LayoutBackend {  // a backend's own description, shared and immutable
   virtual ~LayoutBackend() = default;
   virtual bool equals(const LayoutBackend& other) const = 0;
   virtual std::string describe() const = 0;  // equal on two ranks exactly if the layouts are
+  virtual std::shared_ptr<const LayoutBackend> as_type(DType dtype) const = 0;
 };
 }  // namespace detail
 
@@ -40,6 +41,8 @@ class Layout {
   bool is_plain() const { return backend_ == nullptr; }
   const detail::LayoutBackend* backend() const { return backend_.get(); }
   std::string describe() const;
+  // The same arrangement of elements of another type.
+  Layout as_type(DType dtype) const;
   bool operator==(const Layout& other) const;
 
  private:

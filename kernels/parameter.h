@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parameter: one trained tensor, as the network, the gradient buckets and the optimizer see it. The three
-// share one flat order: a parameter's elements lie at [offset, offset + layout.physical_elements()) of the
-// parameter arena, of the gradient arena and of each optimizer state, in the order in which backward finishes
-// gradients.
+// share one flat order: a parameter's elements are [offset, offset + layout.physical_elements()) of the
+// values, of the gradients and of each optimizer state. Those with half gradients come first, each type in
+// the order in which backward finishes gradients.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,23 @@
 namespace lockstep {
 
 struct Parameter {
-  std::string name;           // PyTorch's: "layer1.0.conv1.weight"
-  Layout layout;              // of value and gradient; its shape is PyTorch's
-  std::int64_t offset = 0;    // first element in each flat arena, aligned to kAlignment bytes
-  float* value = nullptr;     // into the network's parameter arena
-  float* gradient = nullptr;  // into the gradient arena of GradientBuckets; null until it is attached
+  std::string name;                  // PyTorch's: "layer1.0.conv1.weight"
+  Layout layout;                     // of the value, which is fp32; its shape is PyTorch's
+  DType gradient_type = DType::f32;  // of the gradient, and of what layers compute with
+  std::int64_t offset = 0;  // first element in the flat order, aligned to kAlignment bytes in either type
+  float* value = nullptr;   // into the network's parameter arena
+  const void* weights = nullptr;  // what layers compute with: the value, or its copy in gradient_type
+  void* gradient = nullptr;       // into the gradient arena of GradientBuckets; null until it is attached
+};
+
+// A stretch of the flat order whose gradients have one type.
+struct GradientRange {
+  DType type = DType::f32;
+  std::int64_t begin = 0;  // elements
+  std::int64_t end = 0;
+  void* data = nullptr;  // the gradient of element begin
+
+  std::int64_t count() const { return end - begin; }
 };
 
 // Told by the network, during backward, that the work which makes a parameter's gradient final has been

@@ -3,13 +3,15 @@
 // Optimizer arithmetic over flat memory: parameters, gradients and state share offsets, so one call updates
 // all of them. An UpdateTable says which elements are updated and with what weight decay; it lies in memory
 // of the device, cut into pieces of bounded size: a CUDA kernel gives each piece to a block, the CPU deals
-// pieces to threads, and neither starts anything for each tensor.
+// pieces to threads, and neither starts anything for each tensor. Values and state are fp32; gradients may
+// come in a half type, and a copy of the values is then made in the same pass for the layers to compute with.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "core/buffer.h"
+#include "core/dtype.h"
 
 namespace lockstep {
 
@@ -47,16 +49,50 @@ class UpdateTable {
   Buffer chunks_;
 };
 
+// What changes from one step to the next. Lies in device memory: a captured step reads what is true when it
+// is replayed.
+struct StepControl {
+  double learning_rate = 0;
+  std::int64_t step = 1;        // of the optimizer, from 1; skipped steps do not count
+  float loss_scale = 1;         // gradients come multiplied by it
+  std::int32_t finite = 1;      // of this step's gradients; 0: the step is skipped
+  std::int32_t good_steps = 0;  // since the loss scale changed
+};
+
+// Dynamic loss scale (Micikevicius et al., "Mixed Precision Training", 2018): multiplied by growth after
+// `interval` good steps in a row, by backoff on a skipped one. interval 0: it stays.
+struct LossScaleRule {
+  float growth = 2;
+  float backoff = 0.5f;
+  std::int32_t interval = 0;
+};
+
+// What an optimizer step works on. Where control->finite is 0, nothing changes.
+struct Update {
+  const UpdateTable& table;
+  float* value = nullptr;
+  const void* gradient = nullptr;  // multiplied by control->loss_scale
+  DType gradient_type = DType::f32;
+  // Rounded from value in the same pass, at the same offsets; null: not wanted.
+  void* copy = nullptr;
+  DType copy_type = DType::f16;  // f16 or bf16
+  const StepControl* control = nullptr;
+};
+
+// to = from where the step was skipped: takes back what forward has changed.
+struct Restore {
+  const StepControl* control = nullptr;
+  std::int64_t count = 0;
+  const float* from = nullptr;
+  float* to = nullptr;
+};
+
 // Stochastic gradient descent with momentum, PyTorch's form:
 //   g = gradient + weight_decay * value;  m = momentum * m + g
 //   value -= learning_rate * (nesterov ? g + momentum * m : m)
 // The first step's m is g, because m starts at zero.
 struct SgdUpdate {
-  const UpdateTable& table;
-  float* value = nullptr;
-  const float* gradient = nullptr;
   float* momentum_buffer = nullptr;
-  float learning_rate = 0;
   float momentum = 0;
   bool nesterov = false;
 };
@@ -67,16 +103,11 @@ struct SgdUpdate {
 //   value -= learning_rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon)
 // epsilon > 0 keeps what is zero, and has zero gradients, at zero.
 struct AdamWUpdate {
-  const UpdateTable& table;
-  float* value = nullptr;
-  const float* gradient = nullptr;
   float* first_moment = nullptr;
   float* second_moment = nullptr;
-  double learning_rate = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  std::int64_t step = 1;  // t, from 1
 };
 
 // Sums of squares over a chunk.
@@ -92,15 +123,11 @@ struct SquaredNorms {
 // r is 1 where a norm is zero, and for segments that are not adaptive. The bits do not depend on the number
 // of threads: norms are summed chunk by chunk, in order.
 struct LarsUpdate {
-  const UpdateTable& table;
-  float* value = nullptr;
-  const float* gradient = nullptr;
   float* momentum_buffer = nullptr;
   // Work space, in memory of the device: one element for each chunk, and for each segment. trust_ratios holds
   // this step's afterwards.
   std::span<SquaredNorms> norms;
   std::span<float> trust_ratios;
-  float learning_rate = 0;
   float momentum = 0;
   float trust_coefficient = 1e-3f;
   float epsilon = 1e-8f;

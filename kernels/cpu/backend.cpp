@@ -7,6 +7,7 @@
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/functors.h"
 
 namespace lockstep {
 namespace {
@@ -56,8 +57,9 @@ class CpuBackend final : public Backend {
                                             KernelChoices& choices) override {
     return make_cpu_convolution(shape, input, choices);
   }
-  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input) override {
-    return make_cpu_linear(shape, input);
+  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
+                                       KernelChoices& choices) override {
+    return make_cpu_linear(shape, input, choices);
   }
   std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) override {
     return make_cpu_batch_norm(options, input);
@@ -72,29 +74,35 @@ class CpuBackend final : public Backend {
     return make_cpu_image_input(input);
   }
 
-  void activation_forward(Stream&, Activation activation, std::int64_t count, const float* x,
-                          float* y) override {
-    cpu_activation_forward(activation, count, x, y);
+  void activation_forward(Stream&, const ActivationForward& arguments) override {
+    cpu_activation_forward(arguments);
   }
-  void activation_backward(Stream&, Activation activation, std::int64_t count, const float* y,
-                           const float* y_gradient, float* x_gradient) override {
-    cpu_activation_backward(activation, count, y, y_gradient, x_gradient);
+  void activation_backward(Stream&, const ActivationBackward& arguments) override {
+    cpu_activation_backward(arguments);
   }
-  void add(Stream&, std::int64_t count, const float* a, const float* b, float* sum) override {
-    cpu_add(count, a, b, sum);
-  }
-  void scale(Stream&, std::int64_t count, float factor, float* values) override {
-    cpu_scale(count, factor, values);
-  }
+  void add(Stream&, const Addition& arguments) override { cpu_add(arguments); }
+  void scale(Stream&, const Scaling& arguments) override { cpu_scale(arguments); }
+  void cast(Stream&, const Cast& arguments) override { cpu_cast(arguments); }
+  void all_finite(Stream&, const FiniteCheck& arguments) override { cpu_all_finite(arguments); }
+
   void dropout(Stream&, const DropoutArguments& arguments) override { cpu_dropout(arguments); }
+  std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& arguments) override {
     cpu_softmax_cross_entropy(arguments);
   }
-  void sgd_update(Stream&, const SgdUpdate& arguments) override { cpu_sgd_update(arguments); }
-  void adamw_update(Stream&, const AdamWUpdate& arguments) override { cpu_adamw_update(arguments); }
-  void lars_update(Stream&, const LarsUpdate& arguments) override { cpu_lars_update(arguments); }
-  void all_finite(Stream&, std::int64_t count, const float* values, std::int32_t* finite) override {
-    cpu_all_finite(count, values, finite);
+
+  void sgd_update(Stream&, const Update& update, const SgdUpdate& sgd) override {
+    cpu_sgd_update(update, sgd);
+  }
+  void adamw_update(Stream&, const Update& update, const AdamWUpdate& adamw) override {
+    cpu_adamw_update(update, adamw);
+  }
+  void lars_update(Stream&, const Update& update, const LarsUpdate& lars) override {
+    cpu_lars_update(update, lars);
+  }
+  void restore_if_skipped(Stream&, const Restore& arguments) override { cpu_restore_if_skipped(arguments); }
+  void finish_step(Stream&, const LossScaleRule& rule, StepControl* control) override {
+    lockstep::finish_step(rule, *control);
   }
 };
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
 
@@ -12,7 +13,7 @@ class CpuImageInput final : public ImageInputKernel {
  public:
   explicit CpuImageInput(const ImageInput& input)
       : batch_(input.batch), pixels_(input.height * input.width), channels_(input.channels) {
-    output_ = Layout({input.batch, input.channels, input.height, input.width}, DType::f32);
+    output_ = Layout({input.batch, input.channels, input.height, input.width}, input.type);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels_); ++c) {
       normalize_.push_back(Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
                                            input.deviation.empty() ? 1.0f : input.deviation[c]));
@@ -20,19 +21,26 @@ class CpuImageInput final : public ImageInputKernel {
   }
 
   void run(Stream&, const std::uint8_t* images, void* output) override {
-    auto* planes = static_cast<float*>(output);
+    with_element(output_.dtype(), [&](auto element) {
+      normalize(images, static_cast<typename decltype(element)::type*>(output));
+    });
+  }
+
+ private:
+  template <typename T>
+  void normalize(const std::uint8_t* images, T* planes) const {
 #pragma omp parallel for
     for (std::int64_t image = 0; image < batch_; ++image) {
       const std::uint8_t* pixels = images + image * pixels_ * channels_;
       for (std::int64_t c = 0; c < channels_; ++c) {
-        const Normalize normalize = normalize_[static_cast<std::size_t>(c)];
-        float* plane = planes + (image * channels_ + c) * pixels_;
-        for (std::int64_t i = 0; i < pixels_; ++i) plane[i] = normalize(pixels[i * channels_ + c]);
+        const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
+        T* plane = planes + (image * channels_ + c) * pixels_;
+        for (std::int64_t i = 0; i < pixels_; ++i)
+          plane[i] = static_cast<T>(normalized(pixels[i * channels_ + c]));
       }
     }
   }
 
- private:
   std::int64_t batch_;
   std::int64_t pixels_;
   std::int64_t channels_;

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/batch_norm.h"
 #include "kernels/dropout.h"
+#include "kernels/elementwise.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
@@ -24,24 +25,25 @@ constexpr std::int64_t kParallelElements = 1 << 14;
 
 std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
                                                    KernelChoices& choices);
-std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input);
+std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input,
+                                              KernelChoices& choices);
 std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input);
 std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, const Layout& input);
 std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to);
 std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input);
 
 Peak cpu_measure_peak();
-void cpu_activation_forward(Activation activation, std::int64_t count, const float* x, float* y);
-void cpu_activation_backward(Activation activation, std::int64_t count, const float* y,
-                             const float* y_gradient, float* x_gradient);
-void cpu_add(std::int64_t count, const float* a, const float* b, float* sum);
-void cpu_scale(std::int64_t count, float factor, float* values);
+void cpu_activation_forward(const ActivationForward& arguments);
+void cpu_activation_backward(const ActivationBackward& arguments);
+void cpu_add(const Addition& arguments);
+void cpu_scale(const Scaling& arguments);
+void cpu_cast(const Cast& arguments);
+void cpu_all_finite(const FiniteCheck& arguments);
 void cpu_dropout(const DropoutArguments& arguments);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
-void cpu_sgd_update(const SgdUpdate& arguments);
-void cpu_adamw_update(const AdamWUpdate& arguments);
-void cpu_lars_update(const LarsUpdate& arguments);
-// *finite = 1 when every value is finite, else 0.
-void cpu_all_finite(std::int64_t count, const float* values, std::int32_t* finite);
+void cpu_sgd_update(const Update& update, const SgdUpdate& sgd);
+void cpu_adamw_update(const Update& update, const AdamWUpdate& adamw);
+void cpu_lars_update(const Update& update, const LarsUpdate& lars);
+void cpu_restore_if_skipped(const Restore& arguments);
 
 }  // namespace lockstep

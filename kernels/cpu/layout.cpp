@@ -48,6 +48,10 @@ bool CpuLayout::equals(const detail::LayoutBackend& other) const {
   return cpu != nullptr && cpu->description == description;
 }
 
+std::shared_ptr<const detail::LayoutBackend> CpuLayout::as_type(DType dtype) const {
+  return std::make_shared<const CpuLayout>(onednn::with_type(desc, to_dnnl(dtype)));
+}
+
 dnnl::memory::data_type to_dnnl(DType dtype) {
   switch (dtype) {
     case DType::f32:

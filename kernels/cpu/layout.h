@@ -18,6 +18,7 @@ struct CpuLayout final : detail::LayoutBackend {
 
   bool equals(const detail::LayoutBackend& other) const override;
   std::string describe() const override { return description; }
+  std::shared_ptr<const detail::LayoutBackend> as_type(DType dtype) const override;
 
   dnnl::memory::desc desc;
   std::string description;

@@ -78,7 +78,7 @@ AffineSteps plan_linear(const LinearShape& shape, const Layout& input) {
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input) {
+std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input, KernelChoices&) {
   validate(shape, input);
   const std::string what = fmt::format("a linear layer of {}", to_string(input.shape()));
   return plan_with_onednn(what, [&] { return make_onednn_affine(plan_linear(shape, input)); });

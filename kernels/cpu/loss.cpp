@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 
 namespace lockstep {
@@ -19,40 +20,44 @@ struct SampleResult {
   bool correct = false;
 };
 
+// Works in place where gradient is logits: an element is read for the last time before it is written.
+template <typename T>
 SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
-  const float* logits = a.logits + sample * a.classes;
-  float* gradient = a.logits_gradient == nullptr ? nullptr : a.logits_gradient + sample * a.classes;
+  const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
+  T* gradient =
+      a.logits_gradient == nullptr ? nullptr : static_cast<T*>(a.logits_gradient) + sample * a.classes;
+  const auto logit = [logits](std::int64_t k) { return static_cast<float>(logits[k]); };
   const std::int32_t label = a.labels[sample];
   const float weight = a.weights[sample];
   if (weight == 0) {
-    if (gradient != nullptr) std::fill_n(gradient, a.classes, 0.0f);
+    if (gradient != nullptr) std::fill_n(gradient, a.classes, T());
     return {};
   }
-  const float* largest = std::max_element(logits, logits + a.classes);
-  const bool correct = largest - logits == label;
-  const float shift = *largest;  // exp(logit - shift) cannot overflow
-  const double label_logit = static_cast<double>(logits[label]) - shift;
+  std::int64_t largest = 0;
+  for (std::int64_t k = 1; k < a.classes; ++k) largest = logit(largest) < logit(k) ? k : largest;
+  const float shift = logit(largest);  // exp(logit - shift) cannot overflow
+  const double label_logit = static_cast<double>(logit(label)) - shift;
   double sum = 0;
   double logit_sum = 0;  // shifted
   for (std::int64_t k = 0; k < a.classes; ++k) {
-    logit_sum += static_cast<double>(logits[k]) - shift;
-    const float power = std::exp(logits[k] - shift);
-    if (gradient != nullptr) gradient[k] = power;
-    sum += power;
+    logit_sum += static_cast<double>(logit(k)) - shift;
+    sum += std::exp(logit(k) - shift);
   }
   const double on_each = static_cast<double>(a.label_smoothing) / static_cast<double>(a.classes);
   const double on_label = 1.0 - static_cast<double>(a.label_smoothing);
   if (gradient != nullptr) {
-    const double scale = static_cast<double>(a.gradient_scale) * weight;
+    const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
+    const double scale = static_cast<double>(a.gradient_scale) * loss_scale * weight;
     for (std::int64_t k = 0; k < a.classes; ++k) {
       const double target = (k == label ? on_label : 0.0) + on_each;
-      gradient[k] = static_cast<float>(scale * (gradient[k] / sum - target));
+      const double probability = std::exp(logit(k) - shift) / sum;
+      gradient[k] = static_cast<T>(static_cast<float>(scale * (probability - target)));
     }
   }
   // Without smoothing the other logits have no part in it: they may be infinitely small.
   const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
   const double loss = weight * (std::log(sum) - on_label * label_logit - smoothed);
-  return {.loss = loss, .correct = correct && !std::isnan(loss)};
+  return {.loss = loss, .correct = largest == label && !std::isnan(loss)};
 }
 
 void check_labels(const SoftmaxCrossEntropy& a) {
@@ -74,8 +79,11 @@ void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& a) {
   LossSums sums;
   for (std::int64_t begin = 0; begin < a.batch; begin += kChunkSamples) {
     const std::int64_t count = std::min(kChunkSamples, a.batch - begin);
+    with_element(a.type, [&](auto element) {
+      using T = typename decltype(element)::type;
 #pragma omp parallel for schedule(static) if (count * a.classes >= kParallelLogits)
-    for (std::int64_t i = 0; i < count; ++i) results[i] = sample_loss(a, begin + i);
+      for (std::int64_t i = 0; i < count; ++i) results[i] = sample_loss<T>(a, begin + i);
+    });
     for (std::int64_t i = 0; i < count; ++i) {
       if (a.weights[begin + i] == 0) continue;
       loss += results[i].loss;

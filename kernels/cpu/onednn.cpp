@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/onednn.h"
 
+#include "core/error.h"
+
 namespace lockstep::onednn {
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -20,6 +22,18 @@ std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& de
 
 bool is_blocked(const dnnl::memory::desc& desc) {
   return desc.get_format_kind() == dnnl::memory::format_kind::blocked && desc.get_submemory_offset() == 0;
+}
+
+dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  // The library builds a description of blocks from a tag only: the one that gives this description.
+  const dnnl::memory::dims dims = dims_of(desc);
+  for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {
+    const auto format = static_cast<dnnl::memory::format_tag>(tag);
+    if (dnnl::memory::desc(dims, type_of(desc), format, true) != desc) continue;
+    return dnnl::memory::desc(dims, type, format);
+  }
+  CHECK(false, "a layout that oneDNN has no name for");
+  return {};
 }
 
 void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
@@ -54,6 +68,12 @@ std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& de
 bool is_blocked(const dnnl::memory::desc& desc) {
   return desc.data.format_kind == dnnl_blocked && desc.data.extra.flags == dnnl_memory_extra_flag_none &&
          desc.data.offset0 == 0;
+}
+
+dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  dnnl::memory::desc made = desc;
+  made.data.data_type = dnnl::memory::convert_to_c(type);
+  return made;
 }
 
 void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {

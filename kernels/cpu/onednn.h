@@ -54,6 +54,7 @@ typename P::primitive_desc describe_backward(const dnnl::engine& engine,
 dnnl::memory::dims dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims padded_dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims strides_of(const dnnl::memory::desc& desc);
+dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type);
 dnnl::memory::data_type type_of(const dnnl::memory::desc& desc);
 // The inner blocks, outermost first: (dimension, elements).
 std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& desc);

@@ -5,6 +5,8 @@
 
 #include <omp.h>
 
+#include "core/error.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
 
@@ -33,87 +35,132 @@ void for_each_chunk(const UpdateTable& table, Body body) {
 }
 
 // step_of(segment) gives the function object for all elements of a chunk.
-template <typename StepOf, typename... State>
-void update_elements(const UpdateTable& table, StepOf step_of, float* value, const float* gradient,
-                     State*... state) {
-  for_each_chunk(table, [=](const UpdateChunk& chunk, std::int64_t) {
+template <typename T, typename StepOf, typename... State>
+void update_elements(const Update& update, StepOf step_of, State*... state) {
+  const auto* gradient = static_cast<const T*>(update.gradient);
+  for_each_chunk(update.table, [=, &update, value = update.value, factor = 1.0f / update.control->loss_scale](
+                                   const UpdateChunk& chunk, std::int64_t) {
     const auto step = step_of(chunk.segment);
     const std::int64_t end = chunk.begin + chunk.count;
 #pragma omp simd
-    for (std::int64_t i = chunk.begin; i < end; ++i) step(value[i], gradient[i], state[i]...);
+    for (std::int64_t i = chunk.begin; i < end; ++i) {
+      step(value[i], factor * static_cast<float>(gradient[i]), state[i]...);
+    }
+    if (update.copy == nullptr) return;
+    with_element(update.copy_type, [&](auto element) {
+      using Copy = typename decltype(element)::type;
+      auto* copy = static_cast<Copy*>(update.copy);
+#pragma omp simd
+      for (std::int64_t i = chunk.begin; i < end; ++i) copy[i] = static_cast<Copy>(value[i]);
+    });
   });
 }
 
-SquaredNorms squared_norms(const UpdateChunk& chunk, const float* value, const float* gradient) {
+template <typename StepOf, typename... State>
+void run(const Update& update, StepOf step_of, State*... state) {
+  with_element(update.gradient_type, [&](auto element) {
+    update_elements<typename decltype(element)::type>(update, step_of, state...);
+  });
+}
+
+bool skips(const Update& update) {
+  CHECK(update.control != nullptr, "an update without its control");
+  return update.control->finite == 0;
+}
+
+template <typename T>
+SquaredNorms squared_norms(const UpdateChunk& chunk, const float* value, const T* gradient, float factor) {
   double values = 0;
   double gradients = 0;
   const std::int64_t end = chunk.begin + chunk.count;
 #pragma omp simd reduction(+ : values, gradients)
   for (std::int64_t i = chunk.begin; i < end; ++i) {
+    const auto multiplied = static_cast<double>(factor * static_cast<float>(gradient[i]));
     values += static_cast<double>(value[i]) * static_cast<double>(value[i]);
-    gradients += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+    gradients += multiplied * multiplied;
   }
   return {.value = values, .gradient = gradients};
 }
 
-void measure_trust(const LarsUpdate& arguments) {
-  const std::span<const UpdateSegment> segments = arguments.table.segments();
-  for_each_chunk(arguments.table, [&, segments](const UpdateChunk& chunk, std::int64_t i) {
-    if (!segments[static_cast<std::size_t>(chunk.segment)].adaptive) return;
-    arguments.norms[static_cast<std::size_t>(i)] = squared_norms(chunk, arguments.value, arguments.gradient);
+void measure_norms(const Update& update, const LarsUpdate& lars) {
+  const std::span<const UpdateSegment> segments = update.table.segments();
+  with_element(update.gradient_type, [&](auto element) {
+    const auto* gradient = static_cast<const typename decltype(element)::type*>(update.gradient);
+    const float factor = 1.0f / update.control->loss_scale;
+    for_each_chunk(update.table, [&, segments, gradient, factor](const UpdateChunk& chunk, std::int64_t i) {
+      if (!segments[static_cast<std::size_t>(chunk.segment)].adaptive) return;
+      lars.norms[static_cast<std::size_t>(i)] = squared_norms(chunk, update.value, gradient, factor);
+    });
   });
+}
+
+void measure_trust(const Update& update, const LarsUpdate& lars) {
+  measure_norms(update, lars);
+  const std::span<const UpdateSegment> segments = update.table.segments();
   for (std::size_t i = 0; i < segments.size(); ++i) {
-    arguments.trust_ratios[i] = 1;
+    lars.trust_ratios[i] = 1;
     if (!segments[i].adaptive) continue;
     const std::int64_t chunks = (segments[i].count + kUpdateChunk - 1) / kUpdateChunk;
     SquaredNorms sum;
     for (std::int64_t chunk = segments[i].first_chunk; chunk < segments[i].first_chunk + chunks; ++chunk) {
-      sum.value += arguments.norms[static_cast<std::size_t>(chunk)].value;
-      sum.gradient += arguments.norms[static_cast<std::size_t>(chunk)].gradient;
+      sum.value += lars.norms[static_cast<std::size_t>(chunk)].value;
+      sum.gradient += lars.norms[static_cast<std::size_t>(chunk)].gradient;
     }
-    const TrustRatio ratio{arguments.trust_coefficient, segments[i].weight_decay, arguments.epsilon};
-    arguments.trust_ratios[i] = ratio(sum);
+    const TrustRatio ratio{lars.trust_coefficient, segments[i].weight_decay, lars.epsilon};
+    lars.trust_ratios[i] = ratio(sum);
   }
 }
 
 }  // namespace
 
-void cpu_sgd_update(const SgdUpdate& arguments) {
-  const UpdateSegment* segments = arguments.table.segments().data();
-  const SgdStep plain{.learning_rate = arguments.learning_rate,
-                      .momentum = arguments.momentum,
-                      .nesterov = arguments.nesterov};
+void cpu_sgd_update(const Update& update, const SgdUpdate& sgd) {
+  if (skips(update)) return;
+  const UpdateSegment* segments = update.table.segments().data();
+  const SgdStep plain{.learning_rate = static_cast<float>(update.control->learning_rate),
+                      .momentum = sgd.momentum,
+                      .nesterov = sgd.nesterov};
   const auto step_of = [=](std::int32_t segment) {
     SgdStep step = plain;
     step.weight_decay = segments[segment].weight_decay;
     return step;
   };
-  update_elements(arguments.table, step_of, arguments.value, arguments.gradient, arguments.momentum_buffer);
+  run(update, step_of, sgd.momentum_buffer);
 }
 
-void cpu_adamw_update(const AdamWUpdate& arguments) {
-  const UpdateSegment* segments = arguments.table.segments().data();
-  const auto step_of = [segments, plain = AdamWStep::from(arguments)](std::int32_t segment) {
+void cpu_adamw_update(const Update& update, const AdamWUpdate& adamw) {
+  if (skips(update)) return;
+  const UpdateSegment* segments = update.table.segments().data();
+  const AdamWStep plain = AdamWStep::from(AdamWRates{.learning_rate = update.control->learning_rate,
+                                                     .beta1 = adamw.beta1,
+                                                     .beta2 = adamw.beta2,
+                                                     .epsilon = adamw.epsilon,
+                                                     .step = update.control->step});
+  const auto step_of = [segments, plain](std::int32_t segment) {
     AdamWStep step = plain;
     step.weight_decay = segments[segment].weight_decay;
     return step;
   };
-  update_elements(arguments.table, step_of, arguments.value, arguments.gradient, arguments.first_moment,
-                  arguments.second_moment);
+  run(update, step_of, adamw.first_moment, adamw.second_moment);
 }
 
-void cpu_lars_update(const LarsUpdate& arguments) {
-  measure_trust(arguments);
-  const UpdateSegment* segments = arguments.table.segments().data();
-  const float* trust_ratios = arguments.trust_ratios.data();
-  const LarsStep plain{.learning_rate = arguments.learning_rate, .momentum = arguments.momentum};
+void cpu_lars_update(const Update& update, const LarsUpdate& lars) {
+  if (skips(update)) return;
+  measure_trust(update, lars);
+  const UpdateSegment* segments = update.table.segments().data();
+  const float* trust_ratios = lars.trust_ratios.data();
+  const LarsStep plain{.learning_rate = static_cast<float>(update.control->learning_rate),
+                       .momentum = lars.momentum};
   const auto step_of = [=](std::int32_t segment) {
     LarsStep step = plain;
     step.weight_decay = segments[segment].weight_decay;
     step.trust_ratio = trust_ratios[segment];
     return step;
   };
-  update_elements(arguments.table, step_of, arguments.value, arguments.gradient, arguments.momentum_buffer);
+  run(update, step_of, lars.momentum_buffer);
+}
+
+void cpu_restore_if_skipped(const Restore& a) {
+  if (a.control->finite == 0) std::copy_n(a.from, a.count, a.to);
 }
 
 }  // namespace lockstep

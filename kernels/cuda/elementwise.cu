@@ -96,7 +96,7 @@ LaunchShape cover(std::int64_t count, int lanes) {
 
 }  // namespace
 
-void cuda_activation_forward(Stream& stream, const CudaActivationForward& a) {
+void cuda_activation_forward(Stream& stream, const ActivationForward& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
@@ -107,7 +107,7 @@ void cuda_activation_forward(Stream& stream, const CudaActivationForward& a) {
   });
 }
 
-void cuda_activation_backward(Stream& stream, const CudaActivationBackward& a) {
+void cuda_activation_backward(Stream& stream, const ActivationBackward& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
@@ -119,7 +119,7 @@ void cuda_activation_backward(Stream& stream, const CudaActivationBackward& a) {
   });
 }
 
-void cuda_add(Stream& stream, const CudaAdd& a) {
+void cuda_add(Stream& stream, const Addition& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
@@ -128,7 +128,7 @@ void cuda_add(Stream& stream, const CudaAdd& a) {
   });
 }
 
-void cuda_scale(Stream& stream, const CudaScale& a) {
+void cuda_scale(Stream& stream, const Scaling& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
@@ -137,7 +137,7 @@ void cuda_scale(Stream& stream, const CudaScale& a) {
   });
 }
 
-void cuda_cast(Stream& stream, const CudaCast& a) {
+void cuda_cast(Stream& stream, const Cast& a) {
   if (a.count == 0) return;
   CHECK(a.from != a.to || size_of(a.from_type) == size_of(a.to_type), "a cast from {} to {} in place",
         name_of(a.from_type), name_of(a.to_type));
@@ -151,7 +151,7 @@ void cuda_cast(Stream& stream, const CudaCast& a) {
   });
 }
 
-void cuda_all_finite(Stream& stream, const CudaAllFinite& a) {
+void cuda_all_finite(Stream& stream, const FiniteCheck& a) {
   if (a.write == Write::overwrite) {
     launch(set_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, a.finite, 1);
   }

@@ -132,11 +132,11 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 }  // namespace
 
-std::size_t softmax_cross_entropy_scratch_bytes(std::int64_t batch) {
+std::size_t cuda_loss_scratch_bytes(std::int64_t batch) {
   return static_cast<std::size_t>(batch) * sizeof(SampleLoss);
 }
 
-void cuda_softmax_cross_entropy(Stream& stream, const CudaSoftmaxCrossEntropy& a) {
+void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
   CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(), "{} classes", a.classes);
   auto* losses = static_cast<SampleLoss*>(a.scratch);
   if (a.batch > 0) {

@@ -21,7 +21,7 @@ struct SgdRule {
   float momentum;
   bool nesterov;
 
-  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t) const {
+  __device__ Step step(const StepControl& control, const UpdateSegment& segment, std::int32_t) const {
     return {.learning_rate = static_cast<float>(control.learning_rate),
             .momentum = momentum,
             .weight_decay = segment.weight_decay,
@@ -35,7 +35,7 @@ struct AdamWRule {
   double beta2;
   double epsilon;
 
-  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t) const {
+  __device__ Step step(const StepControl& control, const UpdateSegment& segment, std::int32_t) const {
     Step made = AdamWStep::from(AdamWRates{.learning_rate = control.learning_rate,
                                            .beta1 = beta1,
                                            .beta2 = beta2,
@@ -51,7 +51,7 @@ struct LarsRule {
   float momentum;
   const float* trust_ratios;
 
-  __device__ Step step(const UpdateControl& control, const UpdateSegment& segment, std::int32_t index) const {
+  __device__ Step step(const StepControl& control, const UpdateSegment& segment, std::int32_t index) const {
     return {.learning_rate = static_cast<float>(control.learning_rate),
             .momentum = momentum,
             .weight_decay = segment.weight_decay,
@@ -62,10 +62,10 @@ struct LarsRule {
 struct Table {
   const UpdateChunk* chunks;
   const UpdateSegment* segments;
-  const UpdateControl* control;
-  const std::int32_t* finite;
+  const StepControl* control;
 
-  __device__ bool skips() const { return finite != nullptr && *finite == 0; }
+  __device__ bool skips() const { return control->finite == 0; }
+  __device__ float gradient_factor() const { return 1.0f / control->loss_scale; }
 };
 
 template <typename T>
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kBlockThreads) update_kernel(Table table, Rule
   }
   __syncthreads();
   const Step step = *reinterpret_cast<const Step*>(made);
-  const float gradient_factor = table.control->gradient_factor;
+  const float gradient_factor = table.gradient_factor();
   const Arrays<T> arrays = all.from(chunk.begin);
   const bool packed = arrays.aligned_all();
   for (int first = static_cast<int>(threadIdx.x) * kLanes; first < chunk.count;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     squared_norms_kernel(Table table, const float* values, const T* gradients, SquaredNorms* norms) {
   if (table.skips()) return;
   const UpdateChunk chunk = table.chunks[blockIdx.x];
-  const float gradient_factor = table.control->gradient_factor;
+  const float gradient_factor = table.gradient_factor();
   const float* value = values + chunk.begin;
   const T* gradient = gradients + chunk.begin;
   const bool packed = aligned(value, gradient);
@@ -199,12 +199,11 @@ __global__ void __launch_bounds__(kWarpThreads)
   if (threadIdx.x == 0) trust_ratios[blockIdx.x] = ratio(total);
 }
 
-Table table_of(const CudaUpdate& update) {
+Table table_of(const Update& update) {
   CHECK(update.control != nullptr, "an update without its control");
   return {.chunks = update.table.chunks().data(),
           .segments = update.table.segments().data(),
-          .control = update.control,
-          .finite = update.finite};
+          .control = update.control};
 }
 
 struct States {
@@ -213,7 +212,7 @@ struct States {
 };
 
 template <typename Rule>
-void run(Stream& stream, const CudaUpdate& update, const Rule& rule, const States& states) {
+void run(Stream& stream, const Update& update, const Rule& rule, const States& states) {
   const auto chunks = static_cast<unsigned>(update.table.chunks().size());
   if (chunks == 0) return;
   CHECK(update.copy == nullptr || update.copy_type == DType::f16 || update.copy_type == DType::bf16,
@@ -231,19 +230,44 @@ void run(Stream& stream, const CudaUpdate& update, const Rule& rule, const State
   });
 }
 
+__global__ void __launch_bounds__(kBlockThreads) restore_kernel(Restore a) {
+  if (a.control->finite != 0) return;
+  const bool packed = aligned(a.from, a.to);
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kLanes;
+  if (packed && first + kLanes <= a.count) {
+    store(a.to + first, load<kLanes>(a.from + first));
+    return;
+  }
+  for (std::int64_t i = first; i < first + kLanes && i < a.count; ++i) a.to[i] = a.from[i];
+}
+
+__global__ void finish_step_kernel(LossScaleRule rule, StepControl* control) { finish_step(rule, *control); }
+
 }  // namespace
 
-void cuda_sgd_update(Stream& stream, const CudaUpdate& update, const CudaSgd& sgd) {
+void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
+  if (arguments.count == 0) return;
+  launch(restore_kernel,
+         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, kBlockThreads * kLanes))),
+          .block = dim3(kBlockThreads)},
+         stream, arguments);
+}
+
+void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {
+  launch(finish_step_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, rule, control);
+}
+
+void cuda_sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) {
   run(stream, update, SgdRule{.momentum = sgd.momentum, .nesterov = sgd.nesterov},
       {.first = sgd.momentum_buffer});
 }
 
-void cuda_adamw_update(Stream& stream, const CudaUpdate& update, const CudaAdamW& adamw) {
+void cuda_adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) {
   run(stream, update, AdamWRule{.beta1 = adamw.beta1, .beta2 = adamw.beta2, .epsilon = adamw.epsilon},
       {.first = adamw.first_moment, .second = adamw.second_moment});
 }
 
-void cuda_lars_update(Stream& stream, const CudaUpdate& update, const CudaLars& lars) {
+void cuda_lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) {
   const auto chunks = static_cast<unsigned>(update.table.chunks().size());
   const auto segments = static_cast<unsigned>(update.table.segments().size());
   if (chunks == 0) return;

@@ -61,7 +61,7 @@ struct Batch {
     const auto samples = static_cast<std::int64_t>(labels.size());
     const DeviceMemory input(logits, type), output(logits.size() * size_of(type)), label(labels),
         weight(weights, DType::f32), scale(std::vector<float>{loss_scale}), sums(sizeof(LossSums)),
-        scratch(softmax_cross_entropy_scratch_bytes(samples));
+        scratch(cuda_loss_scratch_bytes(samples));
     const DeviceMemory& gradient = where == Gradient::in_place ? input : output;
     cuda_softmax_cross_entropy(stream,
                                {.type = type,
@@ -87,7 +87,7 @@ Values joined(const Outcome& outcome) {
   return all;
 }
 
-TEST(CudaSoftmaxCrossEntropy, IsTheCpus) {
+TEST(SoftmaxCrossEntropy, IsTheCpus) {
   for (const DType type : kElementTypes) {
     for (const float smoothing : {0.0f, 0.1f}) {
       for (const auto& [samples, classes] :
@@ -118,13 +118,13 @@ TEST(CudaSoftmaxCrossEntropy, IsTheCpus) {
   }
 }
 
-TEST(CudaSoftmaxCrossEntropy, TheFirstOfEqualLogitsIsTheAnswer) {
+TEST(SoftmaxCrossEntropy, TheFirstOfEqualLogitsIsTheAnswer) {
   Batch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
   batch.logits[2 * 70 + 69] = 2;
   EXPECT_EQ(batch.emulated().sums.correct, 2);
 }
 
-TEST(CudaSoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
+TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
   const float huge = std::numeric_limits<float>::max() / 4;
   Batch batch{.classes = 2,
               .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
@@ -142,7 +142,7 @@ TEST(CudaSoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
   }
 }
 
-TEST(CudaSoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
+TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
   for (const std::int32_t label : {-1, 10, 1 << 30}) {
     Batch batch = Batch::random(DType::f16, 5, 10);
     batch.labels[2] = label;
@@ -152,7 +152,7 @@ TEST(CudaSoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
   }
 }
 
-TEST(CudaSoftmaxCrossEntropy, AnEmptyBatchSumsToNothing) {
+TEST(SoftmaxCrossEntropy, AnEmptyBatchSumsToNothing) {
   const LossSums sums = Batch{.classes = 3}.emulated().sums;
   EXPECT_EQ(sums.loss, 0.0f);
   EXPECT_EQ(sums.samples, 0);

@@ -107,21 +107,21 @@ class CudaUpdates : public testing::Test {
     const DeviceMemory value(r.value, DType::f32, c.misaligned), first(r.first, DType::f32, c.misaligned),
         second(r.second, DType::f32), trust_ratios(r.trust_ratios, DType::f32),
         copy(Values(c.copied ? r.value.size() : 0, 5.0f), c.copy_type()),
-        finite(std::vector<std::int32_t>{c.finite}), control(sizeof(UpdateControl));
+        finite(std::vector<std::int32_t>{c.finite}), control(sizeof(StepControl));
     const UpdateTable table({}, c.segments);
     const DeviceMemory norms(table.chunks().size() * sizeof(SquaredNorms));
     for (int step = 1; step <= kSteps; ++step) {
       const DeviceMemory gradient(c.gradient(step), c.gradient_type);
-      *control.as<UpdateControl>() = {
+      *control.as<StepControl>() = {
           .learning_rate = learning_rate_of(rule), .step = step, .gradient_factor = kGradientFactor};
-      const CudaUpdate update{.table = table,
-                              .value = value.as<float>(),
-                              .gradient = gradient.data(),
-                              .gradient_type = c.gradient_type,
-                              .copy = c.copied ? copy.data() : nullptr,
-                              .copy_type = c.copy_type(),
-                              .control = control.as<const UpdateControl>(),
-                              .finite = finite.as<const std::int32_t>()};
+      const Update update{.table = table,
+                          .value = value.as<float>(),
+                          .gradient = gradient.data(),
+                          .gradient_type = c.gradient_type,
+                          .copy = c.copied ? copy.data() : nullptr,
+                          .copy_type = c.copy_type(),
+                          .control = control.as<const StepControl>(),
+                          .finite = finite.as<const std::int32_t>()};
       if (rule == Rule::sgd || rule == Rule::nesterov) {
         cuda_sgd_update(
             stream_, update,
@@ -225,7 +225,7 @@ TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
 
 TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
   const UpdateTable table({}, {});
-  const CudaUpdate update{.table = table};
+  const Update update{.table = table};
   cuda_sgd_update(stream_, update, {});
   cuda_adamw_update(stream_, update, {});
   cuda_lars_update(stream_, update, {});
