@@ -23,13 +23,16 @@ void BenchOptions::add_flags(CLI::App& app) {
   app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
   app.add_option("--kernels", kernels, "time (the fastest), direct, winograd or tiled winograd");
+  app.add_option("--precision", precision, "fp32, tf32, bf16 or fp16")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}));
+  app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--recompute", recompute, "compute the insides of residual blocks again in backward");
 }
 
 nlohmann::json BenchOptions::to_json() const {
-  return {{"model", model},        {"batch", batch},     {"image", {image, image, channels}},
-          {"classes", classes},    {"threads", threads}, {"kernels", kernels},
-          {"recompute", recompute}};
+  return {{"model", model},         {"batch", batch},     {"image", {image, image, channels}},
+          {"classes", classes},     {"threads", threads}, {"kernels", kernels},
+          {"precision", precision}, {"device", device},   {"recompute", recompute}};
 }
 
 RandomImages::RandomImages(const BenchOptions& options, std::int64_t size)
@@ -45,22 +48,39 @@ std::int32_t RandomImages::read(std::int64_t index, std::span<std::uint8_t> imag
                                    static_cast<std::uint32_t>(classes_));
 }
 
-FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch)
-    : images_(static_cast<std::size_t>(batch * dataset.image_shape().bytes())),
-      weights_(static_cast<std::size_t>(batch), 1.0f) {
+namespace {
+
+template <typename T>
+Buffer on_device(Stream& stream, const std::vector<T>& items) {
+  Buffer buffer(items.size() * sizeof(T), stream.device());
+  stream.copy(buffer.data(), items.data(), buffer.bytes());
+  stream.synchronize();
+  return buffer;
+}
+
+}  // namespace
+
+FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch, Device device) {
   const ImageShape shape = dataset.image_shape();
   const auto bytes = static_cast<std::size_t>(shape.bytes());
-  for (std::int64_t i = 0; i < batch; ++i) {
-    labels_.push_back(
-        dataset.read(i, std::span(images_).subspan(static_cast<std::size_t>(i) * bytes, bytes)));
-    samples_.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
+  const auto count = static_cast<std::size_t>(batch);
+  std::vector<std::uint8_t> images(count * bytes);
+  std::vector<std::int32_t> labels;
+  std::vector<SampleId> samples;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::int64_t>(i);
+    labels.push_back(dataset.read(index, std::span(images).subspan(i * bytes, bytes)));
+    samples.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
   }
-  input_ = {.images = {.data = images_.data(),
-                       .shape = {batch, shape.height, shape.width, shape.channels},
-                       .dtype = DType::u8},
-            .labels = {.data = labels_.data(), .shape = {batch}, .dtype = DType::i32},
-            .weights = {.data = weights_.data(), .shape = {batch}, .dtype = DType::f32},
-            .samples = samples_};
+  Stream stream(device, StreamUse::compute);
+  images_ = on_device(stream, images);
+  labels_ = on_device(stream, labels);
+  weights_ = on_device(stream, std::vector<float>(count, 1.0f));
+  samples_ = on_device(stream, samples);
+  input_ = {.images = {images_.data(), {batch, shape.height, shape.width, shape.channels}, DType::u8, device},
+            .labels = {labels_.data(), {batch}, DType::i32, device},
+            .weights = {weights_.data(), {batch}, DType::f32, device},
+            .samples = {reinterpret_cast<const SampleId*>(samples_.data()), count}};
 }
 
 BenchNetwork::BenchNetwork(const BenchOptions& o)
@@ -70,26 +90,28 @@ BenchNetwork::BenchNetwork(const BenchOptions& o)
              .channels = o.channels,
              .classes = o.classes}),
       choices(o.kernels == "time" ? ChooseBy::time : ChooseBy::name, o.kernels),
-      self(make_self_communicator()) {
-  Backend& backend = backend_for(Device{});
+      self(make_self_communicator(o.where())) {
+  Backend& backend = backend_for(o.where());
   backend.set_threads(o.threads);
   build_network(graph, {.name = o.model});
   const std::int64_t begin = now_ns();
   KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend.identity()).use(choices, [&] {
     network = std::make_unique<Network>(
-        graph, NetworkOptions{.recompute = o.recompute ? Recompute::blocks : Recompute::nothing,
+        graph, NetworkOptions{.device = o.where(),
+                              .precision = parse_precision(o.precision),
+                              .recompute = o.recompute ? Recompute::blocks : Recompute::nothing,
                               .choices = &choices});
   });
   planning_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   buckets = std::make_unique<GradientBuckets>(network->parameters(), *self, BucketOptions{});
-  optimizer =
-      make_optimizer({{}, network->parameters(), network->values(), buckets->gradients()}, SgdOptions{});
+  optimizer = make_optimizer(trained_memory(*network, buckets->gradients()), SgdOptions{},
+                             o.precision == "fp16" ? LossScaleOptions{.initial = 1024} : LossScaleOptions{});
 }
 
 std::size_t BenchNetwork::planned_bytes() const {
   const MemoryPlan& memory = network->memory();
-  return memory.activations + memory.parameters + memory.statistics + buckets->gradients().size_bytes() +
-         optimizer->state().size_bytes();
+  return memory.activations + memory.parameters + memory.weight_copies + memory.statistics +
+         buckets->memory_bytes() + optimizer->state().size_bytes();
 }
 
 }  // namespace lockstep

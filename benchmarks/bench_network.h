@@ -27,8 +27,11 @@ struct BenchOptions {
   std::int64_t classes = 10;
   int threads = 2;
   std::string kernels = "time";
+  std::string precision = "fp32";
+  std::string device = "cpu";
   bool recompute = false;
 
+  Device where() const { return {.kind = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu}; }
   void add_flags(CLI::App& app);
   nlohmann::json to_json() const;
 };
@@ -51,17 +54,14 @@ class RandomImages final : public Dataset {
   std::vector<std::uint8_t> noise_;  // each image is a part of it
 };
 
-// The first images of a dataset as one batch.
+// The first images of a dataset as one batch in a device's memory.
 class FixedBatch {
  public:
-  FixedBatch(const Dataset& dataset, std::int64_t batch);
+  FixedBatch(const Dataset& dataset, std::int64_t batch, Device device);
   const NetworkInput& input() const { return input_; }
 
  private:
-  std::vector<std::uint8_t> images_;
-  std::vector<std::int32_t> labels_;
-  std::vector<float> weights_;
-  std::vector<SampleId> samples_;
+  Buffer images_, labels_, weights_, samples_;
   NetworkInput input_;
 };
 

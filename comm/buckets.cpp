@@ -12,7 +12,9 @@ namespace lockstep {
 namespace {
 
 std::int64_t aligned_end(const Parameter& parameter) {
-  return parameter.offset + static_cast<std::int64_t>(align_up(parameter.layout.bytes()) / sizeof(float));
+  const std::size_t size = size_of(parameter.gradient_type);
+  const std::size_t bytes = static_cast<std::size_t>(parameter.layout.physical_elements()) * size;
+  return parameter.offset + static_cast<std::int64_t>(align_up(bytes) / size);
 }
 
 // Where a parameter begins; the end of the arena for the one past the last.
@@ -21,15 +23,29 @@ std::int64_t boundary(std::span<const Parameter> parameters, std::size_t index) 
 }
 
 std::size_t bytes_between(std::span<const Parameter> parameters, std::size_t first, std::size_t last) {
-  return static_cast<std::size_t>(boundary(parameters, last) - boundary(parameters, first)) * sizeof(float);
+  std::size_t bytes = 0;
+  for (std::size_t i = first; i < last; ++i) {
+    bytes += static_cast<std::size_t>(boundary(parameters, i + 1) - parameters[i].offset) *
+             size_of(parameters[i].gradient_type);
+  }
+  return bytes;
+}
+
+// The next parameter's gradient has another type.
+bool type_changes_after(std::span<const Parameter> parameters, std::size_t index) {
+  return index + 1 < parameters.size() &&
+         parameters[index + 1].gradient_type != parameters[index].gradient_type;
 }
 
 void check_offsets(std::span<const Parameter> parameters) {
   std::int64_t end = 0;
-  for (const Parameter& parameter : parameters) {
-    CHECK(parameter.layout.dtype() == DType::f32, "{} is {}", parameter.name,
-          name_of(parameter.layout.dtype()));
-    CHECK(parameter.offset >= end && parameter.offset % (kAlignment / sizeof(float)) == 0,
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    CHECK(!type_changes_after(parameters, i) || parameters[i + 1].gradient_type == DType::f32,
+          "the gradient of {} is {}, behind one of {}", parameters[i + 1].name,
+          name_of(parameters[i + 1].gradient_type), name_of(parameter.gradient_type));
+    const auto alignment = static_cast<std::int64_t>(kAlignment / size_of(parameter.gradient_type));
+    CHECK(parameter.offset >= end && parameter.offset % alignment == 0,
           "{} lies at {}, the parameter before it ends at {}", parameter.name, parameter.offset, end);
     end = aligned_end(parameter);
   }
@@ -61,14 +77,15 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const Bu
     buckets.push_back({.begin = boundary(parameters, first),
                        .end = boundary(parameters, last),
                        .first_parameter = first,
-                       .last_parameter = last});
+                       .last_parameter = last,
+                       .type = parameters[first].gradient_type});
     first = last;
   };
-  for (std::size_t i = 0; i < tail; ++i) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::size_t capacity = buckets.empty() ? options.first_bytes : options.middle_bytes;
-    if (bytes_between(parameters, first, i + 1) >= capacity) close(i + 1);
+    const bool full = i < tail && bytes_between(parameters, first, i + 1) >= capacity;
+    if (full || i + 1 == tail || type_changes_after(parameters, i)) close(i + 1);
   }
-  close(tail);
   close(parameters.size());
   return buckets;
 }
@@ -86,9 +103,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   compare_plans();
-  arena_ = communicator.allocate(
-      buckets_.empty() ? 0 : static_cast<std::size_t>(buckets_.back().end) * sizeof(float));
-  for (Parameter& parameter : parameters_) parameter.gradient = gradients().data() + parameter.offset;
+  place_gradients();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     for (std::size_t i = buckets_[bucket].first_parameter; i < buckets_[bucket].last_parameter; ++i) {
       bucket_of_[i] = bucket;
@@ -106,8 +121,28 @@ GradientBuckets::~GradientBuckets() {
   }
 }
 
-std::span<float> GradientBuckets::gradients() const {
-  return {reinterpret_cast<float*>(arena_.data()), arena_.bytes() / sizeof(float)};
+void GradientBuckets::place_gradients() {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    if (gradients_.empty() || gradients_.back().type != bucket.type) {
+      gradients_.push_back({.type = bucket.type, .begin = bucket.begin});
+    }
+    gradients_.back().end = bucket.end;
+    bytes += bucket.bytes();
+  }
+  arena_ = communicator_.allocate(bytes);
+  std::byte* next = arena_.data();
+  for (FlatRange& range : gradients_) {
+    range.data = next;
+    next += range.bytes();
+  }
+  for (Parameter& parameter : parameters_) {
+    parameter.gradient = range_of(parameter.offset).at(parameter.offset);
+  }
+}
+
+const FlatRange& GradientBuckets::range_of(std::int64_t element) const {
+  return element < gradients_.front().end ? gradients_.front() : gradients_.back();
 }
 
 void GradientBuckets::begin(Stream& compute) {
@@ -148,8 +183,8 @@ void GradientBuckets::launch(std::size_t index) {
   stream.wait(produced_);
   Progress* progress = &progress_[index];
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
-  communicator_.all_reduce(gradients().data() + bucket.begin,
-                           static_cast<std::size_t>(bucket.end - bucket.begin), DType::f32, ReduceOp::sum);
+  communicator_.all_reduce(range_of(bucket.begin).at(bucket.begin),
+                           static_cast<std::size_t>(bucket.end - bucket.begin), bucket.type, ReduceOp::sum);
   if (timeline_ == nullptr) return;
   stream.enqueue([timeline = timeline_, progress, index] {
     timeline->record({.name = "bucket",
@@ -163,7 +198,8 @@ void GradientBuckets::launch(std::size_t index) {
 void GradientBuckets::compare_plans() {
   std::string plan;
   for (const Parameter& parameter : parameters_) {
-    plan += fmt::format("{} {} at {}\n", parameter.name, parameter.layout.describe(), parameter.offset);
+    plan += fmt::format("{} {} in {} at {}\n", parameter.name, parameter.layout.describe(),
+                        name_of(parameter.gradient_type), parameter.offset);
   }
   for (const Bucket& bucket : buckets_) plan += fmt::format("bucket {} {}\n", bucket.begin, bucket.end);
   const std::uint64_t mine = hash_of(plan);

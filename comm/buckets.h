@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GradientBuckets: owns all gradient memory and averages it while backward is still running. Gradients are
-// views into one flat arena, laid out in the order backward finishes them; a bucket is a contiguous piece of
-// it. When the last gradient of a bucket is final the bucket is summed over ranks on the communication
-// stream, never out of order. Nothing is packed or copied; nothing here divides: the loss gradient is already
-// scaled by the global batch.
+// views into one flat arena, laid out in the order of the parameters; a bucket is a contiguous piece of it,
+// of one element type. When the last gradient of a bucket is final the bucket is summed over ranks on the
+// communication stream, never out of order. Nothing is packed or copied; nothing here divides: the loss
+// gradient is already scaled by the global batch.
 #pragma once
 
 #include <span>
@@ -31,11 +31,12 @@ struct Bucket {
   std::int64_t end = 0;
   std::size_t first_parameter = 0;  // parameters [first_parameter, last_parameter) in the order given
   std::size_t last_parameter = 0;
-  std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * sizeof(float); }
+  DType type = DType::f32;
+  std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * size_of(type); }
 };
 
-// How parameters, in backward order with ascending offsets, fall into buckets that cover the arena without
-// gaps. Large ones are never split.
+// How parameters, with ascending offsets and half gradients first, fall into buckets that cover the arena
+// without gaps. Large ones are never split.
 std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options);
 
 class GradientBuckets final : public GradientListener {
@@ -49,8 +50,9 @@ class GradientBuckets final : public GradientListener {
   ~GradientBuckets() override;
 
   std::span<const Bucket> buckets() const { return buckets_; }
-  // The whole arena, padding included.
-  std::span<float> gradients() const;
+  // The whole arena, padding included: one range for each element type there is.
+  std::span<const FlatRange> gradients() const { return gradients_; }
+  std::size_t memory_bytes() const { return arena_.bytes(); }
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on.
   void begin(Stream& compute);
@@ -60,6 +62,8 @@ class GradientBuckets final : public GradientListener {
   void wait(Stream& compute);
 
  private:
+  void place_gradients();
+  const FlatRange& range_of(std::int64_t element) const;
   void launch(std::size_t bucket);
   void compare_plans();
 
@@ -79,6 +83,7 @@ class GradientBuckets final : public GradientListener {
   std::vector<Progress> progress_;
   std::size_t next_ = 0;  // first bucket not launched
   Buffer arena_;
+  std::vector<FlatRange> gradients_;
   Stream* compute_ = nullptr;
   Event produced_;
   Event reduced_;

@@ -28,14 +28,16 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
   const std::size_t image_bytes = align_up(static_cast<std::size_t>(options.batch * image.bytes()));
   const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
   const std::size_t sample_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(SampleId));
-  Slot slot{.memory = Buffer(image_bytes + 2 * row_bytes + sample_bytes, Device{}, MemoryKind::pinned_host)};
+  Slot slot{.memory =
+                Buffer(image_bytes + 2 * row_bytes + sample_bytes, options.device, MemoryKind::pinned_host)};
   std::byte* data = slot.memory.data();
   slot.samples = {reinterpret_cast<SampleId*>(data + image_bytes + 2 * row_bytes),
                   static_cast<std::size_t>(options.batch)};
   slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, DType::u8},
                 .labels = {data + image_bytes, {options.batch}, DType::i32},
                 .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
-                .samples = slot.samples};
+                .samples = slot.samples,
+                .memory = {data, slot.memory.bytes()}};
   return slot;
 }
 
@@ -204,9 +206,8 @@ BatchLoader::~BatchLoader() = default;
 
 std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); }
 
-std::size_t BatchLoader::memory_bytes() const {
-  return state_->ring.size() * state_->ring.front().memory.bytes();
-}
+std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
+std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);

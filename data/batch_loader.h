@@ -37,14 +37,16 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   int threads = 1;
   int slots = 4;  // batches kept ready, at least 2
+  Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 
-// Host memory of one slot, valid until the next call of next() or seek().
+// One slot's memory, which is one piece; valid until the next call of next() or seek().
 struct Batch {
   Tensor images;                      // u8 [batch, H, W, C]
   Tensor labels;                      // i32 [batch]
   Tensor weights;                     // f32 [batch]: 1, or 0 for padding
   std::span<const SampleId> samples;  // [batch]; zeros for padding
+  std::span<std::byte> memory;        // all of them
 };
 
 class BatchLoader {
@@ -58,7 +60,8 @@ class BatchLoader {
   std::int64_t global_batch() const;
   // Steps of this epoch; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
-  // Memory of the slots.
+  // Memory of one slot, and of all.
+  std::size_t batch_bytes() const;
   std::size_t memory_bytes() const;
 
   // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new

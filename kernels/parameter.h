@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kernels/layout.h"
@@ -23,14 +24,23 @@ struct Parameter {
   void* gradient = nullptr;       // into the gradient arena of GradientBuckets; null until it is attached
 };
 
-// A stretch of the flat order whose gradients have one type.
-struct GradientRange {
+// A stretch of the flat order in memory of one type.
+struct FlatRange {
   DType type = DType::f32;
   std::int64_t begin = 0;  // elements
   std::int64_t end = 0;
-  void* data = nullptr;  // the gradient of element begin
+  void* data = nullptr;  // of element begin
 
   std::int64_t count() const { return end - begin; }
+  std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(type); }
+  void* at(std::int64_t element) const {
+    return static_cast<std::byte*>(data) + (element - begin) * static_cast<std::int64_t>(size_of(type));
+  }
+  // The elements, in host memory. Throws if T is not the type.
+  template <typename T>
+  std::span<T> as() const {
+    return Tensor{data, {count()}, type}.as<T>();
+  }
 };
 
 // Told by the network, during backward, that the work which makes a parameter's gradient final has been

@@ -42,7 +42,7 @@ std::string digest(Network& network, Optimizer& optimizer) {
   stream.copy(state.data(), optimizer.state().data(), state.size() * sizeof(float));
   stream.synchronize();
   hash.add(state.data(), state.size() * sizeof(float));
-  const std::int64_t steps = optimizer.steps();
+  const std::int64_t steps = optimizer.read_control(stream).step - 1;
   hash.add(&steps, sizeof(steps));
   return hash.hex();
 }

@@ -62,8 +62,9 @@ void print_memory(Training& training, const Communicator& communicator) {
   fmt::print("memory per rank\n");
   line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
-  line("statistics", memory.statistics, "batch norm's running mean and variance");
-  line("gradients", training.buckets().gradients().size_bytes(), "the buckets");
+  if (memory.weight_copies > 0) line("copies", memory.weight_copies, "weights in half precision");
+  line("statistics", memory.statistics, "batch norm's running mean and variance, and before the step");
+  line("gradients", training.buckets().memory_bytes(), "the buckets");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
   line("batches", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),

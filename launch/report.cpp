@@ -170,6 +170,8 @@ std::string to_json(const EpochReport& report) {
                                 {"learning_rate", report.learning_rate},
                                 {"train_seconds", report.train_seconds},
                                 {"evaluation_seconds", report.evaluation_seconds},
+                                {"skipped_steps", report.skipped_steps},
+                                {"loss_scale", report.loss_scale},
                                 {"account", account}}
       .dump();
 }

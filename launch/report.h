@@ -24,7 +24,9 @@ struct EpochReport {
   double learning_rate = 0;       // of the last step
   double train_seconds = 0;       // wall time of the epoch's training steps
   double evaluation_seconds = 0;
-  StepAccount account;  // rank 0's; adds up to train_seconds
+  std::int64_t skipped_steps = 0;  // of the epoch: gradients overflowed
+  double loss_scale = 1;           // after it
+  StepAccount account;             // rank 0's; adds up to train_seconds
 };
 
 struct ReportOptions {
@@ -63,8 +65,8 @@ class Report {
 };
 
 // The object metrics.jsonl gets: epoch, steps, train_loss, test_loss, test_accuracy, samples_per_second,
-// learning_rate, train_seconds, evaluation_seconds, account {data_wait, forward, ...} in seconds. What is not
-// finite is null.
+// learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
+// ...} in seconds. What is not finite is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

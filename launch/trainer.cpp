@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -15,6 +17,9 @@ namespace {
 NetworkInput input_of(const Batch& batch) {
   return {.images = batch.images, .labels = batch.labels, .weights = batch.weights, .samples = batch.samples};
 }
+
+// A loss scale so small that fp16 has no more room above than fp32 has: overflow is not its fault.
+constexpr float kLeastLossScale = 0x1p-10f;
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
@@ -34,7 +39,9 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       schedule_(schedule),
       options_(options),
       stream_(parts.network.device(), StreamUse::compute),
-      finite_(sizeof(std::int32_t), parts.network.device()) {}
+      train_(parts.train, parts.network.device()),
+      test_(parts.test, parts.network.device()),
+      results_(parts.network.device(), options.accumulation) {}
 
 void Trainer::fit(Report& report) {
   for (std::int64_t epoch = 0; epoch < options_.epochs && !stopped(); ++epoch) {
@@ -50,6 +57,7 @@ void Trainer::fit(Report& report) {
 
 EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
   totals_ = {};
+  skipped_ = 0;
   take_account();
   const std::int64_t begin = now_ns();
   const std::int64_t first_step = step_;
@@ -62,35 +70,44 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
     step();
     report.step(epoch + 1, i, totals_.mean(), samples_per_second());
   }
+  while (const auto result = results_.take_last()) settle(*result);
   EpochReport line{.epoch = epoch + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
+  line.skipped_steps = skipped_;
+  line.loss_scale = loss_scale_;
   line.train_loss = over_ranks(totals_).mean();
   return line;
 }
 
 void Trainer::step() {
-  loss_finite_ = true;
-  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
-    micro_batch(micro == 0, micro + 1 == options_.accumulation);
-  }
+  Optimizer& optimizer = parts_.optimizer;
+  parts_.network.keep_statistics(stream_);
+  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) micro_batch(micro);
   clock_.enter(Phase::exposed_communication);
   parts_.buckets.wait(stream_);
   clock_.enter(Phase::optimizer);
-  stop_if_not_finite();
-  parts_.optimizer.step(stream_, static_cast<float>(schedule_.at(step_)));
+  // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
+  // asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
+  optimizer.check_gradients(stream_);
+  optimizer.step(stream_, schedule_.at(step_));
+  parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
+  results_.enqueued(stream_, optimizer.control());
   ++step_;
+  while (const auto result = results_.take()) settle(*result);
   clock_.enter(Phase::rest);
 }
 
-void Trainer::micro_batch(bool first, bool last) {
+void Trainer::micro_batch(std::int64_t micro) {
+  const bool last = micro + 1 == options_.accumulation;
   clock_.enter(Phase::data_wait);
-  const Batch& batch = parts_.train.next();
+  const Batch& batch = train_.next(stream_);
   const Pass pass{.stream = stream_,
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
-                  .gradients = first ? Write::overwrite : Write::accumulate,
+                  .loss_scale = parts_.optimizer.loss_scale(),
+                  .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
                   .listener = last ? &parts_.buckets : nullptr,
                   .observer = parts_.observer};
   const auto span = [&](const char* name, std::int64_t begin) {
@@ -105,31 +122,40 @@ void Trainer::micro_batch(bool first, bool last) {
   clock_.enter(Phase::forward);
   const std::int64_t forward_begin = now_ns();
   parts_.network.forward(input_of(batch), pass);
-  const LossSums sums = parts_.network.loss(stream_);
-  totals_.add(sums);
-  loss_finite_ = loss_finite_ && std::isfinite(sums.loss);
+  parts_.network.copy_loss(stream_, results_.loss(micro));
   span("forward", forward_begin);
 
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
   if (last) parts_.buckets.begin(stream_);  // full buckets leave while earlier layers still compute
   parts_.network.backward(pass);
+  train_.prefetch();
   span("backward", backward_begin);
 }
 
-// Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
-// asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
-void Trainer::stop_if_not_finite() {
-  const std::span<float> gradients = parts_.buckets.gradients();
-  std::int32_t finite = 1;
-  parts_.network.backend().all_finite(stream_, static_cast<std::int64_t>(gradients.size()), gradients.data(),
-                                      reinterpret_cast<std::int32_t*>(finite_.data()));
-  stream_.copy(&finite, finite_.data(), sizeof(finite));
-  stream_.synchronize();
-  if (finite != 0) return;
+// What the host learns of a step when the device is done with it; on every rank at the same point of the
+// loop.
+void Trainer::settle(const StepResult& result) {
+  const float scale_before = loss_scale_;
+  loss_scale_ = result.control.loss_scale;
+  if (result.control.finite != 0) {
+    for (const LossSums& sums : result.losses) totals_.add(sums);
+    return;
+  }
+  if (!parts_.optimizer.loss_scale_options().dynamic()) stop_not_finite(result);
+  ++skipped_;
+  if (parts_.communicator.rank() == 0) {
+    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", result.step + 1,
+              scale_before, loss_scale_);
+  }
+  if (loss_scale_ < kLeastLossScale) stop_not_finite(result);
+}
 
+void Trainer::stop_not_finite(const StepResult& result) {
   Communicator& communicator = parts_.communicator;
-  const std::int32_t mine = loss_finite_ ? 0 : 1;
+  const bool finite =
+      std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
+  const std::int32_t mine = finite ? 0 : 1;
   std::vector<std::int32_t> flags(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(&mine, flags.data(), 1, DType::i32);
   communicator.stream().synchronize();
@@ -146,8 +172,8 @@ void Trainer::stop_if_not_finite() {
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
   Error error(exit_code::failed,
-              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}", step_ + 1, what,
-                          saved));
+              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}", result.step + 1,
+                          what, saved));
   error.set_agreed();
   throw error;
 }
@@ -155,10 +181,11 @@ void Trainer::stop_if_not_finite() {
 Evaluation Trainer::evaluate() {
   average_statistics();
   LossTotals mine;
-  parts_.test.seek(0, 0);
+  test_.seek(0, 0);
   const Pass pass{.stream = stream_, .mode = Mode::evaluation};
   for (std::int64_t step = parts_.test.steps_in_epoch(0); step > 0; --step) {
-    parts_.network.forward(input_of(parts_.test.next()), pass);
+    parts_.network.forward(input_of(test_.next(stream_)), pass);
+    test_.prefetch();
     mine.add(parts_.network.loss(stream_));
   }
   const LossTotals all = over_ranks(mine);
@@ -176,8 +203,9 @@ void Trainer::average_statistics() {
   communicator.all_reduce(statistics.data(), statistics.size(), DType::f32, ReduceOp::sum);
   communicator.stream().record(ready);
   stream_.wait(ready);
-  parts_.network.backend().scale(stream_, static_cast<std::int64_t>(statistics.size()),
-                                 1.0f / static_cast<float>(communicator.size()), statistics.data());
+  parts_.network.backend().scale(stream_, {.count = static_cast<std::int64_t>(statistics.size()),
+                                           .factor = 1.0f / static_cast<float>(communicator.size()),
+                                           .values = statistics.data()});
 }
 
 // In rank order, so that every rank gets the same doubles.

@@ -12,7 +12,9 @@
 #include "comm/communicator.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
+#include "data/device_batches.h"
 #include "launch/report.h"
+#include "launch/step_results.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -63,8 +65,9 @@ class Trainer {
   // All epochs, each followed by an evaluation and a line of the report. Collective.
   void fit(Report& report);
 
-  // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. When gradients are
-  // not finite, saves the state as it was before the step and throws an agreed Error naming step and ranks.
+  // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
+  // not finite skip it, and with a dynamic loss scale that is all; otherwise the state as it was before the
+  // step is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a GPU.
   void step();
   // Averages running statistics over ranks, then the whole test set, each sample once. Collective.
   Evaluation evaluate();
@@ -74,8 +77,9 @@ class Trainer {
   StepAccount take_account() { return clock_.take(); }
 
  private:
-  void micro_batch(bool first, bool last);
-  void stop_if_not_finite();
+  void micro_batch(std::int64_t micro);
+  void settle(const StepResult& result);
+  [[noreturn]] void stop_not_finite(const StepResult& result);
   EpochReport train_epoch(std::int64_t epoch, Report& report);
   void average_statistics();
   LossTotals over_ranks(const LossTotals& mine);
@@ -85,11 +89,14 @@ class Trainer {
   Schedule schedule_;
   TrainerOptions options_;
   Stream stream_;
-  Buffer finite_;
+  DeviceBatches train_;
+  DeviceBatches test_;
+  StepResults results_;
   PhaseClock clock_;
-  LossTotals totals_;        // of this rank, since the epoch began
-  bool loss_finite_ = true;  // of this rank, this step
-  std::int64_t step_ = 0;    // steps done
+  LossTotals totals_;         // of this rank, since the epoch began
+  std::int64_t skipped_ = 0;  // steps, since the epoch began
+  float loss_scale_ = 1;      // after the last step that was settled
+  std::int64_t step_ = 0;     // steps done
 };
 
 }  // namespace lockstep

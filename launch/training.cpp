@@ -67,6 +67,12 @@ OptimizerOptions optimizer_options(const Config& config) {
                     .decay_norm_and_bias = wanted.decay_norm_and_bias};
 }
 
+LossScaleOptions loss_scale_options(const Config& config) {
+  if (config.train.precision != "fp16") return {};
+  return {.initial = static_cast<float>(config.train.loss_scale),
+          .rule = {.interval = static_cast<std::int32_t>(config.train.loss_scale_interval)}};
+}
+
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.data.mean.empty() && config.data.mean.size() != channels) {
@@ -109,7 +115,7 @@ Training::Training(const Config& config, const World& world, Communicator& commu
   run_agreed(communicator, [&] {
     device = choose_device(config_.world.device, world);
     threads_ = choose_threads(config_.train.threads, world);
-    open_data({.rank = world.rank(), .size = world.size()});
+    open_data({.rank = world.rank(), .size = world.size()}, device);
   });
   plan_network(device);
   run_agreed(communicator, [&] {
@@ -118,14 +124,11 @@ Training::Training(const Config& config, const World& world, Communicator& commu
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), communicator, bucket_options(config_),
                                                timeline_.get());
-  optimizer_ = make_optimizer({.device = network_->device(),
-                               .parameters = network_->parameters(),
-                               .values = network_->values(),
-                               .gradients = buckets_->gradients()},
-                              optimizer_options(config_));
+  optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
+                              loss_scale_options(config_));
 }
 
-void Training::open_data(Shard shard) {
+void Training::open_data(Shard shard, Device device) {
   const DatasetOptions dataset{.format = config_.data.format, .path = config_.data.path};
   train_set_ = open_dataset(dataset, Split::train);
   test_set_ = open_dataset(dataset, Split::test);
@@ -138,7 +141,8 @@ void Training::open_data(Shard shard) {
                         .accumulation = config_.train.accumulation,
                         .tail = config_.data.tail == "carry" ? Tail::carry : Tail::drop,
                         .seed = static_cast<std::uint64_t>(config_.train.seed),
-                        .threads = static_cast<int>(config_.data.loader_threads)};
+                        .threads = static_cast<int>(config_.data.loader_threads),
+                        .device = device};
   train_loader_ = std::make_unique<BatchLoader>(*train_set_, shard, options);
   options.accumulation = 1;
   options.tail = Tail::pad;
@@ -148,7 +152,9 @@ void Training::open_data(Shard shard) {
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
 void Training::plan_network(Device device) {
   const ImageShape image = train_set_->image_shape();
-  NetworkOptions options{.device = device, .seed = static_cast<std::uint64_t>(config_.train.seed)};
+  NetworkOptions options{.device = device,
+                         .precision = parse_precision(config_.train.precision),
+                         .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
   options.label_smoothing = static_cast<float>(config_.train.label_smoothing);

@@ -53,7 +53,7 @@ class Training {
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
-  void open_data(Shard shard);
+  void open_data(Shard shard, Device device);
   void plan_network(Device device);
 
   Config config_;

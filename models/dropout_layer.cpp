@@ -48,8 +48,9 @@ class DropoutLayer final : public PlannedLayer {
                                    .samples = memory.samples,
                                    .key = key_for(memory.seed, purpose_),
                                    .probability = probability_,
-                                   .x = static_cast<const float*>(x),
-                                   .y = static_cast<float*>(y)});
+                                   .type = output_.dtype(),
+                                   .x = x,
+                                   .y = y});
   }
 
   Backend& backend_;

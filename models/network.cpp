@@ -14,12 +14,12 @@ namespace {
 NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
   KernelChoices in_order;
   KernelChoices& choices = options.choices != nullptr ? *options.choices : in_order;
-  NetworkPlan plan = plan_network(graph, backend, choices, options.mean, options.deviation);
+  NetworkPlan plan =
+      plan_network(graph, backend, choices,
+                   {.precision = options.precision, .mean = options.mean, .deviation = options.deviation});
   plan_memory(plan, options.recompute);
   return plan;
 }
-
-std::size_t parameter_count(const PlannedNode& node) { return node.layer->parameter_specs().size(); }
 
 template <typename Work>
 void observed(const Pass& pass, std::size_t node, Direction direction, Work work) {
@@ -43,9 +43,11 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
       plan_(plan_for(graph, backend_, options)) {
-  allocate_state();
+  place_parameters();
+  place_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
   loss_ = Buffer(sizeof(LossSums), options_.device);
+  loss_scratch_ = Buffer(backend_.loss_scratch_bytes(input_.batch), options_.device);
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
   memory_.activations = plan_.arena.bytes;
   memory_.activations_kept = plan_.kept_bytes;
@@ -57,43 +59,62 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   initialize();
 }
 
-// Offsets in backward order; then the arenas; then the state by name in forward order.
-void Network::allocate_state() {
-  std::int64_t parameter_elements = 0;
-  std::int64_t statistic_elements = 0;
-  const auto place = [](std::int64_t& end, const Layout& layout) {
-    const std::int64_t offset = end;
-    end += static_cast<std::int64_t>(align_up(layout.bytes()) / sizeof(float));
-    return offset;
-  };
-  first_parameter_.resize(plan_.nodes.size());
-  for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
-    first_parameter_[node] = parameters_.size();
-    for (const ParameterSpec& spec : plan_.nodes[node].layer->parameter_specs()) {
-      parameters_.push_back({.name = plan_.nodes[node].name + "." + spec.suffix,
-                             .layout = spec.layout,
-                             .offset = place(parameter_elements, spec.layout)});
+// Offsets in the flat order: half before fp32, each in backward order.
+void Network::place_parameters() {
+  std::int64_t end = 0;
+  parameters_of_.resize(plan_.nodes.size());
+  const auto place_all = [&](auto wanted) {
+    for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
+      for (const ParameterSpec& spec : plan_.nodes[node].layer->parameter_specs()) {
+        if (!wanted(spec.layout.dtype())) continue;
+        parameters_of_[node].push_back(parameters_.size());
+        parameters_.push_back({.name = plan_.nodes[node].name + "." + spec.suffix,
+                               .layout = spec.layout.as_type(DType::f32),
+                               .gradient_type = spec.layout.dtype(),
+                               .offset = end});
+        end += static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
+      }
     }
-  }
-  for (const PlannedNode& node : plan_.nodes) {
-    for (const ParameterSpec& spec : node.layer->statistic_specs()) place(statistic_elements, spec.layout);
-  }
-  memory_.parameters = static_cast<std::size_t>(parameter_elements) * sizeof(float);
-  memory_.statistics = static_cast<std::size_t>(statistic_elements) * sizeof(float);
-  parameter_arena_ = Buffer(memory_.parameters, options_.device);
-  statistics_arena_ = Buffer(memory_.statistics, options_.device);
+  };
+  const DType type = storage_type(options_.precision);
+  if (type != DType::f32) place_all([](DType dtype) { return dtype != DType::f32; });
+  copied_elements_ = end;
+  place_all([](DType dtype) { return dtype == DType::f32; });
 
-  for (Parameter& parameter : parameters_) parameter.value = values().data() + parameter.offset;
-  std::int64_t next_statistic = 0;
+  memory_.parameters = static_cast<std::size_t>(end) * sizeof(float);
+  memory_.weight_copies = static_cast<std::size_t>(copied_elements_) * size_of(type);
+  parameter_arena_ = Buffer(memory_.parameters, options_.device);
+  copy_arena_ = Buffer(memory_.weight_copies, options_.device);
+  for (Parameter& parameter : parameters_) {
+    parameter.value = values().data() + parameter.offset;
+    parameter.weights =
+        parameter.offset < copied_elements_ ? weight_copies().at(parameter.offset) : parameter.value;
+  }
+}
+
+// Running statistics, and the state by name in forward order.
+void Network::place_state() {
+  const auto size_of_statistic = [](const ParameterSpec& spec) {
+    return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / sizeof(float));
+  };
+  std::int64_t elements = 0;
+  for (const PlannedNode& node : plan_.nodes) {
+    for (const ParameterSpec& spec : node.layer->statistic_specs()) elements += size_of_statistic(spec);
+  }
+  statistics_arena_ = Buffer(static_cast<std::size_t>(elements) * sizeof(float), options_.device);
+  kept_statistics_ = Buffer(statistics_arena_.bytes(), options_.device);
+  memory_.statistics = statistics_arena_.bytes() + kept_statistics_.bytes();
+
+  float* next = statistics().data();
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     const PlannedNode& planned = plan_.nodes[node];
-    for (std::size_t i = 0; i < parameter_count(planned); ++i) {
-      const Parameter& parameter = parameters_[first_parameter_[node] + i];
+    for (const std::size_t index : parameters_of_[node]) {
+      const Parameter& parameter = parameters_[index];
       state_.push_back({.name = parameter.name, .layout = parameter.layout, .value = parameter.value});
     }
     for (const ParameterSpec& spec : planned.layer->statistic_specs()) {
-      float* value = statistics().data() + place(next_statistic, spec.layout);
-      state_.push_back({.name = planned.name + "." + spec.suffix, .layout = spec.layout, .value = value});
+      state_.push_back({.name = planned.name + "." + spec.suffix, .layout = spec.layout, .value = next});
+      next += size_of_statistic(spec);
     }
   }
 }
@@ -124,10 +145,8 @@ void Network::bind_memory() {
     memory.scratch = block_data(plan_.scratch_block);
     memory.samples = reinterpret_cast<const SampleId*>(samples_.data());
     memory.seed = options_.seed;
-    for (std::size_t i = 0; i < parameter_count(planned); ++i) {
-      memory.parameters.push_back(&parameters_[first_parameter_[node] + i]);
-    }
-    next_state += parameter_count(planned);
+    for (const std::size_t index : parameters_of_[node]) memory.parameters.push_back(&parameters_[index]);
+    next_state += parameters_of_[node].size();
     for (std::size_t i = 0; i < planned.layer->statistic_specs().size(); ++i) {
       memory.statistics.push_back(state_[next_state++].value);
     }
@@ -150,19 +169,50 @@ void Network::initialize() {
       }
     }
   }
+  copy_weights(stream);
+  stream.synchronize();
 }
 
 std::span<float> Network::values() const {
   return {reinterpret_cast<float*>(parameter_arena_.data()), memory_.parameters / sizeof(float)};
 }
 
-std::span<float> Network::statistics() const {
-  return {reinterpret_cast<float*>(statistics_arena_.data()), memory_.statistics / sizeof(float)};
+FlatRange Network::weight_copies() const {
+  return {.type = storage_type(options_.precision), .end = copied_elements_, .data = copy_arena_.data()};
 }
 
-std::span<const float> Network::logits() const {
-  const std::byte* data = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].data_block);
-  return {reinterpret_cast<const float*>(data), static_cast<std::size_t>(input_.batch * input_.classes)};
+void Network::copy_weights(Stream& stream) {
+  if (copied_elements_ == 0) return;
+  backend_.cast(stream, {.count = copied_elements_,
+                         .from_type = DType::f32,
+                         .to_type = weight_copies().type,
+                         .from = values().data(),
+                         .to = copy_arena_.data()});
+}
+
+void Network::keep_statistics(Stream& stream) {
+  if (statistics().empty()) return;
+  stream.copy(kept_statistics_.data(), statistics_arena_.data(), statistics_arena_.bytes());
+}
+
+void Network::restore_statistics_if_skipped(Stream& stream, const StepControl* control) {
+  if (statistics().empty()) return;
+  backend_.restore_if_skipped(stream, {.control = control,
+                                       .count = static_cast<std::int64_t>(statistics().size()),
+                                       .from = reinterpret_cast<const float*>(kept_statistics_.data()),
+                                       .to = statistics().data()});
+}
+
+std::span<float> Network::statistics() const {
+  return {reinterpret_cast<float*>(statistics_arena_.data()), statistics_arena_.bytes() / sizeof(float)};
+}
+
+Tensor Network::logits() const {
+  const PlannedValue& logits = plan_.values[static_cast<std::size_t>(plan_.logits)];
+  return {.data = block_data(logits.data_block),
+          .shape = {input_.batch, input_.classes},
+          .dtype = logits.layout.dtype(),
+          .device = options_.device};
 }
 
 // Layers read them from memory of the network's own: it stays where it is from batch to batch.
@@ -188,18 +238,21 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
              [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });
   }
 
+  const Tensor result = logits();
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
   backend_.softmax_cross_entropy(
-      pass.stream,
-      {.batch = input_.batch,
-       .classes = input_.classes,
-       .logits = logits().data(),
-       .labels = input.labels.as<std::int32_t>().data(),
-       .weights = input.weights.as<float>().data(),
-       .label_smoothing = pass.mode == Mode::training ? options_.label_smoothing : 0.0f,
-       .gradient_scale = pass.gradient_scale,
-       .logits_gradient = pass.mode == Mode::training ? reinterpret_cast<float*>(gradient) : nullptr,
-       .sums = reinterpret_cast<LossSums*>(loss_.data())});
+      pass.stream, {.batch = input_.batch,
+                    .classes = input_.classes,
+                    .type = result.dtype,
+                    .logits = result.data,
+                    .labels = input.labels.as<std::int32_t>().data(),
+                    .weights = input.weights.as<float>().data(),
+                    .label_smoothing = pass.mode == Mode::training ? options_.label_smoothing : 0.0f,
+                    .gradient_scale = pass.gradient_scale,
+                    .loss_scale = pass.loss_scale,
+                    .logits_gradient = pass.mode == Mode::training ? gradient : nullptr,
+                    .sums = reinterpret_cast<LossSums*>(loss_.data()),
+                    .scratch = loss_scratch_.data()});
 }
 
 void Network::recompute(const NodeRange& block, const Pass& pass) {
@@ -225,9 +278,7 @@ void Network::backward(const Pass& pass) {
     observed(pass, node, Direction::backward_parameters,
              [&] { layer.backward_parameters(pass, bindings_[node]); });
     if (pass.listener != nullptr) {
-      for (std::size_t i = 0; i < parameter_count(plan_.nodes[node]); ++i) {
-        pass.listener->gradient_ready(first_parameter_[node] + i);
-      }
+      for (const std::size_t index : parameters_of_[node]) pass.listener->gradient_ready(index);
     }
     observed(pass, node, Direction::backward_inputs, [&] { layer.backward_inputs(pass, bindings_[node]); });
   }
@@ -235,9 +286,13 @@ void Network::backward(const Pass& pass) {
 
 LossSums Network::loss(Stream& stream) const {
   LossSums sums;
-  stream.copy(&sums, loss_.data(), sizeof(sums));
+  copy_loss(stream, &sums);
   stream.synchronize();
   return sums;
+}
+
+void Network::copy_loss(Stream& stream, LossSums* host) const {
+  stream.copy(host, loss_.data(), sizeof(*host));
 }
 
 }  // namespace lockstep

@@ -22,11 +22,13 @@
 #include "models/memory_plan.h"
 #include "models/network_plan.h"
 #include "models/pass.h"
+#include "models/precision.h"
 
 namespace lockstep {
 
 struct NetworkOptions {
   Device device;
+  Precision precision = Precision::fp32;
   std::uint64_t seed = 1;
   // Input normalisation per channel; see ImageInput.
   std::vector<float> mean;
@@ -40,8 +42,8 @@ struct NetworkOptions {
   KernelChoices* choices = nullptr;
 };
 
-// One micro-batch, in host memory: u8 [batch, H, W, C], i32 [batch], f32 [batch], and what tells the samples
-// apart, which only training with dropout needs.
+// One micro-batch, all of it in the device's memory: u8 [batch, H, W, C], i32 [batch], f32 [batch], and what
+// tells the samples apart, which only training with dropout needs.
 struct NetworkInput {
   Tensor images;
   Tensor labels;
@@ -56,7 +58,8 @@ struct MemoryPlan {
   std::size_t activations_kept = 0;      // what it would be if nothing were recomputed
   std::size_t workspace = 0;             // of the arena: what a kernel needs while it runs
   std::size_t parameters = 0;
-  std::size_t statistics = 0;
+  std::size_t weight_copies = 0;  // in half precision: what layers compute with
+  std::size_t statistics = 0;     // and what they were before the step
 };
 
 // A piece of state by its PyTorch name: trained, or a running statistic.
@@ -79,12 +82,20 @@ class Network {
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 
-  // In the order backward finishes their gradients, with ascending offsets.
+  // With ascending offsets: in half precision those with half gradients first, each type in the order
+  // backward finishes gradients.
   std::span<Parameter> parameters() { return parameters_; }
   // The parameter arena, padding included: parameters()[i] lies at its offset.
   std::span<float> values() const;
+  // The half copies of weights that layers compute with; empty in fp32. An optimizer keeps them true to the
+  // values; whoever else writes values calls copy_weights.
+  FlatRange weight_copies() const;
+  void copy_weights(Stream& stream);
   // All running statistics as one piece, padding included; empty without batch norm.
   std::span<float> statistics() const;
+  // Remembers the running statistics, and brings them back if the step is skipped that control tells of.
+  void keep_statistics(Stream& stream);
+  void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
   // Everything that must be saved to use the network again, in forward order.
   const std::vector<StateTensor>& state() const { return state_; }
 
@@ -94,11 +105,14 @@ class Network {
   void backward(const Pass& pass);
   // What the last forward's batch contributed; waits for the stream.
   LossSums loss(Stream& stream) const;
-  // [batch, classes] of the last forward, on the device.
-  std::span<const float> logits() const;
+  // The same without waiting: to host memory, in stream order.
+  void copy_loss(Stream& stream, LossSums* host) const;
+  // [batch, classes] of the last forward, in the device's memory and the network's precision.
+  Tensor logits() const;
 
  private:
-  void allocate_state();
+  void place_parameters();
+  void place_state();
   void bind_memory();
   std::byte* block_data(int block) const;  // null for block -1
   void recompute(const NodeRange& block, const Pass& pass);
@@ -109,15 +123,19 @@ class Network {
   GraphInput input_;
   Backend& backend_;
   NetworkPlan plan_;
-  std::vector<LayerMemory> bindings_;         // by node
-  std::vector<std::size_t> first_parameter_;  // by node: index of its first parameter
+  std::vector<LayerMemory> bindings_;                    // by node
+  std::vector<std::vector<std::size_t>> parameters_of_;  // by node: indices of its parameters
   std::vector<Parameter> parameters_;
   std::vector<StateTensor> state_;
   MemoryPlan memory_;
   Buffer activation_arena_;
   Buffer parameter_arena_;
+  Buffer copy_arena_;
+  std::int64_t copied_elements_ = 0;  // the first of the flat order
   Buffer statistics_arena_;
+  Buffer kept_statistics_;
   Buffer loss_;
+  Buffer loss_scratch_;
   Buffer samples_;  // SampleId [batch]
 };
 

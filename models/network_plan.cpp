@@ -12,10 +12,9 @@ namespace {
 // Turns the graph into nodes, giving every value exactly one consumer.
 class NodePlanner {
  public:
-  NodePlanner(const Graph& graph, Backend& backend, KernelChoices& choices, NetworkPlan& plan)
+  NodePlanner(const Graph& graph, const LayerContext& context, NetworkPlan& plan)
       : graph_(graph),
-        backend_(backend),
-        choices_(choices),
+        context_(context),
         plan_(plan),
         uses_left_(graph.layers().size() + 1, 0),
         activation_(graph.layers().size() + 1, Activation::none),
@@ -42,11 +41,10 @@ class NodePlanner {
       const bool input_gradient = std::ranges::any_of(
           inputs, [&](int input) { return plan_.values[static_cast<std::size_t>(input)].wants_gradient; });
       const auto output = static_cast<std::size_t>(layer.output.id);
-      const LayerContext context{.backend = backend_,
-                                 .choices = choices_,
-                                 .input_gradient = input_gradient,
-                                 .activation = activation_[output],
-                                 .applied = applied_[output]};
+      LayerContext context = context_;
+      context.input_gradient = input_gradient;
+      context.activation = activation_[output];
+      context.applied = applied_[output];
       plan_.needs_samples |= std::holds_alternative<DropoutOptions>(layer.operation);
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
       plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
@@ -80,7 +78,8 @@ class NodePlanner {
     const auto index = static_cast<std::size_t>(graph_value);
     if (uses_left_[index]-- == 1) return current_[index];
     const int source = current_[index];
-    append(plan_fork(backend_, plan_.values[static_cast<std::size_t>(source)].layout), "", {source}, 2);
+    append(plan_fork(context_.backend, plan_.values[static_cast<std::size_t>(source)].layout), "", {source},
+           2);
     current_[index] = plan_.nodes.back().outputs[1];
     return plan_.nodes.back().outputs[0];
   }
@@ -105,8 +104,7 @@ class NodePlanner {
   }
 
   const Graph& graph_;
-  Backend& backend_;
-  KernelChoices& choices_;
+  LayerContext context_;
   NetworkPlan& plan_;
   // By graph value:
   std::vector<int> uses_left_;
@@ -118,7 +116,7 @@ class NodePlanner {
 }  // namespace
 
 NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
-                         std::span<const float> mean, std::span<const float> deviation) {
+                         const PlanOptions& options) {
   if (graph.logits().id < 0) throw ConfigError("the graph has no logits: call classify() on its last value");
   const GraphInput& input = graph.input_shape();
   NetworkPlan plan;
@@ -126,9 +124,12 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& ch
                                           .height = input.height,
                                           .width = input.width,
                                           .channels = input.channels,
-                                          .mean = mean,
-                                          .deviation = deviation});
-  NodePlanner(graph, backend, choices, plan).run();
+                                          .mean = options.mean,
+                                          .deviation = options.deviation,
+                                          .type = storage_type(options.precision)});
+  const LayerContext context{
+      .backend = backend, .choices = choices, .tf32 = options.precision == Precision::tf32};
+  NodePlanner(graph, context, plan).run();
   return plan;
 }
 

@@ -13,6 +13,7 @@
 #include "models/arena.h"
 #include "models/graph.h"
 #include "models/planned_layer.h"
+#include "models/precision.h"
 
 namespace lockstep {
 
@@ -55,8 +56,15 @@ struct NetworkPlan {
   std::size_t kept_bytes = 0;      // of the arena, if nothing were recomputed
 };
 
+struct PlanOptions {
+  Precision precision = Precision::fp32;
+  // See ImageInput.
+  std::span<const float> mean = {};
+  std::span<const float> deviation = {};
+};
+
 // Throws ConfigError for a graph without logits.
 NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
-                         std::span<const float> mean, std::span<const float> deviation);
+                         const PlanOptions& options = {});
 
 }  // namespace lockstep

@@ -99,6 +99,8 @@ void load_state(Network& network, const std::filesystem::path& path) {
   for (std::size_t i = 0; i < plain.size(); ++i) {
     write_plain(network.backend(), stream, network.state()[i], plain[i]);
   }
+  network.copy_weights(stream);
+  stream.synchronize();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/optimizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -37,25 +38,34 @@ std::vector<UpdateSegment> lars_segments(std::span<const Parameter> parameters, 
   return segments;
 }
 
+// The part of a segment that lies in a range.
+std::vector<UpdateSegment> segments_in(const FlatRange& range, std::span<const UpdateSegment> segments) {
+  std::vector<UpdateSegment> inside;
+  for (UpdateSegment segment : segments) {
+    const std::int64_t end = std::min(range.end, segment.begin + segment.count);
+    segment.begin = std::max(range.begin, segment.begin);
+    segment.count = end - segment.begin;
+    if (segment.count > 0) inside.push_back(segment);
+  }
+  return inside;
+}
+
 class Sgd final : public Optimizer {
  public:
-  Sgd(const TrainedMemory& memory, const SgdOptions& options)
+  Sgd(const TrainedMemory& memory, const SgdOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
-                  {"momentum_buffer"}),
+                  {"momentum_buffer"}, loss_scale),
         options_(options) {
     CHECK(!options.nesterov || options.momentum > 0, "Nesterov without momentum");
   }
 
  private:
-  void update(Stream& stream, float learning_rate) override {
-    backend().sgd_update(stream, {.table = table(),
-                                  .value = values(),
-                                  .gradient = gradients(),
-                                  .momentum_buffer = state(0),
-                                  .learning_rate = learning_rate,
-                                  .momentum = static_cast<float>(options_.momentum),
-                                  .nesterov = options_.nesterov});
+  void update(Stream& stream, const Update& update, std::size_t) override {
+    backend().sgd_update(stream, update,
+                         {.momentum_buffer = state(0),
+                          .momentum = static_cast<float>(options_.momentum),
+                          .nesterov = options_.nesterov});
   }
 
   SgdOptions options_;
@@ -63,26 +73,22 @@ class Sgd final : public Optimizer {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(const TrainedMemory& memory, const AdamWOptions& options)
+  AdamW(const TrainedMemory& memory, const AdamWOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
-                  {"exp_avg", "exp_avg_sq"}),
+                  {"exp_avg", "exp_avg_sq"}, loss_scale),
         options_(options) {
     CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}", options.epsilon);
   }
 
  private:
-  void update(Stream& stream, float learning_rate) override {
-    backend().adamw_update(stream, {.table = table(),
-                                    .value = values(),
-                                    .gradient = gradients(),
-                                    .first_moment = state(0),
-                                    .second_moment = state(1),
-                                    .learning_rate = learning_rate,
-                                    .beta1 = options_.beta1,
-                                    .beta2 = options_.beta2,
-                                    .epsilon = options_.epsilon,
-                                    .step = steps() + 1});
+  void update(Stream& stream, const Update& update, std::size_t) override {
+    backend().adamw_update(stream, update,
+                           {.first_moment = state(0),
+                            .second_moment = state(1),
+                            .beta1 = options_.beta1,
+                            .beta2 = options_.beta2,
+                            .epsilon = options_.epsilon});
   }
 
   AdamWOptions options_;
@@ -90,68 +96,135 @@ class AdamW final : public Optimizer {
 
 class Lars final : public Optimizer {
  public:
-  Lars(const TrainedMemory& memory, const LarsOptions& options)
-      : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), {"momentum_buffer"}),
-        options_(options),
-        norms_(table().chunks().size() * sizeof(SquaredNorms), memory.device),
-        trust_ratios_(table().segments().size() * sizeof(float), memory.device) {}
+  Lars(const TrainedMemory& memory, const LarsOptions& options, const LossScaleOptions& loss_scale)
+      : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), {"momentum_buffer"},
+                  loss_scale),
+        options_(options) {
+    for (std::size_t piece = 0; piece < pieces(); ++piece) {
+      norms_.emplace_back(table(piece).chunks().size() * sizeof(SquaredNorms), memory.device);
+      trust_ratios_.emplace_back(table(piece).segments().size() * sizeof(float), memory.device);
+    }
+  }
 
  private:
-  void update(Stream& stream, float learning_rate) override {
+  void update(Stream& stream, const Update& update, std::size_t piece) override {
     backend().lars_update(
-        stream, {.table = table(),
-                 .value = values(),
-                 .gradient = gradients(),
-                 .momentum_buffer = state(0),
-                 .norms = {reinterpret_cast<SquaredNorms*>(norms_.data()), table().chunks().size()},
-                 .trust_ratios = {reinterpret_cast<float*>(trust_ratios_.data()), table().segments().size()},
-                 .learning_rate = learning_rate,
-                 .momentum = static_cast<float>(options_.momentum),
-                 .trust_coefficient = static_cast<float>(options_.trust_coefficient),
-                 .epsilon = static_cast<float>(options_.epsilon)});
+        stream, update,
+        {.momentum_buffer = state(0),
+         .norms = {reinterpret_cast<SquaredNorms*>(norms_[piece].data()), table(piece).chunks().size()},
+         .trust_ratios = {reinterpret_cast<float*>(trust_ratios_[piece].data()),
+                          table(piece).segments().size()},
+         .momentum = static_cast<float>(options_.momentum),
+         .trust_coefficient = static_cast<float>(options_.trust_coefficient),
+         .epsilon = static_cast<float>(options_.epsilon)});
   }
 
   LarsOptions options_;
-  Buffer norms_;
-  Buffer trust_ratios_;
+  std::vector<Buffer> norms_;  // by piece
+  std::vector<Buffer> trust_ratios_;
 };
 
 }  // namespace
 
+TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients) {
+  return {.device = network.device(),
+          .parameters = network.parameters(),
+          .values = network.values(),
+          .copies = network.weight_copies(),
+          .gradients = gradients};
+}
+
 Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment> segments,
-                     std::vector<std::string> state_names)
+                     std::vector<std::string> state_names, const LossScaleOptions& loss_scale)
     : backend_(backend_for(memory.device)),
       memory_(memory),
-      table_(memory.device, segments),
+      loss_scale_(loss_scale),
+      gradients_(memory.gradients.begin(), memory.gradients.end()),
       state_names_(std::move(state_names)),
-      state_(state_names_.size() * memory.values.size_bytes(), memory.device) {
-  const std::size_t values = memory.values.size();
-  CHECK(values == memory.gradients.size(), "{} values, {} gradients", values, memory.gradients.size());
+      state_(state_names_.size() * memory.values.size_bytes(), memory.device),
+      control_(sizeof(StepControl), memory.device),
+      learning_rates_(2 * sizeof(double), memory.device, MemoryKind::pinned_host) {
+  std::int64_t end = 0;
+  for (const FlatRange& range : gradients_) {
+    CHECK(range.begin == end, "gradients from {} on, behind {}", range.begin, end);
+    CHECK(range.type == DType::f32 || range.end <= memory.copies.end,
+          "half gradients up to {}, copies up to {}", range.end, memory.copies.end);
+    end = range.end;
+    tables_.emplace_back(memory.device, segments_in(range, segments));
+  }
+  const auto values = static_cast<std::int64_t>(memory.values.size());
+  CHECK(end == values, "{} values, {} gradients", values, end);
   for (const Parameter& parameter : memory.parameters) {
-    const std::int64_t end = parameter.offset + parameter.layout.physical_elements();
-    CHECK(end <= static_cast<std::int64_t>(values), "{} ends at {} of {}", parameter.name, end, values);
+    const std::int64_t last = parameter.offset + parameter.layout.physical_elements();
+    CHECK(last <= values, "{} ends at {} of {}", parameter.name, last, values);
+  }
+  Stream stream(memory.device, StreamUse::compute);
+  restore_control(stream, {.loss_scale = loss_scale.initial});
+}
+
+void Optimizer::check_gradients(Stream& stream) {
+  Write write = loss_scale_.dynamic() ? Write::overwrite : Write::accumulate;
+  for (const FlatRange& range : gradients_) {
+    backend_.all_finite(stream, {.type = range.type,
+                                 .count = range.count(),
+                                 .values = range.data,
+                                 .finite = &control()->finite,
+                                 .write = std::exchange(write, Write::accumulate)});
   }
 }
 
-void Optimizer::step(Stream& stream, float learning_rate) {
-  update(stream, learning_rate);
-  ++steps_;
+void Optimizer::step(Stream& stream, double learning_rate) {
+  double& slot = reinterpret_cast<double*>(learning_rates_.data())[next_learning_rate_++ % 2];
+  slot = learning_rate;
+  stream.copy(&control()->learning_rate, &slot, sizeof(slot));
+  for (std::size_t piece = 0; piece < pieces(); ++piece) {
+    const FlatRange& gradients = gradients_[piece];
+    const bool copied = gradients.type != DType::f32;
+    update(stream,
+           {.table = tables_[piece],
+            .value = memory_.values.data(),
+            .gradient = gradients.at(0),
+            .gradient_type = gradients.type,
+            .copy = copied ? memory_.copies.data : nullptr,
+            .copy_type = copied ? memory_.copies.type : DType::f16,
+            .control = control()},
+           piece);
+  }
+  backend_.finish_step(stream, loss_scale_.rule, control());
 }
 
 std::span<float> Optimizer::state() const {
   return {reinterpret_cast<float*>(state_.data()), state_.bytes() / sizeof(float)};
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options) {
+StepControl Optimizer::read_control(Stream& stream) const {
+  StepControl control;
+  stream.copy(&control, control_.data(), sizeof(control));
+  stream.synchronize();
+  return control;
+}
+
+void Optimizer::restore_control(Stream& stream, const StepControl& control) {
+  stream.copy(control_.data(), &control, sizeof(control));
+  stream.synchronize();
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
+                                          const LossScaleOptions& loss_scale) {
   struct Maker {
     const TrainedMemory& memory;
-    std::unique_ptr<Optimizer> operator()(const SgdOptions& o) { return std::make_unique<Sgd>(memory, o); }
-    std::unique_ptr<Optimizer> operator()(const AdamWOptions& o) {
-      return std::make_unique<AdamW>(memory, o);
+    const LossScaleOptions& loss_scale;
+    std::unique_ptr<Optimizer> operator()(const SgdOptions& o) {
+      return std::make_unique<Sgd>(memory, o, loss_scale);
     }
-    std::unique_ptr<Optimizer> operator()(const LarsOptions& o) { return std::make_unique<Lars>(memory, o); }
+    std::unique_ptr<Optimizer> operator()(const AdamWOptions& o) {
+      return std::make_unique<AdamW>(memory, o, loss_scale);
+    }
+    std::unique_ptr<Optimizer> operator()(const LarsOptions& o) {
+      return std::make_unique<Lars>(memory, o, loss_scale);
+    }
   };
-  return std::visit(Maker{memory}, options);
+  return std::visit(Maker{memory, loss_scale}, options);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Optimizers over flat memory: values, gradients and state share offsets, so a step is one call of the
-// backend over everything, not one for each tensor. Which elements decay is a table made once, from the
-// parameters' shapes.
+// backend over everything (in half precision one for each type of gradient), not one for each tensor. Which
+// elements decay is a table made once, from the parameters' shapes.
 #pragma once
 
 #include <memory>
@@ -15,51 +15,74 @@
 #include "core/stream.h"
 #include "kernels/backend.h"
 #include "kernels/parameter.h"
+#include "models/network.h"
 
 namespace lockstep {
 
-// What an optimizer updates; must outlive it. values and gradients are whole arenas of the same size, with
-// padding, in which the parameters lie at their offsets, which ascend.
+// What an optimizer updates; must outlive it. values is a whole arena with padding, in which the parameters
+// lie at their offsets, which ascend; gradients cover the same elements, range by range.
 struct TrainedMemory {
   Device device;
   std::span<const Parameter> parameters;
   std::span<float> values;
-  std::span<const float> gradients;
+  FlatRange copies;  // what the half ranges' layers compute with; empty in fp32
+  std::span<const FlatRange> gradients;
+};
+TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients);
+
+// fp16's loss scale; with the defaults there is none.
+struct LossScaleOptions {
+  float initial = 1;
+  LossScaleRule rule = {};
+  bool dynamic() const { return rule.interval > 0; }
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One step with the (summed, already averaged) gradients. Ordered on the stream.
-  void step(Stream& stream, float learning_rate);
 
-  // What a checkpoint must hold besides the parameters: state() and steps().
+  // What a step depends on besides the gradients, in device memory.
+  StepControl* control() const { return reinterpret_cast<StepControl*>(control_.data()); }
+  const float* loss_scale() const { return &control()->loss_scale; }
+  const LossScaleOptions& loss_scale_options() const { return loss_scale_; }
+  // Judges the (summed) gradients: control()->finite. Without a dynamic loss scale what was not finite once
+  // stays so until restore(): nobody is there to lower the scale.
+  void check_gradients(Stream& stream);
+  // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
+  // moves the loss scale. All ordered on the stream; at most two steps may be enqueued and not done.
+  void step(Stream& stream, double learning_rate);
+
+  // What a checkpoint must hold besides the parameters: state() and read_control().
   // One arena laid out like the parameters', padding included, for each of state_names(), one after another.
   std::span<float> state() const;
   // As PyTorch calls them: "momentum_buffer"; "exp_avg", "exp_avg_sq".
   const std::vector<std::string>& state_names() const { return state_names_; }
-  // Steps done: AdamW's bias correction depends on it.
-  std::int64_t steps() const { return steps_; }
-  void restore_steps(std::int64_t steps) { steps_ = steps; }
+  // Wait for the stream.
+  StepControl read_control(Stream& stream) const;
+  void restore_control(Stream& stream, const StepControl& control);
 
  protected:
   Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment> segments,
-            std::vector<std::string> state_names);
-  virtual void update(Stream& stream, float learning_rate) = 0;
+            std::vector<std::string> state_names, const LossScaleOptions& loss_scale);
+  // Of one range; piece counts them.
+  virtual void update(Stream& stream, const Update& update, std::size_t piece) = 0;
 
   Backend& backend() { return backend_; }
-  const UpdateTable& table() const { return table_; }
-  float* values() const { return memory_.values.data(); }
-  const float* gradients() const { return memory_.gradients.data(); }
+  std::size_t pieces() const { return tables_.size(); }
+  const UpdateTable& table(std::size_t piece) const { return tables_[piece]; }
   float* state(std::size_t index) const { return state().data() + index * memory_.values.size(); }
 
  private:
   Backend& backend_;
   TrainedMemory memory_;
-  UpdateTable table_;
+  LossScaleOptions loss_scale_;
+  std::vector<FlatRange> gradients_;
+  std::vector<UpdateTable> tables_;  // of each range of gradients
   std::vector<std::string> state_names_;
   Buffer state_;
-  std::int64_t steps_ = 0;
+  Buffer control_;
+  Buffer learning_rates_;  // pinned: of the steps under way
+  std::size_t next_learning_rate_ = 0;
 };
 
 // decay_norm_and_bias = false exempts one-dimensional parameters, which are those of batch norm and biases,
@@ -92,6 +115,7 @@ struct LarsOptions {
 
 using OptimizerOptions = std::variant<SgdOptions, AdamWOptions, LarsOptions>;
 
-std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
+                                          const LossScaleOptions& loss_scale = {});
 
 }  // namespace lockstep

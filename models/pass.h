@@ -27,8 +27,10 @@ class LayerObserver {
 struct Pass {
   Stream& stream;
   Mode mode = Mode::training;
-  // loss_scale / global batch: what each sample's loss gradient is seeded with.
+  // Each sample's loss gradient is seeded with gradient_scale * *loss_scale: 1 / global batch, and the loss
+  // scale of mixed precision, which lies in device memory.
   float gradient_scale = 1.0f;
+  const float* loss_scale = nullptr;  // null: 1
   // The first micro-batch of a step overwrites gradients, later ones add.
   Write gradients = Write::overwrite;
   // Told of each gradient when it is final; set on the last micro-batch only.

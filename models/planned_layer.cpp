@@ -10,11 +10,12 @@
 namespace lockstep {
 namespace {
 
+// Of a bias, and of batch norm's parameters: fp32 in every precision. Null where there is none.
 const float* values(const LayerMemory& memory, std::size_t index) {
   return index < memory.parameters.size() ? memory.parameters[index]->value : nullptr;
 }
 float* gradient(const LayerMemory& memory, std::size_t index) {
-  return index < memory.parameters.size() ? memory.parameters[index]->gradient : nullptr;
+  return index < memory.parameters.size() ? static_cast<float*>(memory.parameters[index]->gradient) : nullptr;
 }
 
 // Convolution or linear.
@@ -51,16 +52,17 @@ class AffineLayer final : public PlannedLayer {
   bool backward_reads_input(int) const override { return true; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    kernel_->forward(pass.stream, memory.inputs[0], values(memory, 0), values(memory, 1), memory.outputs[0],
-                     memory.scratch);
+    kernel_->forward(pass.stream, memory.inputs[0], memory.parameters[0]->weights, values(memory, 1),
+                     memory.outputs[0], memory.scratch);
   }
   void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
-    kernel_->backward_weights(pass.stream, memory.inputs[0], memory.output_gradients[0], gradient(memory, 0),
-                              gradient(memory, 1), pass.gradients, memory.scratch);
+    kernel_->backward_weights(pass.stream, memory.inputs[0], memory.output_gradients[0],
+                              memory.parameters[0]->gradient, gradient(memory, 1), pass.gradients,
+                              memory.scratch);
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    kernel_->backward_data(pass.stream, memory.output_gradients[0], values(memory, 0),
+    kernel_->backward_data(pass.stream, memory.output_gradients[0], memory.parameters[0]->weights,
                            memory.input_gradients[0], memory.scratch);
   }
 
@@ -184,16 +186,20 @@ class ActivationLayer final : public PlannedLayer {
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     if (applied_) return;
-    backend_.activation_forward(pass.stream, activation_, output_.physical_elements(),
-                                static_cast<const float*>(memory.inputs[0]),
-                                static_cast<float*>(memory.outputs[0]));
+    backend_.activation_forward(pass.stream, {.activation = activation_,
+                                              .type = output_.dtype(),
+                                              .count = output_.physical_elements(),
+                                              .x = memory.inputs[0],
+                                              .y = memory.outputs[0]});
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.activation_backward(pass.stream, activation_, output_.physical_elements(),
-                                 static_cast<const float*>(memory.outputs[0]),
-                                 static_cast<const float*>(memory.output_gradients[0]),
-                                 static_cast<float*>(memory.input_gradients[0]));
+    backend_.activation_backward(pass.stream, {.activation = activation_,
+                                               .type = output_.dtype(),
+                                               .count = output_.physical_elements(),
+                                               .y = memory.outputs[0],
+                                               .y_gradient = memory.output_gradients[0],
+                                               .x_gradient = memory.input_gradients[0]});
   }
 
  private:
@@ -224,8 +230,11 @@ class AddLayer final : public PlannedLayer {
       to_output_->run(pass.stream, b, memory.scratch);
       b = memory.scratch;
     }
-    backend_.add(pass.stream, output_.physical_elements(), static_cast<const float*>(memory.inputs[0]),
-                 static_cast<const float*>(b), static_cast<float*>(memory.outputs[0]));
+    backend_.add(pass.stream, {.type = output_.dtype(),
+                               .count = output_.physical_elements(),
+                               .a = memory.inputs[0],
+                               .b = b,
+                               .sum = memory.outputs[0]});
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (from_output_ && memory.input_gradients[1] != nullptr) {
@@ -249,10 +258,11 @@ class ForkLayer final : public PlannedLayer {
   void forward(const Pass&, const LayerMemory&) override {}
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.add(pass.stream, output_.physical_elements(),
-                 static_cast<const float*>(memory.output_gradients[0]),
-                 static_cast<const float*>(memory.output_gradients[1]),
-                 static_cast<float*>(memory.input_gradients[0]));
+    backend_.add(pass.stream, {.type = output_.dtype(),
+                               .count = output_.physical_elements(),
+                               .a = memory.output_gradients[0],
+                               .b = memory.output_gradients[1],
+                               .sum = memory.input_gradients[0]});
   }
 
  private:
@@ -285,7 +295,8 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                    .groups = o.groups,
                                    .bias = o.bias,
                                    .activation = context.activation,
-                                   .input_gradient = context.input_gradient};
+                                   .input_gradient = context.input_gradient,
+                                   .tf32 = context.tf32};
       const std::int64_t window = o.kernel * o.kernel;
       return std::make_unique<AffineLayer>(backend.convolution(shape, x, context.choices),
                                            in[1] / o.groups * window, o.channels / o.groups * window,
@@ -297,9 +308,10 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                               .out_features = o.features,
                               .bias = o.bias,
                               .activation = context.activation,
-                              .input_gradient = context.input_gradient};
-      return std::make_unique<AffineLayer>(backend.linear(shape, x), shape.in_features, o.features,
-                                           o.features, o.bias, o.initialization);
+                              .input_gradient = context.input_gradient,
+                              .tf32 = context.tf32};
+      return std::make_unique<AffineLayer>(backend.linear(shape, x, context.choices), shape.in_features,
+                                           o.features, o.features, o.bias, o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
       return std::make_unique<BatchNormLayer>(backend, o, inputs);

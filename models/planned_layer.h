@@ -26,8 +26,8 @@ enum class Sharing {
 };
 
 struct ParameterSpec {
-  std::string suffix;  // "weight"
-  Layout layout;
+  std::string suffix;       // "weight"
+  Layout layout;            // of the gradient, and of the value as the layer reads it
   float uniform_bound = 0;  // starts as U(-bound, bound), ...
   float deviation = 0;      // ... or N(0, deviation^2), ...
   float constant = 0;       // ... or this, where both are 0
@@ -87,6 +87,7 @@ class PlannedLayer {
 struct LayerContext {
   Backend& backend;
   KernelChoices& choices;
+  bool tf32 = false;
   bool input_gradient = true;  // false: nobody wants the gradient of its input
   // Convolution and linear: the activation that follows, to be applied with them. The activation's own layer
   // is then planned with `applied`: it only has a backward.

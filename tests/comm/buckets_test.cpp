@@ -10,109 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "core/random.h"
+#include "tests/comm/bucket_parameters.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kLine = kAlignment / sizeof(float);  // offsets are multiples of it
-
-// Parameters p0, p1, ... of these many elements, laid out one after the other.
-std::vector<Parameter> parameters_of(std::span<const std::int64_t> sizes) {
-  std::vector<Parameter> parameters;
-  std::int64_t offset = 0;
-  for (const std::int64_t size : sizes) {
-    parameters.push_back({.name = fmt::format("p{}", parameters.size()),
-                          .layout = Layout({size}, DType::f32),
-                          .offset = offset});
-    offset += (size + kLine - 1) / kLine * kLine;
-  }
-  return parameters;
-}
-std::vector<Parameter> parameters_of(std::initializer_list<std::int64_t> sizes) {
-  return parameters_of(std::span(sizes.begin(), sizes.size()));
-}
-
-// How many parameters each bucket holds; capacities in elements.
-std::vector<std::size_t> plan(std::initializer_list<std::int64_t> sizes, std::size_t first,
-                              std::size_t middle, std::size_t last) {
-  const std::vector<Parameter> parameters = parameters_of(sizes);
-  const std::vector<Bucket> buckets = plan_buckets(
-      parameters, {.first_bytes = 4 * first, .middle_bytes = 4 * middle, .last_bytes = 4 * last});
-  std::vector<std::size_t> counts;
-  std::size_t next = 0;
-  std::int64_t end = parameters.empty() ? 0 : parameters.front().offset;
-  for (const Bucket& bucket : buckets) {
-    EXPECT_EQ(bucket.first_parameter, next);
-    EXPECT_EQ(bucket.begin, end);
-    EXPECT_EQ(bucket.begin, parameters[bucket.first_parameter].offset);
-    EXPECT_EQ(bucket.bytes(), static_cast<std::size_t>(bucket.end - bucket.begin) * 4);
-    counts.push_back(bucket.last_parameter - bucket.first_parameter);
-    next = bucket.last_parameter;
-    end = bucket.end;
-  }
-  EXPECT_EQ(next, parameters.size());
-  return counts;
-}
-
-using Counts = std::vector<std::size_t>;
-
-TEST(PlanBuckets, ClosesABucketWhenItReachesItsCapacity) {
-  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 4, 1}));
-  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 65, 192, 128), (Counts{2, 3, 3, 2}));
-}
-
-TEST(PlanBuckets, WhatIsLeftBeforeTheLastBucketIsABucket) {
-  EXPECT_EQ(plan({64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 1}));
-  EXPECT_EQ(plan({64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 3, 1}));
-}
-
-TEST(PlanBuckets, TheLastBucketHoldsAsManyAsFit) {
-  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 128), (Counts{1, 1, 2}));
-  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 127), (Counts{1, 2, 1}));
-  EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 192), (Counts{1, 3}));
-}
-
-TEST(PlanBuckets, TheFinalParameterIsTheLastBucketHoweverLarge) {
-  EXPECT_EQ(plan({64, 64, 6400}, 64, 10'000, 64), (Counts{1, 1, 1}));
-  EXPECT_EQ(plan({64, 64, 6400}, 1000, 10'000, 0), (Counts{2, 1}));
-}
-
-TEST(PlanBuckets, NeverSplitsAParameter) {
-  EXPECT_EQ(plan({100'000}, 64, 64, 64), (Counts{1}));
-  EXPECT_EQ(plan({100'000, 100'000, 16}, 64, 64, 64), (Counts{1, 1, 1}));
-  EXPECT_EQ(plan({16, 100'000, 16, 16}, 64, 64, 16), (Counts{2, 1, 1}));
-}
-
-TEST(PlanBuckets, AllTinyIsOneBucket) {
-  EXPECT_EQ(plan({1, 1, 1, 1}, 1000, 1000, 1000), (Counts{4}));
-  EXPECT_EQ(plan({1}, 1000, 1000, 1000), (Counts{1}));
-  EXPECT_EQ(plan({}, 1000, 1000, 1000), Counts{});
-}
-
-TEST(PlanBuckets, ZeroCapacitiesGiveEveryParameterItsOwn) {
-  EXPECT_EQ(plan({16, 16, 16, 16}, 0, 0, 0), (Counts{1, 1, 1, 1}));
-}
-
-// Gaps and padding belong to the bucket before them, so buckets cover the arena.
-TEST(PlanBuckets, CoversPadding) {
-  std::vector<Parameter> parameters = parameters_of({5, 7, 9});
-  parameters[2].offset += 3 * kLine;
-  const std::vector<Bucket> buckets =
-      plan_buckets(parameters, {.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0});
-  ASSERT_EQ(buckets.size(), 3u);
-  EXPECT_EQ(buckets[1].begin, kLine);
-  EXPECT_EQ(buckets[1].end, 5 * kLine);
-  EXPECT_EQ(buckets[2].begin, 5 * kLine);
-  EXPECT_EQ(buckets[2].end, 6 * kLine);
-}
-
-TEST(PlanBuckets, RejectsOverlappingOffsets) {
-  std::vector<Parameter> parameters = parameters_of({20, 7});
-  std::swap(parameters[0].offset, parameters[1].offset);
-  EXPECT_THROW(plan_buckets(parameters, {}), Error);
-}
 
 constexpr std::int64_t kSizes[] = {300, 7, 1000, 16, 16, 450, 33, 5, 128, 1};
 
@@ -125,9 +28,17 @@ float gradient(int rank, int pass, std::size_t parameter, std::int64_t element) 
 void compute(std::span<const Parameter> parameters, std::size_t index, int rank, int pass) {
   const Parameter& parameter = parameters[index];
   for (std::int64_t i = 0; i < parameter.layout.physical_elements(); ++i) {
-    parameter.gradient[i] = gradient(rank, pass, index, i);
+    const float value = gradient(rank, pass, index, i);
+    if (parameter.gradient_type == DType::f16) {
+      static_cast<Half*>(parameter.gradient)[i] = Half(value);
+    } else {
+      static_cast<float*>(parameter.gradient)[i] = value;
+    }
   }
 }
+
+// Of parameters that are all fp32.
+std::span<float> all_of(const GradientBuckets& buckets) { return buckets.gradients()[0].as<float>(); }
 
 struct Backward {
   BucketOptions options;
@@ -150,7 +61,8 @@ std::vector<std::vector<float>> averaged(int ranks, const Backward& backward) {
         buckets.gradient_ready(index);
       }
       buckets.wait(stream);
-      result.insert(result.end(), buckets.gradients().begin(), buckets.gradients().end());
+      const std::span<float> sums = all_of(buckets);
+      result.insert(result.end(), sums.begin(), sums.end());
       communicator.barrier();  // the next pass writes
       communicator.stream().synchronize();
     }
@@ -223,7 +135,8 @@ TEST(GradientBuckets, RanksMayFinishGradientsInDifferentOrders) {
       buckets.gradient_ready(index);
     }
     buckets.wait(stream);
-    CHECK(same_bits({buckets.gradients().begin(), buckets.gradients().end()}, expected));
+    const std::span<float> sums = all_of(buckets);
+    CHECK(same_bits({sums.begin(), sums.end()}, expected));
   });
 }
 
@@ -232,7 +145,7 @@ TEST(GradientBuckets, GradientsAreViewsIntoOneArenaThatStartsAtZero) {
   std::vector<Parameter> parameters = parameters_of(kSizes);
   {
     const GradientBuckets buckets(parameters, *communicator, kSomeBuckets);
-    const std::span<float> arena = buckets.gradients();
+    const std::span<float> arena = all_of(buckets);
     EXPECT_EQ(static_cast<std::int64_t>(arena.size()), parameters.back().offset + kLine);
     for (const Parameter& parameter : parameters) {
       EXPECT_EQ(parameter.gradient, arena.data() + parameter.offset) << parameter.name;
@@ -240,6 +153,38 @@ TEST(GradientBuckets, GradientsAreViewsIntoOneArenaThatStartsAtZero) {
     for (const float value : arena) ASSERT_EQ(value, 0.0f);
   }
   for (const Parameter& parameter : parameters) EXPECT_EQ(parameter.gradient, nullptr) << parameter.name;
+}
+
+// Sums of halves: added in fp32, rounded once.
+TEST(GradientBuckets, HalfGradientsAreSummedInHalfBuckets) {
+  run_thread_ranks(3, [&](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kSizes, 6);
+    GradientBuckets buckets(parameters, communicator, kSomeBuckets);
+    CHECK(buckets.gradients().size() == 2);
+    CHECK(buckets.gradients()[0].type == DType::f16 && buckets.gradients()[1].type == DType::f32);
+    CHECK(buckets.memory_bytes() == buckets.gradients()[0].bytes() + buckets.gradients()[1].bytes());
+    Stream stream(Device{}, StreamUse::compute);
+    buckets.begin(stream);
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      compute(parameters, index, communicator.rank(), 0);
+      buckets.gradient_ready(index);
+    }
+    buckets.wait(stream);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      for (std::int64_t i = 0; i < kSizes[p]; ++i) {
+        float expected = 0;
+        for (int rank = 0; rank < 3; ++rank) {
+          const float mine = gradient(rank, 0, p, i);
+          expected += p < 6 ? static_cast<float>(Half(mine)) : mine;
+        }
+        if (p < 6) {
+          ASSERT_EQ(static_cast<const Half*>(parameters[p].gradient)[i].bits, Half(expected).bits) << p;
+        } else {
+          ASSERT_EQ(static_cast<const float*>(parameters[p].gradient)[i], expected) << p;
+        }
+      }
+    }
+  });
 }
 
 TEST(GradientBuckets, NoParametersAreNoWork) {

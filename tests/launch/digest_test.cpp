@@ -20,12 +20,12 @@ class Digest : public testing::Test {
     return graph;
   }
   std::unique_ptr<Optimizer> optimizer(const OptimizerOptions& options) {
-    return make_optimizer(
-        {.parameters = network_.parameters(), .values = network_.values(), .gradients = gradients_}, options);
+    return make_optimizer(trained_memory(network_, std::span(&range_, 1)), options);
   }
 
   Network network_{graph(), {}};
   std::vector<float> gradients_ = std::vector<float>(network_.values().size());
+  FlatRange range_{.end = static_cast<std::int64_t>(gradients_.size()), .data = gradients_.data()};
 };
 
 TEST_F(Digest, HoldsEveryValueAndState) {
@@ -45,9 +45,10 @@ TEST_F(Digest, HoldsEveryValueAndState) {
 TEST_F(Digest, HoldsTheStepsOfAdamW) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);
-  adamw->restore_steps(1);
+  Stream stream({}, StreamUse::compute);
+  adamw->restore_control(stream, {.step = 2});
   EXPECT_NE(digest(network_, *adamw), before);
-  adamw->restore_steps(0);
+  adamw->restore_control(stream, {.step = 1});
   EXPECT_EQ(digest(network_, *adamw), before);
 }
 

@@ -39,8 +39,7 @@ int train(World& world) {
   return run_or_abort(world, [&] {
     Network network(graph, {});
     GradientBuckets buckets(network.parameters(), *communicator, {});
-    const auto optimizer =
-        make_optimizer({{}, network.parameters(), network.values(), buckets.gradients()}, SgdOptions{});
+    const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
     BatchLoader train_loader(dataset, shard, {.batch = 8});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},

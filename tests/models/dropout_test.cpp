@@ -18,7 +18,7 @@ using Logits = std::vector<float>;
 
 Logits logits_of(NetworkFixture& fixture, const NetworkInput& input, Mode mode) {
   fixture.network().forward(input, {.stream = fixture.stream(), .mode = mode});
-  const std::span<const float> logits = fixture.network().logits();
+  const std::span<const float> logits = fixture.network().logits().as<float>();
   return {logits.begin(), logits.end()};
 }
 

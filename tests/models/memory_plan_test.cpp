@@ -187,7 +187,7 @@ NetworkPlan planned(const std::function<void(Graph&)>& build) {
   Graph graph({.batch = 2, .height = 32, .width = 32, .channels = 3, .classes = 10});
   build(graph);
   KernelChoices choices;
-  return plan_network(graph, backend_for(Device{}), choices, {}, {});
+  return plan_network(graph, backend_for(Device{}), choices);
 }
 
 TEST(MemoryPlan, EveryReadFindsWhatItWants) {

@@ -6,18 +6,26 @@
 namespace lockstep {
 
 NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build,
-                               std::uint64_t seed, Recompute recompute)
+                               std::uint64_t seed, Recompute recompute, Precision precision)
     : shape_(input), stream_(Device{}, StreamUse::compute) {
   Graph graph(input);
   build(graph);
   const auto channels = static_cast<std::size_t>(input.channels);
-  network_ = std::make_unique<Network>(graph, NetworkOptions{.seed = seed,
+  network_ = std::make_unique<Network>(graph, NetworkOptions{.precision = precision,
+                                                             .seed = seed,
                                                              .mean = std::vector<float>(channels, 0.5f),
                                                              .deviation = std::vector<float>(channels, 0.25f),
                                                              .recompute = recompute});
   gradients_.resize(network_->values().size());
-  for (Parameter& parameter : network_->parameters())
-    parameter.gradient = gradients_.data() + parameter.offset;
+  const FlatRange copies = network_->weight_copies();
+  if (copies.end > 0) ranges_.push_back({.type = copies.type, .end = copies.end, .data = gradients_.data()});
+  ranges_.push_back({.begin = copies.end,
+                     .end = static_cast<std::int64_t>(gradients_.size()),
+                     .data = gradients_.data() + copies.end});
+  for (Parameter& parameter : network_->parameters()) {
+    const FlatRange& range = parameter.gradient_type == DType::f32 ? ranges_.back() : ranges_.front();
+    parameter.gradient = range.at(parameter.offset);
+  }
 
   const Random random(seed, "test images");
   images_.resize(static_cast<std::size_t>(input.batch * input.height * input.width * input.channels));

@@ -9,16 +9,19 @@
 #include <vector>
 
 #include "models/network.h"
+#include "models/optimizer.h"
 
 namespace lockstep {
 
 class NetworkFixture {
  public:
   NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1,
-                 Recompute recompute = Recompute::nothing);
+                 Recompute recompute = Recompute::nothing, Precision precision = Precision::fp32);
 
   Network& network() { return *network_; }
-  std::span<float> gradients() { return gradients_; }
+  std::span<float> gradients() { return gradients_; }  // in fp32
+  std::span<const FlatRange> gradient_ranges() { return ranges_; }
+  TrainedMemory trained_memory() { return lockstep::trained_memory(*network_, ranges_); }
   NetworkInput input();
   Stream& stream() { return stream_; }
 
@@ -30,7 +33,8 @@ class NetworkFixture {
  private:
   GraphInput shape_;
   std::unique_ptr<Network> network_;
-  std::vector<float> gradients_;
+  std::vector<float> gradients_;  // its memory holds halves first where there are any
+  std::vector<FlatRange> ranges_;
   std::vector<std::uint8_t> images_;
   std::vector<std::int32_t> labels_;
   std::vector<float> weights_;

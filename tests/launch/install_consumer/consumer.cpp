@@ -33,8 +33,7 @@ int main() {
   Network network(graph, {});
   const std::unique_ptr<Communicator> communicator = world.communicator();
   GradientBuckets buckets(network.parameters(), *communicator, {});
-  const auto optimizer =
-      make_optimizer({{}, network.parameters(), network.values(), buckets.gradients()}, SgdOptions{});
+  const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
   const Brightness dataset;
   const Shard shard{.rank = world.rank(), .size = world.size()};
   BatchLoader train(dataset, shard, {.batch = 16});

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training job with a dynamic loss scale, and on one of its ranks gradients that overflow in two steps, in
+// either micro-batch. Every rank must skip the same steps, be left by them as it was before, and go on.
+#include <functional>
+#include <limits>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "launch/digest.h"
+#include "launch/job_end.h"
+#include "launch/trainer.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kAccumulation = 2;
+constexpr float kInitialScale = 1024;
+constexpr int kInterval = 4;
+
+// Brightness tells the class.
+class Grays final : public Dataset {
+ public:
+  std::int64_t size() const override { return 4096; }
+  ImageShape image_shape() const override { return {8, 8, 1}; }
+  std::int64_t classes() const override { return 4; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    const Random random(1, std::to_string(index));
+    for (std::size_t i = 0; i < image.size(); ++i) {
+      image[i] = static_cast<std::uint8_t>(60 * (index % 4) + static_cast<std::int64_t>(random.bits(i) % 40));
+    }
+    return static_cast<std::int32_t>(index % 4);
+  }
+};
+
+// Makes one gradient infinite in the micro-batches (of all steps) it is told.
+class Overflow final : public LayerObserver {
+ public:
+  explicit Overflow(Network& network) : network_(network) {}
+  void in_micro_batch(std::int64_t which) { which_ = which; }
+  void layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) override {
+    if (direction != Direction::backward_parameters || node != 0) return;
+    if (seen_++ != which_) return;
+    static_cast<float*>(network_.parameters().back().gradient)[0] = std::numeric_limits<float>::infinity();
+  }
+
+ private:
+  Network& network_;
+  std::int64_t which_ = -1;
+  std::int64_t seen_ = 0;
+};
+
+// Trained values are the same bits on all ranks.
+void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
+  const std::span<const float> values = network.values();
+  const std::uint64_t mine =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(&mine, all.data(), sizeof(mine), DType::u8);
+  communicator.stream().synchronize();
+  for (const std::uint64_t other : all) CHECK(other == mine, "ranks differ");
+}
+
+struct Expected {
+  bool overflows;
+  std::int64_t micro_batch;  // that overflows
+  float scale;               // after the step
+};
+constexpr Expected kSteps[] = {
+    {false, 0, kInitialScale},     {false, 0, kInitialScale},     {true, 0, kInitialScale / 2},
+    {true, 1, kInitialScale / 4},  {false, 0, kInitialScale / 4}, {false, 0, kInitialScale / 4},
+    {false, 0, kInitialScale / 4}, {false, 0, kInitialScale / 2}, {false, 0, kInitialScale / 2},
+    {false, 0, kInitialScale / 2}, {false, 0, kInitialScale / 2}, {false, 0, kInitialScale},
+};
+
+int train(World& world) {
+  Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
+  cnn(graph);
+  const Grays dataset;
+  const Shard shard{.rank = world.rank(), .size = world.size()};
+  const std::unique_ptr<Communicator> communicator = world.communicator();
+  return run_or_abort(world, [&] {
+    Network network(graph, {});
+    GradientBuckets buckets(network.parameters(), *communicator, {});
+    const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{},
+                                          {.initial = kInitialScale, .rule = {.interval = kInterval}});
+    BatchLoader train_loader(dataset, shard, {.batch = 8, .accumulation = kAccumulation});
+    BatchLoader test_loader(dataset, shard, {.batch = 8, .tail = Tail::pad});
+    Overflow overflow(network);
+    Trainer trainer(
+        {network, buckets, *optimizer, train_loader, test_loader, *communicator, nullptr, &overflow},
+        {.base = 0.01}, {.accumulation = kAccumulation});
+    Stream stream({}, StreamUse::compute);
+    const double before = trainer.evaluate().loss;
+    std::int64_t done = 0;
+    for (std::size_t step = 0; step < std::size(kSteps); ++step) {
+      const auto [overflows, micro_batch, scale] = kSteps[step];
+      const bool here = overflows && world.rank() == 1;
+      overflow.in_micro_batch(here ? static_cast<std::int64_t>(step) * kAccumulation + micro_batch : -1);
+      const std::string state = digest(network, *optimizer);
+      trainer.step();
+      CHECK((digest(network, *optimizer) == state) == overflows, "step {}", step);
+      done += overflows ? 0 : 1;
+      const StepControl control = optimizer->read_control(stream);
+      CHECK(control.loss_scale == scale, "step {}: a scale of {}", step, control.loss_scale);
+      CHECK(control.step == done + 1, "step {}: {} counted", step, control.step);
+      expect_equal_on_all_ranks(network, *communicator);
+    }
+    CHECK(trainer.evaluate().loss < 0.8 * before, "the loss does not fall");
+    return 0;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() {
+  lockstep::World world = lockstep::World::join();
+  return lockstep::train(world);
+}
