@@ -77,7 +77,8 @@ double pipelined_seconds(const Options& options, Network& network, Optimizer& op
     network.backward(pass);
     optimizer.check_gradients(stream);
     optimizer.step(stream, kRate);
-    results.enqueued(stream, optimizer.control());
+    results.copy_control(stream, optimizer.control());
+    results.enqueued(stream);
     results.take();
   }
   while (results.take_last()) continue;

@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include "core/device.h"
 
@@ -49,6 +51,10 @@ struct EventBackend {
   virtual bool ready() = 0;
   virtual void synchronize() = 0;
 };
+struct RecordingBackend {
+  virtual ~RecordingBackend() = default;
+  virtual std::size_t operations() const = 0;
+};
 struct StreamBackend {
   virtual ~StreamBackend() = default;
   virtual void enqueue(Task task) = 0;
@@ -57,6 +63,14 @@ struct StreamBackend {
   virtual void wait(EventBackend& event) = 0;
   virtual void synchronize() = 0;
   virtual void* native() = 0;
+  virtual bool can_record() const { return false; }
+  virtual void begin_recording() {}
+  // Null when what was enqueued cannot be replayed; reason then says why.
+  virtual std::unique_ptr<RecordingBackend> end_recording(std::string& reason) {
+    reason = "the device cannot record work";
+    return nullptr;
+  }
+  virtual void replay(RecordingBackend&) {}
 };
 
 }  // namespace detail
@@ -77,6 +91,21 @@ class Event {
   std::unique_ptr<detail::EventBackend> backend_;
 };
 
+// Work that was recorded instead of run, to be replayed as a whole, as often as one likes: a CUDA graph.
+class Recording {
+ public:
+  Recording() = default;
+  explicit Recording(std::unique_ptr<detail::RecordingBackend> backend) : backend_(std::move(backend)) {}
+
+  bool empty() const { return backend_ == nullptr; }
+  // Kernels, copies and other nodes.
+  std::size_t operations() const { return backend_ ? backend_->operations() : 0; }
+  detail::RecordingBackend& backend() { return *backend_; }
+
+ private:
+  std::unique_ptr<detail::RecordingBackend> backend_;
+};
+
 class Stream {
  public:
   // Throws ConfigError when the device's backend was not built or has no such device.
@@ -94,6 +123,25 @@ class Stream {
   void wait(Event& event) { backend_->wait(event.backend()); }
   // Blocks the host until everything enqueued is done.
   void synchronize() { backend_->synchronize(); }
+
+  // Whether record_work() works: on a GPU.
+  bool can_record() const { return backend_->can_record(); }
+  // Calls work(), and keeps what it enqueues here, and on streams that wait for this one and that this one
+  // waits for in the end, without running it. Addresses and sizes are recorded, not contents. work may
+  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why.
+  template <typename F>
+  Recording record_work(F&& work, std::string& reason) {
+    backend_->begin_recording();
+    try {
+      work();
+    } catch (...) {
+      backend_->end_recording(reason);
+      throw;
+    }
+    return Recording(backend_->end_recording(reason));
+  }
+  void replay(Recording& recording) { backend_->replay(recording.backend()); }
+
   // cudaStream_t, or null on the CPU.
   void* native() const { return backend_->native(); }
 

@@ -51,6 +51,8 @@ std::string_view name_of(Phase phase) {
       return "backward";
     case Phase::exposed_communication:
       return "exposed_communication";
+    case Phase::device_wait:
+      return "device_wait";
     case Phase::optimizer:
       return "optimizer";
     case Phase::rest:

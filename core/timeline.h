@@ -49,8 +49,16 @@ class Timeline {
   std::atomic<std::size_t> next_{0};
 };
 
-enum class Phase : std::uint8_t { data_wait, forward, backward, exposed_communication, optimizer, rest };
-inline constexpr std::size_t kPhases = 6;
+enum class Phase : std::uint8_t {
+  data_wait,
+  forward,
+  backward,
+  exposed_communication,
+  optimizer,
+  device_wait,
+  rest
+};
+inline constexpr std::size_t kPhases = 7;
 std::string_view name_of(Phase phase);
 
 // Seconds by phase.

@@ -9,26 +9,26 @@ namespace lockstep {
 namespace {
 
 // The batch as it lies in a copy of its memory.
-Batch moved(const Batch& batch, Buffer& memory, Device device) {
+Batch moved(const Batch& batch, std::byte* to, Device device) {
   Batch copy = batch;
   const auto move = [&](const void* data) {
-    return memory.data() + (static_cast<const std::byte*>(data) - batch.memory.data());
+    return to + (static_cast<const std::byte*>(data) - batch.memory.data());
   };
   for (Tensor* tensor : {&copy.images, &copy.labels, &copy.weights}) {
     tensor->data = move(tensor->data);
     tensor->device = device;
   }
   copy.samples = {reinterpret_cast<const SampleId*>(move(batch.samples.data())), batch.samples.size()};
-  copy.memory = {memory.data(), memory.bytes()};
+  copy.memory = {to, batch.memory.size()};
   return copy;
 }
 
 }  // namespace
 
-DeviceBatches::DeviceBatches(BatchLoader& loader, Device device, Staging staging)
-    : loader_(loader), device_(device) {
-  if (device.kind != DeviceKind::cpu || staging == Staging::always)
-    staged_.emplace(loader.batch_bytes(), device);
+DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options)
+    : loader_(loader), options_(options) {
+  if (options.device.kind == DeviceKind::cpu && options.staging == Staging::automatic) return;
+  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * loader.batch_bytes(), options.device);
 }
 
 // The copy stream may still be reading the loader's memory.
@@ -43,46 +43,57 @@ DeviceBatches::~DeviceBatches() {
 void DeviceBatches::seek(std::int64_t epoch, std::int64_t step) {
   if (staged_) staged_->stream.synchronize();
   loader_.seek(epoch, step);
-  copied_ = taken_;  // what was copied ahead is forgotten
+  copied_ = begun_;  // what was copied ahead is forgotten
+  if (staged_) memory_of(copied_).batches.clear();
 }
 
-const Batch& DeviceBatches::next(Stream& compute) {
-  if (!staged_) return loader_.next();
+void DeviceBatches::begin(Stream& compute) {
+  next_ = 0;
+  if (!staged_) return;
   release();
-  if (copied_ == taken_) copy_next();
-  Slot& slot = staged_->slots[taken_++ % 2];
-  compute.wait(slot.copied);
+  if (copied_ == begun_) copy_step();
+  compute.wait(memory_of(begun_++).copied);
   compute_ = &compute;
-  return slot.batch;
+}
+
+const Batch& DeviceBatches::next() {
+  CHECK(next_ < options_.micro_batches, "a step has {} micro-batches", options_.micro_batches);
+  const auto micro = static_cast<std::size_t>(next_++);
+  return staged_ ? memory_of(begun_ - 1).batches[micro] : loader_.next();
 }
 
 void DeviceBatches::prefetch() {
-  if (!staged_ || copied_ > taken_) return;
+  if (!staged_ || copied_ > begun_) return;
   release();
   try {
-    copy_next();
-  } catch (const Error&) {  // thrown again by next(), which is asked for this batch
+    copy_step();
+  } catch (const Error&) {  // thrown again by begin(), which is asked for this step
   }
 }
 
-// The last batch is free when what was enqueued up to now is done.
+// The last step's batches are free when what was enqueued up to now is done.
 void DeviceBatches::release() {
-  if (compute_ == nullptr) return;
-  std::exchange(compute_, nullptr)->record(staged_->slots[(taken_ - 1) % 2].released);
+  if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(memory_of(begun_ - 1).released);
 }
 
-// The loader may fill a slot again only when its copy is done: the last one's was enqueued a batch ago.
-void DeviceBatches::copy_next() {
-  Slot& slot = staged_->slots[copied_ % 2];
-  staged_->stream.synchronize();
-  const Batch& batch = loader_.next();
-  slot.batch = moved(batch, slot.memory, device_);
-  staged_->stream.wait(slot.released);
-  staged_->stream.copy(slot.memory.data(), batch.memory.data(), batch.memory.size());
-  staged_->stream.record(slot.copied);
+// The loader may fill memory again only when its copy is done. After an error this goes on where it was.
+void DeviceBatches::copy_step() {
+  StepMemory& step = memory_of(copied_);
+  if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();
+  staged_->stream.wait(step.released);
+  while (static_cast<std::int64_t>(step.batches.size()) < options_.micro_batches) {
+    staged_->stream.synchronize();
+    const Batch& batch = loader_.next();
+    std::byte* to = step.memory.data() + step.batches.size() * batch.memory.size();
+    step.batches.push_back(moved(batch, to, options_.device));
+    staged_->stream.copy(to, batch.memory.data(), batch.memory.size());
+  }
+  staged_->stream.record(step.copied);
   ++copied_;
 }
 
-std::size_t DeviceBatches::memory_bytes() const { return staged_ ? 2 * loader_.batch_bytes() : 0; }
+std::size_t DeviceBatches::memory_bytes() const {
+  return staged_ ? 2 * static_cast<std::size_t>(options_.micro_batches) * loader_.batch_bytes() : 0;
+}
 
 }  // namespace lockstep

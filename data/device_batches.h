@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceBatches: a loader's batches in device memory. While the device computes on one, the next is already
-// on its way on a stream of its own; two slots take turns. Where the device reads the loader's memory itself
-// (a CPU) nothing is copied.
+// DeviceBatches: a loader's batches in device memory, step by step. While the device computes a step, the
+// next one's batches are already on their way on a stream of their own; two sets of memory take turns, so
+// every second step finds its batches at the same addresses. Where the device reads the loader's memory
+// itself (a CPU) nothing is copied.
 #pragma once
 
+#include <array>
 #include <optional>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/stream.h"
@@ -18,47 +21,60 @@ enum class Staging {
   always,
 };
 
+struct DeviceBatchesOptions {
+  Device device;
+  std::int64_t micro_batches = 1;  // of a step
+  Staging staging = Staging::automatic;
+};
+
 class DeviceBatches {
  public:
   // The loader must outlive this, and be asked by nobody else.
-  DeviceBatches(BatchLoader& loader, Device device, Staging staging = Staging::automatic);
+  DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options);
   ~DeviceBatches();
 
-  BatchLoader& loader() { return loader_; }
   // See BatchLoader::seek.
   void seek(std::int64_t epoch, std::int64_t step);
-  // The next micro-batch, in device memory for what is enqueued on `compute` from now on, and until next() is
-  // called again. Rethrows what the dataset threw.
-  const Batch& next(Stream& compute);
-  // To be called when everything that reads the last batch is enqueued: starts copying the one after it. What
-  // the dataset throws then is left to next().
+  // The next step's batches: what is enqueued on `compute` from now on finds them in device memory, until the
+  // next begin(). Rethrows what the dataset threw.
+  void begin(Stream& compute);
+  // Back to the step's first micro-batch; only where batches are copied.
+  void rewind() {
+    if (staged_) next_ = 0;
+  }
+  // The step's next micro-batch, at most as many as a step has. In the same order; enqueues nothing.
+  const Batch& next();
+  // To be called when everything that reads the step's batches is enqueued: starts copying the next step's.
+  // What the dataset throws then is left to begin().
   void prefetch();
   std::size_t memory_bytes() const;
 
  private:
-  struct Slot {
-    Slot(std::size_t bytes, Device device) : memory(bytes, device), copied(device), released(device) {}
+  struct StepMemory {
+    StepMemory(std::size_t bytes, Device device) : memory(bytes, device), copied(device), released(device) {}
     Buffer memory;
-    Batch batch;
+    std::vector<Batch> batches;
     Event copied;    // recorded on the copy stream
     Event released;  // recorded on the compute stream
   };
   struct Staged {
     Staged(std::size_t bytes, Device device)
-        : stream(device, StreamUse::copy), slots{Slot(bytes, device), Slot(bytes, device)} {}
+        : stream(device, StreamUse::copy), steps{StepMemory(bytes, device), StepMemory(bytes, device)} {}
     Stream stream;
-    Slot slots[2];
+    std::array<StepMemory, 2> steps;
   };
 
+  StepMemory& memory_of(std::int64_t step) { return staged_->steps[static_cast<std::size_t>(step % 2)]; }
   void release();
-  void copy_next();
+  void copy_step();
 
   BatchLoader& loader_;
-  Device device_;
+  DeviceBatchesOptions options_;
   std::optional<Staged> staged_;
-  std::int64_t taken_ = 0;     // by next(), since the last seek
-  std::int64_t copied_ = 0;    // from the loader
-  Stream* compute_ = nullptr;  // of the last batch, as long as that is in use
+  std::int64_t begun_ = 0;     // steps
+  std::int64_t copied_ = 0;    // steps, all of their batches
+  std::int64_t next_ = 0;      // micro-batch of the step
+  Stream* compute_ = nullptr;  // of the last step, as long as its batches are in use
 };
 
 }  // namespace lockstep

@@ -39,8 +39,9 @@ struct Config {
     bool recompute = false;
     std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
     double label_smoothing = 0;
-    std::string precision = "fp32";           // fp32, tf32, bf16, fp16
-    double loss_scale = 65536;                // fp16: where it starts
+    std::string precision = "fp32";  // fp32, tf32, bf16, fp16
+    double loss_scale = 65536;       // fp16: where it starts
+    bool cuda_graph = true;
     std::int64_t loss_scale_interval = 2000;  // fp16: good steps until it doubles; 0: it stays
   } train;
   struct {

@@ -65,6 +65,8 @@ std::vector<Key> make_keys() {
       {"train.loss_scale_interval", MEMBER(train.loss_scale_interval),
        "fp16: good steps until it doubles (an overflow halves it and skips the step); 0: it stays",
        kFromZero},
+      {"train.cuda_graph", MEMBER(train.cuda_graph),
+       "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd", "adamw", "lars"}},
       {"optimizer.learning_rate", MEMBER(optimizer.learning_rate), "highest learning rate", kAboveZero},
       {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},

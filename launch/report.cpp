@@ -22,7 +22,8 @@ constexpr int kLongestBar = 40;
 constexpr const char* kClearLine = "\r\x1b[K";
 
 // As printed, in the order of Phase.
-constexpr const char* kPhaseNames[] = {"data", "forward", "backward", "exposed comm", "optimizer", "rest"};
+constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
+                                       "optimizer", "device",  "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
 
 // A closed pipe or a full disk behind stdout must not end a training run.
@@ -83,8 +84,9 @@ std::string account_text(const StepAccount& account) {
   const double total = account.total();
   std::string text;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
-    text += fmt::format("{}{} {:.1f} %", phase == 0 ? "" : "  ", kPhaseNames[phase],
-                        total > 0 ? 100 * account.seconds[phase] / total : 0.0);
+    if (account.seconds[phase] > 0 || static_cast<Phase>(phase) != Phase::device_wait)  // a CPU has none
+      text += fmt::format("{}{} {:.1f} %", phase == 0 ? "" : "  ", kPhaseNames[phase],
+                          total > 0 ? 100 * account.seconds[phase] / total : 0.0);
   return text;
 }
 

@@ -22,11 +22,11 @@ LossSums* StepResults::loss(std::int64_t micro_batch) {
   return slot_of(enqueued_).losses() + micro_batch;
 }
 
-void StepResults::enqueued(Stream& stream, const StepControl* control) {
-  Slot& slot = slot_of(enqueued_++);
-  stream.copy(slot.control(), control, sizeof(*control));
-  stream.record(slot.done);
+void StepResults::copy_control(Stream& stream, const StepControl* control) {
+  stream.copy(slot_of(enqueued_).control(), control, sizeof(*control));
 }
+
+void StepResults::enqueued(Stream& stream) { stream.record(slot_of(enqueued_++).done); }
 
 std::optional<StepResult> StepResults::take_beyond(std::int64_t lag) {
   if (enqueued_ - taken_ <= lag) return std::nullopt;

@@ -30,8 +30,10 @@ class StepResults {
 
   // Where the loss of a micro-batch of the step that is being enqueued shall go.
   LossSums* loss(std::int64_t micro_batch);
+  // The last work of the step.
+  void copy_control(Stream& stream, const StepControl* control);
   // All of the step is on the stream.
-  void enqueued(Stream& stream, const StepControl* control);
+  void enqueued(Stream& stream);
 
   // The oldest step not taken, once more steps than the lag are enqueued; waits for the device. Valid until
   // loss() is called next.

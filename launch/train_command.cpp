@@ -68,6 +68,7 @@ void build(TrainRun& run, const Command& command, const World& world) {
                       TrainerOptions{.accumulation = config.train.accumulation,
                                      .epochs = config.train.epochs,
                                      .max_steps = config.train.steps,
+                                     .record_steps = config.train.cuda_graph,
                                      .last_good = directory / "last_good.safetensors"});
 }
 

@@ -39,9 +39,14 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       schedule_(schedule),
       options_(options),
       stream_(parts.network.device(), StreamUse::compute),
-      train_(parts.train, parts.network.device()),
-      test_(parts.test, parts.network.device()),
-      results_(parts.network.device(), options.accumulation) {}
+      train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
+      test_(parts.test, {.device = parts.network.device()}),
+      results_(parts.network.device(), options.accumulation),
+      records_(options.record_steps && stream_.can_record()) {
+  if (!records_ || (parts.timeline == nullptr && parts.observer == nullptr)) return;
+  log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
+  records_ = false;
+}
 
 void Trainer::fit(Report& report) {
   for (std::int64_t epoch = 0; epoch < options_.epochs && !stopped(); ++epoch) {
@@ -82,7 +87,34 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
 }
 
 void Trainer::step() {
+  clock_.enter(Phase::data_wait);
+  train_.begin(stream_);
+  parts_.optimizer.set_learning_rate(schedule_.at(step_));
+  run_step();
+  results_.enqueued(stream_);
+  ++step_;
+  train_.prefetch();
+  if (stream_.device().kind != DeviceKind::cpu) clock_.enter(Phase::device_wait);
+  while (const auto result = results_.take()) settle(*result);
+  clock_.enter(Phase::rest);
+}
+
+// The first two steps are enqueued one by one: libraries allocate when they run for the first time.
+void Trainer::run_step() {
+  Recording& recording = recordings_[static_cast<std::size_t>(step_ % 2)];
+  if (records_ && step_ >= 2 && recording.empty()) {
+    std::string reason;
+    recording = stream_.record_work([this] { enqueue_step(); }, reason);
+    records_ = !recording.empty();
+    if (!records_) log::warning("steps are enqueued one by one: {}", reason);
+  }
+  recording.empty() ? enqueue_step() : stream_.replay(recording);
+}
+
+// Everything of a step that is on a stream.
+void Trainer::enqueue_step() {
   Optimizer& optimizer = parts_.optimizer;
+  train_.rewind();
   parts_.network.keep_statistics(stream_);
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) micro_batch(micro);
   clock_.enter(Phase::exposed_communication);
@@ -91,18 +123,15 @@ void Trainer::step() {
   // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
   // asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
   optimizer.check_gradients(stream_);
-  optimizer.step(stream_, schedule_.at(step_));
+  optimizer.step(stream_);
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
-  results_.enqueued(stream_, optimizer.control());
-  ++step_;
-  while (const auto result = results_.take()) settle(*result);
-  clock_.enter(Phase::rest);
+  results_.copy_control(stream_, optimizer.control());
 }
 
 void Trainer::micro_batch(std::int64_t micro) {
   const bool last = micro + 1 == options_.accumulation;
   clock_.enter(Phase::data_wait);
-  const Batch& batch = train_.next(stream_);
+  const Batch& batch = train_.next();
   const Pass pass{.stream = stream_,
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
@@ -129,7 +158,6 @@ void Trainer::micro_batch(std::int64_t micro) {
   const std::int64_t backward_begin = now_ns();
   if (last) parts_.buckets.begin(stream_);  // full buckets leave while earlier layers still compute
   parts_.network.backward(pass);
-  train_.prefetch();
   span("backward", backward_begin);
 }
 
@@ -184,7 +212,8 @@ Evaluation Trainer::evaluate() {
   test_.seek(0, 0);
   const Pass pass{.stream = stream_, .mode = Mode::evaluation};
   for (std::int64_t step = parts_.test.steps_in_epoch(0); step > 0; --step) {
-    parts_.network.forward(input_of(test_.next(stream_)), pass);
+    test_.begin(stream_);
+    parts_.network.forward(input_of(test_.next()), pass);
     test_.prefetch();
     mine.add(parts_.network.loss(stream_));
   }

@@ -5,6 +5,7 @@
 // for them, checks that everybody can go on, and updates.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 
@@ -25,6 +26,7 @@ struct TrainerOptions {
   std::int64_t accumulation = 1;
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // stop after; 0: run all epochs
+  bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
 };
@@ -77,7 +79,10 @@ class Trainer {
   StepAccount take_account() { return clock_.take(); }
 
  private:
+  void enqueue_step();
   void micro_batch(std::int64_t micro);
+  // Enqueues the step, from a recording where there is or can be one.
+  void run_step();
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
   EpochReport train_epoch(std::int64_t epoch, Report& report);
@@ -92,6 +97,8 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
+  bool records_;
+  std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
   LossTotals totals_;         // of this rank, since the epoch began
   std::int64_t skipped_ = 0;  // steps, since the epoch began

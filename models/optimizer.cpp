@@ -173,10 +173,14 @@ void Optimizer::check_gradients(Stream& stream) {
   }
 }
 
-void Optimizer::step(Stream& stream, double learning_rate) {
-  double& slot = reinterpret_cast<double*>(learning_rates_.data())[next_learning_rate_++ % 2];
-  slot = learning_rate;
-  stream.copy(&control()->learning_rate, &slot, sizeof(slot));
+void Optimizer::set_learning_rate(double learning_rate) {
+  learning_rate_ = 1 - learning_rate_;
+  reinterpret_cast<double*>(learning_rates_.data())[learning_rate_] = learning_rate;
+}
+
+void Optimizer::step(Stream& stream) {
+  stream.copy(&control()->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + learning_rate_,
+              sizeof(double));
   for (std::size_t piece = 0; piece < pieces(); ++piece) {
     const FlatRange& gradients = gradients_[piece];
     const bool copied = gradients.type != DType::f32;

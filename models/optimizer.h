@@ -49,8 +49,15 @@ class Optimizer {
   // stays so until restore(): nobody is there to lower the scale.
   void check_gradients(Stream& stream);
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
-  // moves the loss scale. All ordered on the stream; at most two steps may be enqueued and not done.
-  void step(Stream& stream, double learning_rate);
+  // moves the loss scale. All ordered on the stream.
+  void step(Stream& stream);
+  // Of the steps enqueued from now on, until it is set again. For the host: takes turns with two places in
+  // pinned memory, so every second step finds it at the same one.
+  void set_learning_rate(double learning_rate);
+  void step(Stream& stream, double learning_rate) {
+    set_learning_rate(learning_rate);
+    step(stream);
+  }
 
   // What a checkpoint must hold besides the parameters: state() and read_control().
   // One arena laid out like the parameters', padding included, for each of state_names(), one after another.
@@ -81,8 +88,8 @@ class Optimizer {
   std::vector<std::string> state_names_;
   Buffer state_;
   Buffer control_;
-  Buffer learning_rates_;  // pinned: of the steps under way
-  std::size_t next_learning_rate_ = 0;
+  Buffer learning_rates_;          // pinned: of the steps under way
+  std::size_t learning_rate_ = 0;  // which of them
 };
 
 // decay_norm_and_bias = false exempts one-dimensional parameters, which are those of batch norm and biases,

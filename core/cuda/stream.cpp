@@ -96,6 +96,37 @@ CudaEvent& cuda_event(EventBackend& event) {
   return *found;
 }
 
+// An executable graph.
+class CudaRecording final : public RecordingBackend {
+ public:
+  CudaRecording(cudaGraphExec_t executable, std::size_t nodes) : executable_(executable), nodes_(nodes) {}
+  ~CudaRecording() override {
+    if (const cudaError_t status = cudaGraphExecDestroy(executable_);
+        status != cudaSuccess && !driver_is_gone(status)) {
+      log::error("cudaGraphExecDestroy: {}", cudaGetErrorString(status));
+    }
+  }
+  std::size_t operations() const override { return nodes_; }
+  cudaGraphExec_t get() const { return executable_; }
+
+ private:
+  cudaGraphExec_t executable_;
+  std::size_t nodes_;
+};
+
+// Null, and why, when the graph cannot be run. Takes the graph.
+std::unique_ptr<RecordingBackend> instantiate(cudaGraph_t graph, std::string& reason) {
+  std::size_t nodes = 0;
+  cudaGraphExec_t executable = nullptr;
+  cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
+  if (status == cudaSuccess) status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  if (status == cudaSuccess) return std::make_unique<CudaRecording>(executable, nodes);
+  cudaGetLastError();
+  reason = fmt::format("the graph of {} nodes cannot be instantiated: {}", nodes, cudaGetErrorString(status));
+  return nullptr;
+}
+
 class CudaStream final : public StreamBackend {
  public:
   CudaStream(Device device, StreamUse use) {
@@ -117,6 +148,7 @@ class CudaStream final : public StreamBackend {
 
   // Host work on a CUDA stream is for reports and tests; its task lives on the heap until it has run.
   void enqueue(Task task) override {
+    CHECK(!recording_, "a host task in work that is recorded");
     auto held = std::make_unique<HostCall>(HostCall{task, errors_});
     const auto call = [](void* pointer) {
       const std::unique_ptr<HostCall> owned(static_cast<HostCall*>(pointer));
@@ -138,6 +170,26 @@ class CudaStream final : public StreamBackend {
   }
   void* native() override { return stream_; }
 
+  bool can_record() const override { return true; }
+  void begin_recording() override {
+    recording_ = true;
+    CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  }
+  std::unique_ptr<RecordingBackend> end_recording(std::string& reason) override {
+    recording_ = false;
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+    if (status == cudaSuccess && graph != nullptr) return instantiate(graph, reason);
+    cudaGetLastError();
+    reason = fmt::format("the capture was lost: {}", cudaGetErrorString(status));
+    return nullptr;
+  }
+  void replay(RecordingBackend& recording) override {
+    auto* graph = dynamic_cast<CudaRecording*>(&recording);
+    CHECK(graph != nullptr, "a recording of another device");
+    CUDA_CHECK(cudaGraphLaunch(graph->get(), stream_));
+  }
+
  private:
   struct HostCall {
     Task task;
@@ -145,6 +197,7 @@ class CudaStream final : public StreamBackend {
   };
 
   cudaStream_t stream_ = nullptr;
+  bool recording_ = false;
   std::shared_ptr<HostErrors> errors_ = std::make_shared<HostErrors>(current_rank());
 };
 

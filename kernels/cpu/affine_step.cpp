@@ -131,11 +131,15 @@ void AffineStep::run_piece(std::size_t piece, const void* first, const void* sec
   pieces_[piece]({first, second, wanted, at(scratch, scratchpad_), bias});
   if (result_.bridged) result_.bridge.run({wanted, result});
   if (!adds) return;
-  auto* sum = static_cast<float*>(arguments.result);
-  cpu_add(static_cast<std::int64_t>(sizes_.result / sizeof(float)), sum, static_cast<const float*>(result),
-          sum);
+  cpu_add({.count = static_cast<std::int64_t>(sizes_.result / sizeof(float)),
+           .a = arguments.result,
+           .b = result,
+           .sum = arguments.result});
   if (bias == nullptr) return;
-  cpu_add(static_cast<std::int64_t>(sizes_.bias / sizeof(float)), arguments.bias, bias, arguments.bias);
+  cpu_add({.count = static_cast<std::int64_t>(sizes_.bias / sizeof(float)),
+           .a = arguments.bias,
+           .b = bias,
+           .sum = arguments.bias});
 }
 
 }  // namespace lockstep

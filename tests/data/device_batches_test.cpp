@@ -23,66 +23,88 @@ std::vector<Samples> expected(const Dataset& dataset, int batches) {
   return taken;
 }
 
-// As a step does: next, work, prefetch.
-Samples step(DeviceBatches& batches, Stream& compute) {
-  const Samples samples = samples_of(batches.next(compute));
+// As a step does: begin, its micro-batches, prefetch.
+std::vector<Samples> step(DeviceBatches& batches, Stream& compute, int micro_batches) {
+  batches.begin(compute);
+  std::vector<Samples> samples;
+  for (int micro = 0; micro < micro_batches; ++micro) samples.push_back(samples_of(batches.next()));
   batches.prefetch();
   return samples;
 }
 
 TEST(DeviceBatches, GiveTheLoadersBatchesInOrder) {
   const NumberedDataset dataset(30);
-  const std::vector<Samples> wanted = expected(dataset, 20);
+  const std::vector<Samples> wanted = expected(dataset, 24);
   for (const Staging staging : {Staging::automatic, Staging::always}) {
-    for (const bool prefetches : {true, false}) {
+    for (const int micro_batches : {1, 3, 4}) {
       BatchLoader loader(dataset, {}, kOptions);
-      DeviceBatches batches(loader, {}, staging);
+      DeviceBatches batches(loader, {.micro_batches = micro_batches, .staging = staging});
       Stream compute({}, StreamUse::compute);
-      for (const Samples& samples : wanted) {
-        const Batch& batch = batches.next(compute);
-        compute.synchronize();
-        EXPECT_EQ(samples_of(batch), samples);
-        if (prefetches) batches.prefetch();
+      std::vector<Samples> seen;
+      while (seen.size() < wanted.size()) {
+        for (const Samples& samples : step(batches, compute, micro_batches)) seen.push_back(samples);
       }
+      EXPECT_EQ(seen, wanted) << micro_batches;
     }
   }
 }
 
-// Its memory is not the loader's, which is filled again meanwhile.
-TEST(DeviceBatches, AStagedBatchStaysUntilTheNextIsTaken) {
-  const NumberedDataset dataset(400);
-  const std::vector<Samples> wanted = expected(dataset, 50);
+TEST(DeviceBatches, PrefetchingIsOptional) {
+  const NumberedDataset dataset(30);
   BatchLoader loader(dataset, {}, kOptions);
-  DeviceBatches batches(loader, {}, Staging::always);
+  DeviceBatches batches(loader, {.staging = Staging::always});
   Stream compute({}, StreamUse::compute);
-  for (const Samples& samples : wanted) {
-    const Batch& batch = batches.next(compute);
+  for (const Samples& samples : expected(dataset, 20)) {
+    batches.begin(compute);
+    EXPECT_EQ(samples_of(batches.next()), samples);
+  }
+}
+
+// Its memory is not the loader's, which is filled again meanwhile; every second step has the same.
+TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
+  constexpr int kMicroBatches = 2;
+  const NumberedDataset dataset(400);
+  const std::vector<Samples> wanted = expected(dataset, 40);
+  BatchLoader loader(dataset, {}, kOptions);
+  DeviceBatches batches(loader, {.micro_batches = kMicroBatches, .staging = Staging::always});
+  Stream compute({}, StreamUse::compute);
+  std::vector<const void*> places;
+  for (std::size_t i = 0; i < wanted.size(); i += kMicroBatches) {
+    batches.begin(compute);
+    const Batch& first = batches.next();
+    const Batch& second = batches.next();
+    EXPECT_THROW(batches.next(), Error);
     batches.prefetch();
     batches.prefetch();  // once is enough
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_EQ(samples_of(batch), samples);
+    EXPECT_EQ(samples_of(first), wanted[i]);
+    EXPECT_EQ(samples_of(second), wanted[i + 1]);
+    places.push_back(first.images.data);
+    EXPECT_EQ(places.back(), places[places.size() % 2 == 0 ? 1 : 0]);
   }
-  EXPECT_EQ(batches.memory_bytes(), 2 * loader.batch_bytes());
+  EXPECT_NE(places[0], places[1]);
+  EXPECT_EQ(batches.memory_bytes(), 2 * kMicroBatches * loader.batch_bytes());
 }
 
 TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
   const NumberedDataset dataset(30);
-  const std::vector<Samples> wanted = expected(dataset, 3);
+  const std::vector<Samples> wanted = expected(dataset, 6);
   for (const Staging staging : {Staging::automatic, Staging::always}) {
     BatchLoader loader(dataset, {}, kOptions);
-    DeviceBatches batches(loader, {}, staging);
+    DeviceBatches batches(loader, {.staging = staging});
     Stream compute({}, StreamUse::compute);
     for (int repeat = 0; repeat < 4; ++repeat) {
       batches.seek(0, 0);
-      for (const Samples& samples : wanted) EXPECT_EQ(step(batches, compute), samples);
+      for (int i = 0; i < 3; ++i)
+        EXPECT_EQ(step(batches, compute, 1)[0], wanted[static_cast<std::size_t>(i)]);
     }
     batches.seek(0, 2);
-    EXPECT_EQ(step(batches, compute), wanted[2]);
+    EXPECT_EQ(step(batches, compute, 1)[0], wanted[2]);
   }
 }
 
-// An error belongs to the batch that could not be read, not to the one before it.
-TEST(DeviceBatches, ErrorsAreThrownByTheirOwnBatch) {
+// An error belongs to the step whose batch could not be read, not to the one before it, and nothing is lost.
+TEST(DeviceBatches, ErrorsAreThrownByTheirOwnStep) {
   struct Broken final : NumberedDataset {
     using NumberedDataset::NumberedDataset;
     std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
@@ -94,12 +116,12 @@ TEST(DeviceBatches, ErrorsAreThrownByTheirOwnBatch) {
   for (const Staging staging : {Staging::automatic, Staging::always}) {
     const Broken dataset(30);
     BatchLoader loader(dataset, {}, kOptions);
-    DeviceBatches batches(loader, {}, staging);
+    DeviceBatches batches(loader, {.staging = staging});
     Stream compute({}, StreamUse::compute);
-    step(batches, compute);
-    step(batches, compute);
-    EXPECT_THROW(step(batches, compute), DataError);
-    EXPECT_THROW(step(batches, compute), DataError);
+    step(batches, compute, 1);
+    step(batches, compute, 1);
+    EXPECT_THROW(step(batches, compute, 1), DataError);
+    EXPECT_THROW(step(batches, compute, 1), DataError);
   }
 }
 

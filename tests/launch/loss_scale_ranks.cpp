@@ -82,6 +82,7 @@ int train(World& world) {
   const Shard shard{.rank = world.rank(), .size = world.size()};
   const std::unique_ptr<Communicator> communicator = world.communicator();
   return run_or_abort(world, [&] {
+    backend_for({}).set_threads(1);
     Network network(graph, {});
     GradientBuckets buckets(network.parameters(), *communicator, {});
     const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{},

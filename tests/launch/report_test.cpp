@@ -53,8 +53,10 @@ EpochReport example() {
                      .learning_rate = 0.05,
                      .train_seconds = 10,
                      .evaluation_seconds = 1.5,
+                     .skipped_steps = 3,
+                     .loss_scale = 4096,
                      .account = {}};
-  report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0.56};
+  report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0.56};
   return report;
 }
 
@@ -174,9 +176,11 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line["learning_rate"], 0.05);
   EXPECT_EQ(line["train_seconds"], 10);
   EXPECT_EQ(line["evaluation_seconds"], 1.5);
+  EXPECT_EQ(line["skipped_steps"], 3);
+  EXPECT_EQ(line["loss_scale"], 4096);
   EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
-      "exposed_communication": 0.11, "optimizer": 0.2, "rest": 0.56})"));
-  EXPECT_EQ(line.size(), 10u);
+      "exposed_communication": 0.11, "optimizer": 0.2, "device_wait": 0.0, "rest": 0.56})"));
+  EXPECT_EQ(line.size(), 12u);
 }
 
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {

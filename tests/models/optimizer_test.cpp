@@ -96,7 +96,7 @@ void expect_follows(const OptimizerOptions& options, Rule rule) {
   for (int t = 1; t <= kSteps; ++t) {
     arena.make_gradients(t);
     optimizer->step(stream, static_cast<float>(rate_of(t)));
-    EXPECT_EQ(optimizer->steps(), t);
+    EXPECT_EQ(steps(*optimizer), t);
     for (std::size_t p = 0; p < exact.size(); ++p) {
       const Parameter& parameter = arena.parameters[p];
       rule(parameter, exact[p], piece(arena.gradients, parameter), t);
