@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What does replaying a recorded step save? The same training, its steps enqueued one by one and replayed as
+// a CUDA graph, in blocks that take turns. Host time is what the host spends on a step before it waits for
+// the device; it must leave both networks with the same bits, or no time is reported.
+#include <cstdio>
+
+#include "benchmarks/bench_network.h"
+#include "benchmarks/measure.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/digest.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct Options : BenchOptions {
+  int blocks = 7;
+  int steps = 20;
+  std::string json;
+};
+
+// One training of its own.
+class Run {
+ public:
+  Run(const Options& o, const Dataset& images, bool record)
+      : bench_(o),
+        train_(images, {}, {.batch = o.batch, .device = o.where()}),
+        test_(images, {}, {.batch = o.batch, .tail = Tail::pad, .device = o.where()}),
+        trainer_({.network = *bench_.network,
+                  .buckets = *bench_.buckets,
+                  .optimizer = *bench_.optimizer,
+                  .train = train_,
+                  .test = test_,
+                  .communicator = *bench_.self},
+                 Schedule{.base = 0.001, .total_steps = 1 << 30}, {.record_steps = record}) {}
+
+  void block(int steps) {
+    trainer_.take_account();
+    const std::int64_t begin = now_ns();
+    for (int i = 0; i < steps; ++i) trainer_.step();
+    const double total = static_cast<double>(now_ns() - begin) * 1e-6 / steps;
+    const StepAccount account = trainer_.take_account();
+    step_ms.push_back(total);
+    host_us.push_back((account.total() - account[Phase::device_wait] - account[Phase::data_wait]) * 1e6 /
+                      steps);
+  }
+  void forget_times() {
+    step_ms.clear();
+    host_us.clear();
+  }
+  std::string state() { return digest(*bench_.network, *bench_.optimizer); }
+
+  std::vector<double> step_ms;
+  std::vector<double> host_us;
+
+ private:
+  BenchNetwork bench_;
+  BatchLoader train_;
+  BatchLoader test_;
+  Trainer trainer_;
+};
+
+int run(const Options& o) {
+  if (o.where().kind == DeviceKind::cpu) {
+    throw ConfigError("graph_bench compares ways to start work on a GPU: run it with --device cuda");
+  }
+  const RandomImages images(o, 8 * o.batch);
+  Run eager(o, images, false);
+  Run graph(o, images, true);
+  for (Run* one : {&eager, &graph}) {  // both ways record, allocate and warm up
+    one->block(std::max(o.steps, 6));
+    one->forget_times();
+  }
+  for (int block = 0; block < o.blocks; ++block) {
+    eager.block(o.steps);
+    graph.block(o.steps);
+  }
+  CHECK(eager.state() == graph.state(), "the graph's training is not the same bits");
+  const double ratio = median(eager.step_ms) / median(graph.step_ms);
+  fmt::print(
+      "{} {} batch {}: eager {:.3f} ms a step with {:.1f} us of the host, graph {:.3f} ms with {:.1f} us; "
+      "{:.2f}x\n",
+      o.model, o.precision, o.batch, median(eager.step_ms), median(eager.host_us), median(graph.step_ms),
+      median(graph.host_us), ratio);
+  write_json(o.json, {{"benchmark", "graph"},
+                      {"machine", describe_machine()},
+                      {"options", o.to_json()},
+                      {"blocks", o.blocks},
+                      {"steps_per_block", o.steps},
+                      {"eager_ms", median(eager.step_ms)},
+                      {"graph_ms", median(graph.step_ms)},
+                      {"eager_host_us", median(eager.host_us)},
+                      {"graph_host_us", median(graph.host_us)},
+                      {"ratio", ratio}});
+  return exit_code::done;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::Options options;
+  options.device = "cuda";
+  CLI::App app(
+      "Times training steps on a GPU, enqueued one by one and replayed as a whole-step graph, in blocks that "
+      "take turns; medians.",
+      "graph_bench");
+  options.add_flags(app);
+  app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "write the result here, too");
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+}
