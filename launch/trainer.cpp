@@ -180,7 +180,7 @@ void Trainer::settle(const StepResult& result) {
 }
 
 void Trainer::stop_not_finite(const StepResult& result) {
-  Communicator& communicator = parts_.communicator;
+  Communicator& communicator = parts_.communicator.host();
   const bool finite =
       std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
   const std::int32_t mine = finite ? 0 : 1;
@@ -239,7 +239,7 @@ void Trainer::average_statistics() {
 
 // In rank order, so that every rank gets the same doubles.
 LossTotals Trainer::over_ranks(const LossTotals& mine) {
-  Communicator& communicator = parts_.communicator;
+  Communicator& communicator = parts_.communicator.host();
   std::vector<LossTotals> all(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(&mine, all.data(), sizeof(LossTotals), DType::u8);
   communicator.stream().synchronize();
