@@ -9,6 +9,7 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/onednn.h"
 
 namespace lockstep {
@@ -63,11 +64,11 @@ class StepTimer {
   // Microseconds: the best of some calls, or of the first when that is far from `best_so_far`.
   double operator()(AffineStep& step, double best_so_far) {
     const AffineStep::Sizes sizes = step.sizes();
-    grow(first_, sizes.first);
-    grow(second_, sizes.second);
-    grow(result_, sizes.result);
-    grow(bias_, sizes.bias);
-    grow(scratch_, step.scratch_bytes());
+    grow(first_, sizes.first, step.type());
+    grow(second_, sizes.second, step.type());
+    grow(result_, sizes.result, step.type());
+    grow(bias_, sizes.bias, DType::f32);
+    grow(scratch_, step.scratch_bytes(), DType::f32);
     const AffineStep::Arguments arguments{
         .first = first_.data(),
         .second = second_.data(),
@@ -94,12 +95,16 @@ class StepTimer {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  static void grow(Buffer& buffer, std::size_t bytes) {
+  static void grow(Buffer& buffer, std::size_t bytes, DType type) {
     if (buffer.bytes() >= bytes) return;
     buffer = Buffer(bytes, Device{});
     const Random random(1, "kernel timing");
-    auto* values = reinterpret_cast<float*>(buffer.data());
-    for (std::size_t i = 0; i < bytes / sizeof(float); ++i) values[i] = random.uniform(i % 4096, -1.0f, 1.0f);
+    with_element(type, [&](auto element) {
+      using T = typename decltype(element)::type;
+      auto* values = reinterpret_cast<T*>(buffer.data());
+      for (std::size_t i = 0; i < bytes / sizeof(T); ++i)
+        values[i] = static_cast<T>(random.uniform(i % 4096, -1.0f, 1.0f));
+    });
   }
 
   Buffer first_, second_, result_, bias_, scratch_;

@@ -5,6 +5,7 @@
 
 #include "core/buffer.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
 
 namespace lockstep {
@@ -15,11 +16,6 @@ using dnnl::memory;
 std::byte* at(void* scratch, std::size_t offset) { return static_cast<std::byte*>(scratch) + offset; }
 const std::byte* at(const void* data, std::size_t offset) {
   return static_cast<const std::byte*>(data) + offset;
-}
-
-Primitive bridge_between(const memory::desc& from, const memory::desc& to) {
-  return Primitive(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
-                   {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 AffineFunction function_of(const AffineRoles& roles, const AffineCandidate& candidate) {
@@ -49,28 +45,24 @@ memory::desc piece_of(const memory::desc& kept, int pieces) {
 
 AffineStep::AffineStep(const AffineRoles& roles, const AffineCandidate& candidate)
     : name_(candidate.name),
+      type_(to_dtype(onednn::type_of(roles.first.kept))),
       result_is_batched_(roles.result.batched),
       sizes_{.first = roles.first.kept.get_size(),
              .second = roles.second.kept.get_size(),
              .result = roles.result.kept.get_size(),
              .bias = static_cast<std::size_t>(roles.bias_elements) * sizeof(float)} {
   const int pieces = candidate.pieces;
-  const auto tensor = [&](const AffineRoles::Tensor& role, const memory::desc& wanted, bool is_result) {
-    Operand made = operand(role, wanted, is_result);
-    if (pieces > 1 && role.batched) {
-      CHECK(!made.bridged, "a batch in pieces cannot change its layout");
-      const auto samples = static_cast<std::size_t>(onednn::dims_of(wanted)[0]);
-      made.piece_bytes = samples * static_cast<std::size_t>(onednn::strides_of(role.kept)[0]) * sizeof(float);
-    }
-    return made;
-  };
-  first_ = tensor(roles.first, candidate.first, false);
-  second_ = tensor(roles.second, candidate.second, false);
-  result_ = tensor(roles.result, candidate.result, true);
+  first_ = operand(roles.first, candidate.first, pieces, false);
+  second_ = operand(roles.second, candidate.second, pieces, false);
+  AffineRoles::Tensor result = roles.result;
+  if (!result_is_batched_) result.kept = onednn::with_type(result.kept, memory::data_type::f32);  // the total
+  result_ = operand(result, candidate.result, pieces, true);
   scratchpad_ = take_scratch(candidate.scratchpad.get_size());
   if (!result_is_batched_) {
-    sum_result_ = take_scratch(sizes_.result);
-    sum_bias_ = take_scratch(sizes_.bias);
+    const std::size_t bytes = result.kept.get_size();
+    if (type_ != DType::f32) total_ = take_scratch(bytes);
+    if (type_ == DType::f32 || pieces > 1) part_ = take_scratch(bytes);
+    part_bias_ = take_scratch(sizes_.bias);
   }
   if (candidate.function) {
     pieces_.push_back(candidate.function);
@@ -86,60 +78,104 @@ std::size_t AffineStep::take_scratch(std::size_t bytes) {
 }
 
 AffineStep::Operand AffineStep::operand(const AffineRoles::Tensor& tensor, const memory::desc& wanted,
-                                        bool is_result) {
+                                        int pieces, bool is_result) {
   const memory::dims wanted_dims = onednn::dims_of(wanted);
   memory::desc kept = tensor.kept;
   // Groups: the same plain memory under other dimensions.
   if (onednn::dims_of(kept).size() != wanted_dims.size()) kept = kept.reshape(wanted_dims);
   Operand made;
-  made.bridged = onednn::dims_of(kept) == wanted_dims && kept != wanted;  // a piece is wanted as it is kept
-  if (!made.bridged) return made;
-  made.staging = take_scratch(wanted.get_size());
-  made.bridge = is_result ? bridge_between(wanted, kept) : bridge_between(kept, wanted);
+  made.kept = to_dtype(onednn::type_of(kept));
+  made.wanted = to_dtype(onednn::type_of(wanted));
+  made.batched = pieces > 1 && tensor.batched;
+  made.elements = static_cast<std::int64_t>(kept.get_size() / size_of(made.kept));
+  const memory::desc cast = onednn::with_type(kept, onednn::type_of(wanted));
+  if (made.batched) {
+    made.elements = wanted_dims[0] * onednn::strides_of(kept)[0];
+    made.piece_bytes = static_cast<std::size_t>(made.elements) * size_of(made.kept);
+    CHECK(piece_of(cast, pieces) == wanted, "a batch in pieces cannot change its layout");
+  } else if (cast != wanted) {
+    made.reordered = true;
+    made.reorder_staging = take_scratch(wanted.get_size());
+    made.reorder = is_result ? Rearrangement(wanted, cast) : Rearrangement(cast, wanted);
+  }
+  if (made.is_cast()) {
+    made.cast_staging = take_scratch(static_cast<std::size_t>(made.elements) * size_of(made.wanted));
+  }
   return made;
 }
 
-const void* AffineStep::Operand::in(const void* data, void* scratch) {
-  if (!bridged) return data;
-  bridge.run({data, at(scratch, staging)});
-  return at(scratch, staging);
+const void* AffineStep::Operand::in(std::size_t piece, const void* data, void* scratch) {
+  const bool brought = piece > 0 && !batched;
+  const void* place = at(data, begin(piece));
+  if (is_cast()) {
+    void* staging = at(scratch, cast_staging);
+    if (!brought) {
+      cpu_cast({.count = elements, .from_type = kept, .to_type = wanted, .from = place, .to = staging});
+    }
+    place = staging;
+  }
+  if (!reordered) return place;
+  void* staging = at(scratch, reorder_staging);
+  if (!brought) reorder.run(place, staging);
+  return staging;
+}
+
+void* AffineStep::Operand::target(void* data, void* scratch) const {
+  if (reordered) return at(scratch, reorder_staging);
+  return is_cast() ? at(scratch, cast_staging) : data;
+}
+
+void AffineStep::Operand::out(void* data, void* scratch) {
+  void* staging = at(scratch, cast_staging);
+  if (reordered) reorder.run(at(scratch, reorder_staging), is_cast() ? staging : data);
+  if (!is_cast()) return;
+  cpu_cast({.count = elements, .from_type = wanted, .to_type = kept, .from = staging, .to = data});
 }
 
 void AffineStep::run(const Arguments& arguments) {
-  const void* first = first_.in(arguments.first, arguments.scratch);
-  const void* second = second_.in(arguments.second, arguments.scratch);
   CHECK(arguments.write == Write::overwrite || !result_is_batched_, "{} cannot accumulate", name_);
+  result_is_batched_ ? run_batched(arguments) : run_sum(arguments);
+}
+
+void AffineStep::run_batched(const Arguments& arguments) {
   for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
-    Arguments target = arguments;
-    if (result_is_batched_) {
-      target.result = at(arguments.result, piece * result_.piece_bytes);
-    } else if (piece > 0) {
-      target.write = Write::accumulate;
-    }
-    run_piece(piece, at(first, piece * first_.piece_bytes), at(second, piece * second_.piece_bytes), target);
+    auto* result = static_cast<std::byte*>(arguments.result) + result_.begin(piece);
+    run_piece(piece, arguments, result, arguments.bias);
   }
 }
 
-void AffineStep::run_piece(std::size_t piece, const void* first, const void* second,
-                           const Arguments& arguments) {
+void AffineStep::run_sum(const Arguments& arguments) {
   void* scratch = arguments.scratch;
-  const bool adds = arguments.write == Write::accumulate;
-  void* result = adds ? at(scratch, sum_result_) : arguments.result;
-  float* bias =
-      adds && arguments.bias != nullptr ? reinterpret_cast<float*>(at(scratch, sum_bias_)) : arguments.bias;
-  void* wanted = result_.bridged ? at(scratch, result_.staging) : result;
-  pieces_[piece]({first, second, wanted, at(scratch, scratchpad_), bias});
-  if (result_.bridged) result_.bridge.run({wanted, result});
-  if (!adds) return;
-  cpu_add({.count = static_cast<std::int64_t>(sizes_.result / sizeof(float)),
-           .a = arguments.result,
-           .b = result,
-           .sum = arguments.result});
-  if (bias == nullptr) return;
-  cpu_add({.count = static_cast<std::int64_t>(sizes_.bias / sizeof(float)),
-           .a = arguments.bias,
-           .b = bias,
-           .sum = arguments.bias});
+  const bool accumulates = arguments.write == Write::accumulate;
+  const bool rounds = type_ != DType::f32;
+  void* total = rounds ? at(scratch, total_) : arguments.result;
+  const std::int64_t count = result_.elements;
+  const auto bias_count = static_cast<std::int64_t>(sizes_.bias / sizeof(float));
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+    const bool adds = piece > 0 || (accumulates && !rounds);
+    const bool adds_bias = arguments.bias != nullptr && (piece > 0 || accumulates);
+    void* part = adds ? at(scratch, part_) : total;
+    float* bias = adds_bias ? reinterpret_cast<float*>(at(scratch, part_bias_)) : arguments.bias;
+    run_piece(piece, arguments, part, bias);
+    if (adds) cpu_add({.count = count, .a = total, .b = part, .sum = total});
+    if (adds_bias) cpu_add({.count = bias_count, .a = arguments.bias, .b = bias, .sum = arguments.bias});
+  }
+  if (!rounds) return;
+  if (accumulates) {
+    cpu_sum_into(
+        {.type = type_, .count = count, .from = static_cast<const float*>(total), .to = arguments.result});
+  } else {
+    cpu_cast(
+        {.count = count, .from_type = DType::f32, .to_type = type_, .from = total, .to = arguments.result});
+  }
+}
+
+void AffineStep::run_piece(std::size_t piece, const Arguments& arguments, void* result, float* bias) {
+  void* scratch = arguments.scratch;
+  const void* first = first_.in(piece, arguments.first, scratch);
+  const void* second = second_.in(piece, arguments.second, scratch);
+  pieces_[piece]({first, second, result_.target(result, scratch), at(scratch, scratchpad_), bias});
+  result_.out(result, scratch);
 }
 
 }  // namespace lockstep

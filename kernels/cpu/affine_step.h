@@ -2,7 +2,8 @@
 //
 // AffineStep: one direction of a convolution or linear layer, ready to run: result = first (*) second, by a
 // oneDNN primitive or a kernel of ours, over the whole batch or piece by piece. The tensors are kept in the
-// layouts their neighbours use; what the kernel wants in another one is brought over in scratch memory.
+// layouts and the type their neighbours use; what the kernel wants in another one is brought over in scratch
+// memory. So fp32 kernels serve tensors of halves, too: operands come in exactly, a result is rounded once.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "kernels/affine.h"
 #include "kernels/cpu/engine.h"
+#include "kernels/cpu/rearrangement.h"
 
 namespace lockstep {
 
@@ -43,7 +45,7 @@ struct AffineCandidate {
   std::string name;
   dnnl::primitive primitive;  // or, where that is empty, function
   // What the kernel wants, for one piece of the batch. With several pieces batched tensors must be wanted
-  // as they are kept.
+  // as they are kept, but for their type. A result that is not batched is a sum over the batch: fp32.
   dnnl::memory::desc first;
   dnnl::memory::desc second;
   dnnl::memory::desc result;
@@ -70,6 +72,8 @@ class AffineStep {
     std::size_t bias = 0;
   };
   const Sizes& sizes() const { return sizes_; }
+  // Of all tensors but the bias.
+  DType type() const { return type_; }
 
   // bias is null exactly where the roles have none. Write::accumulate only where result is not batched.
   struct Arguments {
@@ -83,21 +87,37 @@ class AffineStep {
   void run(const Arguments& arguments);
 
  private:
-  // A tensor on its way to or from the kernel.
+  // A tensor on its way to or from the kernel: cast where it is kept in another type, then reordered where it
+  // is kept in another layout; a result the other way round.
   struct Operand {
-    std::size_t piece_bytes = 0;  // from one piece to the next; 0: not batched
-    std::size_t staging = 0;      // offset in scratch, if brought over
-    Primitive bridge;             // empty: wanted as it is kept
-    bool bridged = false;
+    bool batched = false;         // several pieces, each with its part of the tensor
+    std::size_t piece_bytes = 0;  // of a part, as it is kept
+    std::int64_t elements = 0;    // of a part, with padding
+    DType kept = DType::f32;
+    DType wanted = DType::f32;
+    bool reordered = false;
+    Rearrangement reorder;
+    std::size_t cast_staging = 0;  // offsets in scratch
+    std::size_t reorder_staging = 0;
 
-    const void* in(const void* data, void* scratch);
+    bool is_cast() const { return kept != wanted; }
+    std::size_t begin(std::size_t piece) const { return batched ? piece * piece_bytes : 0; }
+    // Where the kernel reads the piece of data.
+    const void* in(std::size_t piece, const void* data, void* scratch);
+    // Where it writes a result that is to come to data, and how that comes there.
+    void* target(void* data, void* scratch) const;
+    void out(void* data, void* scratch);
   };
 
-  Operand operand(const AffineRoles::Tensor& tensor, const dnnl::memory::desc& wanted, bool is_result);
+  Operand operand(const AffineRoles::Tensor& tensor, const dnnl::memory::desc& wanted, int pieces,
+                  bool is_result);
   std::size_t take_scratch(std::size_t bytes);
-  void run_piece(std::size_t piece, const void* first, const void* second, const Arguments& target);
+  void run_batched(const Arguments& arguments);
+  void run_sum(const Arguments& arguments);
+  void run_piece(std::size_t piece, const Arguments& arguments, void* result, float* bias);
 
   std::string name_;
+  DType type_ = DType::f32;
   std::vector<AffineFunction> pieces_;  // one for each piece: a primitive keeps its addresses
   Operand first_;
   Operand second_;
@@ -105,8 +125,9 @@ class AffineStep {
   bool result_is_batched_ = true;
   Sizes sizes_;
   std::size_t scratchpad_ = 0;  // offsets in scratch
-  std::size_t sum_result_ = 0;
-  std::size_t sum_bias_ = 0;
+  std::size_t total_ = 0;       // of the pieces, where the result itself is not fp32
+  std::size_t part_ = 0;        // what is added: a piece, or everything
+  std::size_t part_bias_ = 0;
   std::size_t scratch_bytes_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "kernels/cpu/batch_norm_rows.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
@@ -81,15 +82,18 @@ class CpuBatchNorm final : public BatchNormKernel {
     float* center = row(f.scratch, kCenter);
     float* slope = row(f.scratch, kSlope);
     float* offset = row(f.scratch, kOffset);
-    const auto* x = static_cast<const float*>(f.x);
     for (std::int64_t block = 0; block < rows_.blocks; ++block) {
-      std::copy_n(x + rows_.at(0, block), rows_.lanes, center + block * rows_.lanes);
+      cast_span({.count = rows_.lanes,
+                 .from_type = layout_.dtype(),
+                 .to_type = DType::f32,
+                 .from = tensor(f.x, rows_.at(0, block)),
+                 .to = center + block * rows_.lanes});
     }
     in_two_passes(
         [&](const Piece& p) {
           const Sums sums = sums_of(f.scratch, p);
           for_rows(p, [&](std::int64_t at, std::int64_t channel) {
-            add_moments(row_shape(), x + at, center + channel, sums.first, sums.second);
+            add_moments(row_shape(), tensor(f.x, at), center + channel, sums.first, sums.second);
           });
         },
         [&](std::int64_t block) {
@@ -152,7 +156,14 @@ class CpuBatchNorm final : public BatchNormKernel {
     double* second;
   };
 
-  BatchNormRow row_shape() const { return {.positions = rows_.positions, .lanes = rows_.lanes}; }
+  BatchNormRow row_shape() const {
+    return {.positions = rows_.positions, .lanes = rows_.lanes, .type = layout_.dtype()};
+  }
+  // An element of x or of what lies as x does.
+  template <typename Pointer>
+  Pointer tensor(Pointer data, std::int64_t at) const {
+    return element_at(data, layout_.dtype(), at);
+  }
   float* row(void* scratch, std::size_t index) const {
     return reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + index * row_bytes_);
   }
@@ -236,12 +247,12 @@ class CpuBatchNorm final : public BatchNormKernel {
                        const float* offset, std::uint8_t* passed) const {
     for_rows(p, [&](std::int64_t at, std::int64_t channel) {
       normalize(row_shape(), options_.activation,
-                {.x = static_cast<const float*>(f.x) + at,
-                 .residual = options_.residual ? static_cast<const float*>(f.residual) + at : nullptr,
+                {.x = tensor(f.x, at),
+                 .residual = options_.residual ? tensor(f.residual, at) : nullptr,
                  .slope = slope + channel,
                  .mean = mean + channel,
                  .offset = offset + channel,
-                 .y = static_cast<float*>(f.y) + at,
+                 .y = tensor(f.y, at),
                  .passed = passed == nullptr ? nullptr : passed + at});
     });
   }
@@ -251,17 +262,16 @@ class CpuBatchNorm final : public BatchNormKernel {
     const Sums mine = sums_of(b.scratch, p);
     const std::uint8_t* kept = passed(const_cast<void*>(b.saved));
     for_rows(p, [&](std::int64_t at, std::int64_t channel) {
-      add_gradient_sums(
-          row_shape(), options_.activation,
-          {.x = static_cast<const float*>(b.x) + at,
-           .y_gradient = static_cast<const float*>(b.y_gradient) + at,
-           .passed = kept == nullptr ? nullptr : kept + at,
-           .slope = slope + channel,
-           .mean = mean + channel,
-           .offset = offset + channel,
-           .residual_gradient = options_.residual ? static_cast<float*>(b.residual_gradient) + at : nullptr,
-           .sum = mine.first,
-           .product = mine.second});
+      add_gradient_sums(row_shape(), options_.activation,
+                        {.x = tensor(b.x, at),
+                         .y_gradient = tensor(b.y_gradient, at),
+                         .passed = kept == nullptr ? nullptr : kept + at,
+                         .slope = slope + channel,
+                         .mean = mean + channel,
+                         .offset = offset + channel,
+                         .residual_gradient = options_.residual ? tensor(b.residual_gradient, at) : nullptr,
+                         .sum = mine.first,
+                         .product = mine.second});
     });
   }
 
@@ -289,19 +299,19 @@ class CpuBatchNorm final : public BatchNormKernel {
   void write_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
                        const float* offset) const {
     // With a residual its gradient is what the first pass left behind the activation.
-    const auto* given = static_cast<const float*>(options_.residual ? b.residual_gradient : b.y_gradient);
+    const void* given = options_.residual ? b.residual_gradient : b.y_gradient;
     const Activation activation = options_.residual ? Activation::none : options_.activation;
     for_rows(p, [&](std::int64_t at, std::int64_t channel) {
       write_input_gradient(row_shape(), activation,
-                           {.x = static_cast<const float*>(b.x) + at,
-                            .y_gradient = given + at,
+                           {.x = tensor(b.x, at),
+                            .y_gradient = tensor(given, at),
                             .slope = slope + channel,
                             .mean = mean + channel,
                             .offset = offset + channel,
                             .by_gradient = row(b.scratch, kByGradient) + channel,
                             .by_x = row(b.scratch, kByX) + channel,
                             .constant = row(b.scratch, kConstant) + channel,
-                            .x_gradient = static_cast<float*>(b.x_gradient) + at});
+                            .x_gradient = tensor(b.x_gradient, at)});
     });
   }
 
@@ -328,7 +338,7 @@ void validate(const BatchNormOptions& o, const Layout& input) {
     throw ConfigError(fmt::format(
         "batch norm: momentum is {}, must be from 0 to 1; it is the new batch's share", o.momentum));
   }
-  CHECK(input.dtype() == DType::f32, "batch norm of {}", name_of(input.dtype()));
+  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "batch norm of {}", name_of(input.dtype()));
 }
 
 }  // namespace

@@ -2,58 +2,17 @@
 #include "kernels/cpu/batch_norm_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/processors.h"
 #include "kernels/functors.h"
 
-// Inlined into each version of a function for several processors.
-#define INLINE inline __attribute__((always_inline))
+#define INLINE LOCKSTEP_LANES_INLINE
 
 namespace lockstep {
 namespace {
-
-// W channels at once. (vector_size of a template's parameter is ignored by g++ 12.)
-template <int W>
-struct Lanes;
-template <>
-struct Lanes<16> {
-  using Float = float __attribute__((vector_size(64)));
-  using Byte = std::uint8_t __attribute__((vector_size(16)));
-};
-template <>
-struct Lanes<8> {
-  using Float = float __attribute__((vector_size(32)));
-  using Byte = std::uint8_t __attribute__((vector_size(8)));
-};
-template <>
-struct Lanes<1> {
-  using Float = float;
-  using Byte = std::uint8_t;
-};
-static_assert(sizeof(Lanes<16>::Float) == 64 && sizeof(Lanes<8>::Float) == 32);
-
-// Element by element.
-template <typename To, typename From>
-INLINE To converted(const From& from) {
-  if constexpr (std::is_arithmetic_v<From>) {
-    return static_cast<To>(from);
-  } else {
-    return __builtin_convertvector(from, To);
-  }
-}
-
-template <typename V, typename T>
-INLINE V load(const T* data) {
-  V value;
-  std::memcpy(&value, data, sizeof(V));
-  return value;
-}
-template <typename V, typename T>
-INLINE void store(T* data, const V& value) {
-  std::memcpy(data, &value, sizeof(V));
-}
 
 // Sums in fp32 are moved on to fp64 before they lose digits.
 constexpr std::int64_t kPositionsInFloat = 256;
@@ -73,45 +32,79 @@ INLINE void in_runs(std::int64_t positions, Body body) {
   }
 }
 
-template <int W>
-INLINE void moments_of_lanes(std::int64_t positions, std::int64_t stride, const float* x, const float* shift,
-                             double* sum, double* square) {
-  using V = typename Lanes<W>::Float;
-  const V center = load<V>(shift);
-  in_runs(positions, [&](std::int64_t first, std::int64_t last) {
-    V sums[4] = {}, squares[4] = {};  // four chains hide the latency of an addition
-    std::int64_t p = first;
-    for (; p + 4 <= last; p += 4) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const V d = load<V>(x + (p + i) * stride) - center;
-        sums[i] += d;
-        squares[i] += d * d;
-      }
-    }
-    for (; p < last; ++p) {
-      const V d = load<V>(x + p * stride) - center;
-      sums[0] += d;
-      squares[0] += d * d;
-    }
-    add_to(sum, (sums[0] + sums[1]) + (sums[2] + sums[3]));
-    add_to(square, (squares[0] + squares[1]) + (squares[2] + squares[3]));
-  });
+// A group of adjacent lanes of a row.
+struct Group {
+  std::int64_t positions = 0;
+  std::int64_t stride = 0;  // from one position to the next
+  std::int64_t lane = 0;    // the first
+};
+
+// From the group's first lane on; null stays null.
+template <typename T>
+INLINE const T* elements(const void* row, const Group& group) {
+  return row == nullptr ? nullptr : static_cast<const T*>(row) + group.lane;
+}
+template <typename T>
+INLINE T* elements(void* row, const Group& group) {
+  return row == nullptr ? nullptr : static_cast<T*>(row) + group.lane;
 }
 
-template <int W, typename F>
-INLINE void normalize_lanes(std::int64_t positions, std::int64_t stride, F activation,
-                            const NormalizeRow& n) {
+template <int W, typename T>
+INLINE void moments_of_lanes(const Group& group, const void* row, const float* shift, double* sum,
+                             double* square) {
+  using V = typename Lanes<W>::Float;
+  const T* x = elements<T>(row, group);
+  const V center = load<V>(shift + group.lane);
+  in_runs(
+      group.positions, [&](std::int64_t first, std::int64_t last) __attribute__((always_inline)) {
+        V sums[4] = {}, squares[4] = {};  // four chains hide the latency of an addition
+        std::int64_t p = first;
+        for (; p + 4 <= last; p += 4) {
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) {
+            const V d = load<V>(x + (p + i) * group.stride) - center;
+            sums[i] += d;
+            squares[i] += d * d;
+          }
+        }
+        for (; p < last; ++p) {
+          const V d = load<V>(x + p * group.stride) - center;
+          sums[0] += d;
+          squares[0] += d * d;
+        }
+        add_to(sum + group.lane, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+        add_to(square + group.lane, (squares[0] + squares[1]) + (squares[2] + squares[3]));
+      });
+}
+
+// What an activation needs of each lane.
+template <typename V>
+struct Normal {
+  V slope, mean, offset;
+
+  template <typename Row>
+  static INLINE Normal of(const Row& row, const Group& group) {
+    return {load<V>(row.slope + group.lane), load<V>(row.mean + group.lane),
+            load<V>(row.offset + group.lane)};
+  }
+};
+
+template <int W, typename T, typename F>
+INLINE void normalize_lanes(const Group& group, F activation, const NormalizeRow& n) {
   using V = typename Lanes<W>::Float;
   using B = typename Lanes<W>::Byte;
-  const V slope = load<V>(n.slope), mean = load<V>(n.mean), offset = load<V>(n.offset);
-  for (std::int64_t p = 0; p < positions; ++p) {
-    const std::int64_t at = p * stride;
-    V value = slope * (load<V>(n.x + at) - mean) + offset;
-    if (n.residual != nullptr) value += load<V>(n.residual + at);
-    store(n.y + at, activation(value));
-    if (n.passed != nullptr) {
-      store(n.passed + at, converted<B>(activation.gradient(activation(value), V{} + 1.0f)));
+  const auto [slope, mean, offset] = Normal<V>::of(n, group);
+  const T* x = elements<T>(n.x, group);
+  const T* residual = elements<T>(n.residual, group);
+  T* y = elements<T>(n.y, group);
+  std::uint8_t* passed = elements<std::uint8_t>(n.passed, group);
+  for (std::int64_t p = 0; p < group.positions; ++p) {
+    const std::int64_t at = p * group.stride;
+    V value = slope * (load<V>(x + at) - mean) + offset;
+    if (residual != nullptr) value += load<V>(residual + at);
+    store(y + at, activation(value));
+    if (passed != nullptr) {
+      store(passed + at, converted<B>(activation.gradient(activation(value), V{} + 1.0f)));
     }
   }
 }
@@ -122,103 +115,91 @@ INLINE V behind(F activation, const V& y_gradient, const V& normalized) {
   return activation.gradient(activation(normalized), y_gradient);
 }
 
-template <int W, typename F>
-INLINE void gradient_sums_of_lanes(std::int64_t positions, std::int64_t stride, F activation,
-                                   const GradientSumsRow& g) {
+template <int W, typename T, typename F>
+INLINE void gradient_sums_of_lanes(const Group& group, F activation, const GradientSumsRow& g) {
   using V = typename Lanes<W>::Float;
   using B = typename Lanes<W>::Byte;
-  const V slope = load<V>(g.slope), mean = load<V>(g.mean), offset = load<V>(g.offset);
-  in_runs(positions, [&](std::int64_t first, std::int64_t last) {
-    V sums[2] = {}, products[2] = {};
-    const auto add = [&](std::int64_t p, int chain) __attribute__((always_inline)) {
-      const std::int64_t at = p * stride;
-      const V d = load<V>(g.x + at) - mean;
-      V gradient = load<V>(g.y_gradient + at);
-      if (g.passed != nullptr) {
-        gradient *= converted<V>(load<B>(g.passed + at));
-      } else {
-        gradient = behind(activation, gradient, slope * d + offset);
-      }
-      if (g.residual_gradient != nullptr) store(g.residual_gradient + at, gradient);
-      sums[chain] += gradient;
-      products[chain] += gradient * d;
-    };
-    std::int64_t p = first;
-    for (; p + 2 <= last; p += 2) {
-      add(p, 0);
-      add(p + 1, 1);
-    }
-    if (p < last) add(p, 0);
-    add_to(g.sum, sums[0] + sums[1]);
-    add_to(g.product, products[0] + products[1]);
-  });
+  const auto [slope, mean, offset] = Normal<V>::of(g, group);
+  const T* x = elements<T>(g.x, group);
+  const T* y_gradient = elements<T>(g.y_gradient, group);
+  const std::uint8_t* passed = elements<std::uint8_t>(g.passed, group);
+  T* residual_gradient = elements<T>(g.residual_gradient, group);
+  in_runs(
+      group.positions, [&](std::int64_t first, std::int64_t last) __attribute__((always_inline)) {
+        V sums[2] = {}, products[2] = {};
+        const auto add = [&](std::int64_t p, int chain) __attribute__((always_inline)) {
+          const std::int64_t at = p * group.stride;
+          const V d = load<V>(x + at) - mean;
+          V gradient = load<V>(y_gradient + at);
+          if (passed != nullptr) {
+            gradient *= converted<V>(load<B>(passed + at));
+          } else {
+            gradient = behind(activation, gradient, slope * d + offset);
+          }
+          if (residual_gradient != nullptr) store(residual_gradient + at, gradient);
+          sums[chain] += gradient;
+          products[chain] += gradient * d;
+        };
+        std::int64_t p = first;
+        for (; p + 2 <= last; p += 2) {
+          add(p, 0);
+          add(p + 1, 1);
+        }
+        if (p < last) add(p, 0);
+        add_to(g.sum + group.lane, sums[0] + sums[1]);
+        add_to(g.product + group.lane, products[0] + products[1]);
+      });
 }
 
-template <int W, typename F>
-INLINE void input_gradient_of_lanes(std::int64_t positions, std::int64_t stride, F activation,
-                                    const InputGradientRow& g) {
+template <int W, typename T, typename F>
+INLINE void input_gradient_of_lanes(const Group& group, F activation, const InputGradientRow& g) {
   using V = typename Lanes<W>::Float;
-  const V slope = load<V>(g.slope), mean = load<V>(g.mean), offset = load<V>(g.offset);
-  const V by_gradient = load<V>(g.by_gradient), by_x = load<V>(g.by_x), constant = load<V>(g.constant);
-  for (std::int64_t p = 0; p < positions; ++p) {
-    const std::int64_t at = p * stride;
-    const V d = load<V>(g.x + at) - mean;
-    const V gradient = behind(activation, load<V>(g.y_gradient + at), slope * d + offset);
-    store(g.x_gradient + at, by_gradient * gradient + (by_x * d + constant));
+  const auto [slope, mean, offset] = Normal<V>::of(g, group);
+  const V by_gradient = load<V>(g.by_gradient + group.lane), by_x = load<V>(g.by_x + group.lane);
+  const V constant = load<V>(g.constant + group.lane);
+  const T* x = elements<T>(g.x, group);
+  const T* y_gradient = elements<T>(g.y_gradient, group);
+  T* x_gradient = elements<T>(g.x_gradient, group);
+  for (std::int64_t p = 0; p < group.positions; ++p) {
+    const std::int64_t at = p * group.stride;
+    const V d = load<V>(x + at) - mean;
+    const V gradient = behind(activation, load<V>(y_gradient + at), slope * d + offset);
+    store(x_gradient + at, by_gradient * gradient + (by_x * d + constant));
   }
 }
 
-// work(width, first lane) for lanes in groups of 16, 8 and 1.
+// work.operator()<width, element type>(group) for lanes in groups of 16, 8 and 1.
+template <typename T, typename Work>
+INLINE void over_lanes(const BatchNormRow& row, Work work) {
+  Group group{.positions = row.positions, .stride = row.lanes};
+  for (; group.lane + 16 <= row.lanes; group.lane += 16) work.template operator()<16, T>(group);
+  for (; group.lane + 8 <= row.lanes; group.lane += 8) work.template operator()<8, T>(group);
+  for (; group.lane < row.lanes; ++group.lane) work.template operator()<1, T>(group);
+}
 template <typename Work>
-INLINE void over_lanes(std::int64_t lanes, Work work) {
-  std::int64_t lane = 0;
-  for (; lane + 16 <= lanes; lane += 16) work(std::integral_constant<int, 16>(), lane);
-  for (; lane + 8 <= lanes; lane += 8) work(std::integral_constant<int, 8>(), lane);
-  for (; lane < lanes; ++lane) work(std::integral_constant<int, 1>(), lane);
-}
-
-template <typename Pointer>
-INLINE Pointer moved(Pointer pointer, std::int64_t by) {
-  return pointer == nullptr ? nullptr : pointer + by;
-}
-
-INLINE NormalizeRow from_lane(const NormalizeRow& n, std::int64_t l) {
-  return {n.x + l, moved(n.residual, l), n.slope + l, n.mean + l, n.offset + l, n.y + l, moved(n.passed, l)};
-}
-INLINE GradientSumsRow from_lane(const GradientSumsRow& g, std::int64_t l) {
-  return {g.x + l,
-          g.y_gradient + l,
-          moved(g.passed, l),
-          g.slope + l,
-          g.mean + l,
-          g.offset + l,
-          moved(g.residual_gradient, l),
-          g.sum + l,
-          g.product + l};
-}
-INLINE InputGradientRow from_lane(const InputGradientRow& g, std::int64_t l) {
-  return {g.x + l,           g.y_gradient + l, g.slope + l,    g.mean + l,      g.offset + l,
-          g.by_gradient + l, g.by_x + l,       g.constant + l, g.x_gradient + l};
+INLINE void over_row(const BatchNormRow& row, Work work) {
+  with_element(
+      row.type, [&](auto element) __attribute__((always_inline)) {
+        over_lanes<typename decltype(element)::type>(row, work);
+      });
 }
 
 }  // namespace
 
-LOCKSTEP_FOR_EACH_PROCESSOR void add_moments(const BatchNormRow& row, const float* x, const float* shift,
+LOCKSTEP_FOR_EACH_PROCESSOR void add_moments(const BatchNormRow& row, const void* x, const float* shift,
                                              double* sum, double* square) {
-  over_lanes(
-      row.lanes, [&](auto width, std::int64_t l) __attribute__((always_inline)) {
-        moments_of_lanes<width.value>(row.positions, row.lanes, x + l, shift + l, sum + l, square + l);
-      });
+  over_row(
+      row, [&]<int W, typename T>(const Group& group)
+               __attribute__((always_inline)) { moments_of_lanes<W, T>(group, x, shift, sum, square); });
 }
 
 LOCKSTEP_FOR_EACH_PROCESSOR void normalize(const BatchNormRow& row, Activation activation,
                                            const NormalizeRow& n) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
-        over_lanes(
-            row.lanes, [&](auto width, std::int64_t l) __attribute__((always_inline)) {
-              normalize_lanes<width.value>(row.positions, row.lanes, function, from_lane(n, l));
-            });
+        over_row(
+            row, [&]<int W, typename T>(const Group& group)
+                     __attribute__((always_inline)) { normalize_lanes<W, T>(group, function, n); });
       });
 }
 
@@ -226,10 +207,9 @@ LOCKSTEP_FOR_EACH_PROCESSOR void add_gradient_sums(const BatchNormRow& row, Acti
                                                    const GradientSumsRow& g) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
-        over_lanes(
-            row.lanes, [&](auto width, std::int64_t l) __attribute__((always_inline)) {
-              gradient_sums_of_lanes<width.value>(row.positions, row.lanes, function, from_lane(g, l));
-            });
+        over_row(
+            row, [&]<int W, typename T>(const Group& group)
+                     __attribute__((always_inline)) { gradient_sums_of_lanes<W, T>(group, function, g); });
       });
 }
 
@@ -237,10 +217,9 @@ LOCKSTEP_FOR_EACH_PROCESSOR void write_input_gradient(const BatchNormRow& row, A
                                                       const InputGradientRow& g) {
   with_activation(
       activation, [&](auto function) __attribute__((always_inline)) {
-        over_lanes(
-            row.lanes, [&](auto width, std::int64_t l) __attribute__((always_inline)) {
-              input_gradient_of_lanes<width.value>(row.positions, row.lanes, function, from_lane(g, l));
-            });
+        over_row(
+            row, [&]<int W, typename T>(const Group& group)
+                     __attribute__((always_inline)) { input_gradient_of_lanes<W, T>(group, function, g); });
       });
 }
 

@@ -2,11 +2,13 @@
 //
 // The inner loops of batch norm on the CPU, over one row of memory: `positions` groups of `lanes` adjacent
 // values, one value for each of `lanes` channels. Blocked layouts have 8 or 16 lanes, channels-last layouts
-// as many as channels, plain images one. Compiled for several instruction sets; the processor chooses.
+// as many as channels, plain images one. Tensors may be half, arithmetic is fp32. Compiled for several
+// instruction sets; the processor chooses.
 #pragma once
 
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "kernels/activation.h"
 
 namespace lockstep {
@@ -14,20 +16,21 @@ namespace lockstep {
 struct BatchNormRow {
   std::int64_t positions = 0;
   std::int64_t lanes = 0;
+  DType type = DType::f32;  // of x, y, the residual and their gradients
 };
 
 // sum += x - shift, square += (x - shift)^2; each [lanes]. A shift near the mean keeps the digits.
-void add_moments(const BatchNormRow& row, const float* x, const float* shift, double* sum, double* square);
+void add_moments(const BatchNormRow& row, const void* x, const float* shift, double* sum, double* square);
 
 // y = activation(slope * (x - mean) + offset (+ residual)); slope, mean and offset are [lanes]. passed takes
 // 1 where the activation's slope is 1, else 0; residual and passed may be null.
 struct NormalizeRow {
-  const float* x = nullptr;
-  const float* residual = nullptr;
+  const void* x = nullptr;
+  const void* residual = nullptr;
   const float* slope = nullptr;
   const float* mean = nullptr;
   const float* offset = nullptr;
-  float* y = nullptr;
+  void* y = nullptr;
   std::uint8_t* passed = nullptr;
 };
 void normalize(const BatchNormRow& row, Activation activation, const NormalizeRow& n);
@@ -36,13 +39,13 @@ void normalize(const BatchNormRow& row, Activation activation, const NormalizeRo
 // from what NormalizeRow would compute without a residual. sum += g, product += g * (x - mean); g is written
 // to residual_gradient unless that is null (it may be y_gradient).
 struct GradientSumsRow {
-  const float* x = nullptr;
-  const float* y_gradient = nullptr;
+  const void* x = nullptr;
+  const void* y_gradient = nullptr;
   const std::uint8_t* passed = nullptr;
   const float* slope = nullptr;
   const float* mean = nullptr;
   const float* offset = nullptr;
-  float* residual_gradient = nullptr;
+  void* residual_gradient = nullptr;
   double* sum = nullptr;
   double* product = nullptr;
 };
@@ -51,15 +54,15 @@ void add_gradient_sums(const BatchNormRow& row, Activation activation, const Gra
 // x_gradient = by_gradient * g + by_x * (x - mean) + constant, with g as above (Activation::none where
 // y_gradient is g already). x_gradient may be y_gradient.
 struct InputGradientRow {
-  const float* x = nullptr;
-  const float* y_gradient = nullptr;
+  const void* x = nullptr;
+  const void* y_gradient = nullptr;
   const float* slope = nullptr;
   const float* mean = nullptr;
   const float* offset = nullptr;
   const float* by_gradient = nullptr;
   const float* by_x = nullptr;
   const float* constant = nullptr;
-  float* x_gradient = nullptr;
+  void* x_gradient = nullptr;
 };
 void write_input_gradient(const BatchNormRow& row, Activation activation, const InputGradientRow& g);
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/affine.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/winograd.h"
@@ -12,7 +13,7 @@ namespace lockstep {
 namespace {
 
 using dnnl::memory;
-constexpr auto kF32 = memory::data_type::f32;
+using Type = memory::data_type;
 constexpr auto kAny = memory::format_tag::any;
 
 struct Sizes {
@@ -42,6 +43,7 @@ void validate(const ConvolutionShape& s, const Layout& input) {
     throw ConfigError(fmt::format("convolution: the input is {}, expected {}", to_string(input.shape()),
                                   to_string(expected)));
   }
+  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "convolution of {}", name_of(input.dtype()));
 }
 
 Sizes sizes_of(const ConvolutionShape& s) {
@@ -59,13 +61,21 @@ Sizes sizes_of(const ConvolutionShape& s) {
 }
 
 // Plans the three directions of one convolution. Forward is chosen first, because it decides how weights and
-// output are kept; the gradients have the layouts of what they are gradients of.
+// output are kept; the gradients have the layouts of what they are gradients of. Tensors of halves are
+// computed on by fp32 kernels, which AffineStep brings them to, by our Winograd, which reads and writes them
+// as they are, and by oneDNN's own bf16 kernels where this processor has them.
 class ConvolutionPlanner {
  public:
   ConvolutionPlanner(const ConvolutionShape& shape, const Layout& input, KernelChoices& choices)
-      : shape_(shape), sizes_(sizes_of(shape)), input_(input), choices_(choices) {
-    if (WinogradConvolution::supports(shape)) winograd_ = std::make_shared<WinogradConvolution>(shape);
-    if (shape.bias) bias_ = memory::desc(sizes_.bias, kF32, memory::format_tag::x);
+      : shape_(shape),
+        sizes_(sizes_of(shape)),
+        input_(input),
+        type_(to_dnnl(input.dtype())),
+        choices_(choices) {
+    if (WinogradConvolution::supports(shape)) {
+      winograd_ = std::make_shared<WinogradConvolution>(shape, input.dtype());
+    }
+    if (shape.bias) bias_ = memory::desc(sizes_.bias, Type::f32, memory::format_tag::x);
     const memory::desc given = to_desc(input);
     source_ = onednn::dims_of(given) == sizes_.source ? given : given.reshape(sizes_.source);
   }
@@ -87,10 +97,11 @@ class ConvolutionPlanner {
     dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
     int pieces = 1;
     std::string name;
+    Type type = Type::f32;  // that it computes on
   };
 
   // In the order of preference when nothing is timed. With the batch in pieces, what a primitive hands from
-  // one of its passes to the next (Winograd's transformed tiles) stays in cache.
+  // one of its passes to the next (Winograd's transformed tiles) stays in cache, and so do halves as fp32.
   std::vector<Variant> variants() const {
     std::vector<Variant> all;
     for (const auto& [name, algorithm] : {std::pair{"direct", dnnl::algorithm::convolution_direct},
@@ -102,13 +113,19 @@ class ConvolutionPlanner {
                        .name = pieces == 1 ? name : fmt::format("{} in {} pieces", name, pieces)});
       }
     }
+    if (type_ == Type::bf16) all.push_back({.name = "direct bf16", .type = Type::bf16});
     return all;
   }
+  // There for all shapes and processors.
+  static bool is_fallback(const Variant& v) {
+    return v.algorithm == dnnl::algorithm::convolution_direct && v.pieces == 1 && v.type == Type::f32;
+  }
 
-  static memory::desc any_like(const memory::dims& dims) { return memory::desc(dims, kF32, kAny); }
+  static memory::desc any_like(const memory::dims& dims, Type type) { return memory::desc(dims, type, kAny); }
   // Over the whole batch a primitive may ask for any layout; over pieces it takes the tensor as it is kept.
-  static memory::desc wanted(const memory::desc& kept, int pieces) {
-    return pieces == 1 ? any_like(onednn::dims_of(kept)) : piece_of(kept, pieces);
+  static memory::desc wanted(const memory::desc& kept, const Variant& v) {
+    return v.pieces == 1 ? any_like(onednn::dims_of(kept), v.type)
+                         : onednn::with_type(piece_of(kept, v.pieces), v.type);
   }
 
   // make(variant) for each variant that oneDNN has; at least one must be there.
@@ -119,8 +136,7 @@ class ConvolutionPlanner {
       try {
         steps.push_back(make(variant));
       } catch (const dnnl::error&) {
-        // Winograd knows few shapes; direct is there for all.
-        if (variant.algorithm == dnnl::algorithm::convolution_direct && variant.pieces == 1) throw;
+        if (is_fallback(variant)) throw;  // Winograd knows few shapes, few processors know bf16
       }
     }
     return steps;
@@ -145,11 +161,11 @@ class ConvolutionPlanner {
   }
 
   // The layouts of WinogradConvolution.
-  static memory::desc blocked(const memory::dims& dims) {
-    return memory::desc(dims, kF32, memory::format_tag::nChw16c);
+  memory::desc blocked(const memory::dims& dims) const {
+    return memory::desc(dims, type_, memory::format_tag::nChw16c);
   }
-  memory::desc blocked_weights() const {
-    return memory::desc(sizes_.weights, kF32, memory::format_tag::OIhw16i16o);
+  memory::desc blocked_weights(Type type) const {
+    return memory::desc(sizes_.weights, type, memory::format_tag::OIhw16i16o);
   }
   struct Wanted {
     memory::desc first, second, result;
@@ -172,33 +188,32 @@ class ConvolutionPlanner {
       memory::desc weights, destination;
     };
     std::vector<Kept> kept;  // of each step
-    const auto describe = [&](dnnl::algorithm algorithm, const memory::desc& source,
-                              const memory::desc& destination) {
+    const auto describe = [&](const Variant& v, const memory::desc& source, const memory::desc& destination) {
       return onednn::describe<dnnl::convolution_forward>(
-          onednn_engine(), attributes, dnnl::prop_kind::forward_training, algorithm, source,
-          any_like(sizes_.weights), bias_, destination, sizes_.strides, sizes_.dilation, sizes_.padding,
-          sizes_.padding);
+          onednn_engine(), attributes, dnnl::prop_kind::forward_training, v.algorithm, source,
+          any_like(sizes_.weights, v.type), bias_, destination, sizes_.strides, sizes_.dilation,
+          sizes_.padding, sizes_.padding);
     };
     std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
-      const auto whole = describe(v.algorithm, any_like(sizes_.source), any_like(sizes_.destination));
-      const auto pd = v.pieces == 1 ? whole
-                                    : describe(v.algorithm, piece_of(source_, v.pieces),
-                                               piece_of(whole.dst_desc(), v.pieces));
-      AffineStep step(forward_roles(pd.weights_desc(), whole.dst_desc()),
+      const auto whole = describe(v, any_like(sizes_.source, v.type), any_like(sizes_.destination, v.type));
+      const auto pd =
+          v.pieces == 1 ? whole : describe(v, wanted(source_, v), piece_of(whole.dst_desc(), v.pieces));
+      const Kept keeps{onednn::with_type(pd.weights_desc(), type_),
+                       onednn::with_type(whole.dst_desc(), type_)};
+      AffineStep step(forward_roles(keeps.weights, keeps.destination),
                       {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
                        pd.scratchpad_desc(), v.pieces});
-      kept.push_back({pd.weights_desc(), whole.dst_desc()});
+      kept.push_back(keeps);
       return step;
     });
     if (winograd_) {
-      kept.push_back({blocked_weights(), blocked(sizes_.destination)});
-      steps.push_back(tiled_winograd(
-          forward_roles(kept.back().weights, kept.back().destination),
-          {blocked(sizes_.source), blocked_weights(), blocked(sizes_.destination)},
-          winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-            kernel->forward(static_cast<const float*>(call.first), static_cast<const float*>(call.second),
-                            call.bias, static_cast<float*>(call.result), call.scratchpad);
-          }));
+      kept.push_back({blocked_weights(type_), blocked(sizes_.destination)});
+      steps.push_back(
+          tiled_winograd(forward_roles(kept.back().weights, kept.back().destination),
+                         {blocked(sizes_.source), blocked_weights(type_), blocked(sizes_.destination)},
+                         winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
+                           kernel->forward(call.first, call.second, call.bias, call.result, call.scratchpad);
+                         }));
     }
     const std::size_t chosen = choose("forward", steps);
     weights_ = kept[chosen].weights;
@@ -214,8 +229,9 @@ class ConvolutionPlanner {
     destination[0] /= v.pieces;
     return onednn::describe<dnnl::convolution_forward>(
         onednn_engine(), scratchpad_attributes(), dnnl::prop_kind::forward_training,
-        dnnl::algorithm::convolution_direct, any_like(source), any_like(sizes_.weights), bias_,
-        any_like(destination), sizes_.strides, sizes_.dilation, sizes_.padding, sizes_.padding);
+        dnnl::algorithm::convolution_direct, any_like(source, v.type), any_like(sizes_.weights, v.type),
+        bias_, any_like(destination, v.type), sizes_.strides, sizes_.dilation, sizes_.padding,
+        sizes_.padding);
   }
 
   AffineStep plan_backward_data() {
@@ -224,19 +240,17 @@ class ConvolutionPlanner {
                                .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}};
     std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
-          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v.pieces),
-          any_like(sizes_.weights), wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation,
+          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
+          any_like(sizes_.weights, v.type), wanted(destination_, v), sizes_.strides, sizes_.dilation,
           sizes_.padding, sizes_.padding);
       return AffineStep(roles, {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(),
                                 pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
     });
     if (winograd_) {
       steps.push_back(tiled_winograd(
-          roles, {blocked(sizes_.destination), blocked_weights(), blocked(sizes_.source)},
+          roles, {blocked(sizes_.destination), blocked_weights(type_), blocked(sizes_.source)},
           winograd_->backward_data_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-            kernel->backward_data(static_cast<const float*>(call.first),
-                                  static_cast<const float*>(call.second), static_cast<float*>(call.result),
-                                  call.scratchpad);
+            kernel->backward_data(call.first, call.second, call.result, call.scratchpad);
           }));
     }
     return std::move(steps[choose("backward data", steps)]);
@@ -251,19 +265,18 @@ class ConvolutionPlanner {
         .bias_elements = shape_.bias ? shape_.out_channels : 0};
     std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
-          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v.pieces),
-          any_like(sizes_.weights), bias_, wanted(destination_, v.pieces), sizes_.strides, sizes_.dilation,
-          sizes_.padding, sizes_.padding);
+          onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
+          any_like(sizes_.weights, Type::f32), bias_, wanted(destination_, v), sizes_.strides,
+          sizes_.dilation, sizes_.padding, sizes_.padding);
       return AffineStep(roles, {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(),
                                 pd.diff_dst_desc(), pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
     });
     if (winograd_) {
       steps.push_back(tiled_winograd(
-          roles, {blocked(sizes_.source), blocked(sizes_.destination), blocked_weights()},
+          roles, {blocked(sizes_.source), blocked(sizes_.destination), blocked_weights(Type::f32)},
           winograd_->backward_weights_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-            kernel->backward_weights(static_cast<const float*>(call.first),
-                                     static_cast<const float*>(call.second), static_cast<float*>(call.result),
-                                     call.bias, call.scratchpad);
+            kernel->backward_weights(call.first, call.second, static_cast<float*>(call.result), call.bias,
+                                     call.scratchpad);
           }));
     }
     return std::move(steps[choose("backward weights", steps)]);
@@ -272,6 +285,7 @@ class ConvolutionPlanner {
   ConvolutionShape shape_;
   Sizes sizes_;
   Layout input_;
+  Type type_;  // of the tensors
   KernelChoices& choices_;
   std::shared_ptr<const WinogradConvolution> winograd_;  // where it applies
   memory::desc bias_;

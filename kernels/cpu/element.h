@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The element types of activations on the CPU, float, Half and BFloat16: stored as such, computed with as
-// fp32. A value of each converts to and from float by static_cast.
+// fp32. A value of each converts to and from float by static_cast; many at once by kernels/cpu/lanes.h.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "core/dtype.h"
@@ -11,14 +13,26 @@
 
 namespace lockstep {
 
-// function(std::type_identity<T>) for the T of a floating-point type.
+inline bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
+
+// function(std::type_identity<T>) for the T of a floating-point type. Inlined, so that what it calls is
+// compiled for the processors its caller is compiled for.
 template <typename F>
-void with_element(DType type, F&& function) {
-  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "a kernel for elements of type {}",
-        name_of(type));
+__attribute__((always_inline)) inline void with_element(DType type, F&& function) {
+  CHECK(type == DType::f32 || is_half(type), "a kernel for elements of type {}", name_of(type));
   if (type == DType::f32) return function(std::type_identity<float>());
   if (type == DType::f16) return function(std::type_identity<Half>());
   return function(std::type_identity<BFloat16>());
+}
+
+// Where element `index` of memory of this type lies; null stays null.
+inline const void* element_at(const void* data, DType type, std::int64_t index) {
+  return data == nullptr
+             ? nullptr
+             : static_cast<const std::byte*>(data) + index * static_cast<std::int64_t>(size_of(type));
+}
+inline void* element_at(void* data, DType type, std::int64_t index) {
+  return const_cast<void*>(element_at(static_cast<const void*>(data), type, index));
 }
 
 }  // namespace lockstep

@@ -5,21 +5,21 @@
 #include "core/error.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/spans.h"
 #include "kernels/functors.h"
 
 namespace lockstep {
 namespace {
 
-// body(i) for every i; bodies of different i touch different elements.
+// What a thread takes at a time.
+constexpr std::int64_t kSpan = 1 << 12;
+
+// body(begin, count) for spans that cover all elements; bodies of different spans touch different ones.
 template <typename Body>
-void for_each_index(std::int64_t count, Body body) {
-  if (count < kParallelElements) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) body(i);
-    return;
-  }
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) body(i);
+void in_spans(std::int64_t count, Body body) {
+  if (count < kParallelElements) return body(0, count);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t begin = 0; begin < count; begin += kSpan) body(begin, std::min(kSpan, count - begin));
 }
 
 // An exponent of all ones is infinity or NaN; in integers, so that no floating-point option can optimise it
@@ -31,22 +31,10 @@ std::uint32_t not_finite(float value) {
 std::uint32_t not_finite(Half value) { return (value.bits & 0x7c00u) == 0x7c00u ? 1u : 0u; }
 std::uint32_t not_finite(BFloat16 value) { return (value.bits & 0x7f80u) == 0x7f80u ? 1u : 0u; }
 
-// body(typed pointers...) for pointers to elements of the type.
-template <typename Body, typename... Pointers>
-void with_elements(DType type, Body body, Pointers*... pointers) {
-  with_element(type, [&](auto element) {
-    using T = typename decltype(element)::type;
-    body(static_cast<std::conditional_t<std::is_const_v<Pointers>, const T, T>*>(pointers)...);
-  });
-}
-
 template <typename T>
-float wide(T value) {
-  return static_cast<float>(value);
-}
-
-template <typename T>
-void run_dropout(const DropoutArguments& a, const T* x, T* y) {
+void run_dropout(const DropoutArguments& a) {
+  const auto* x = static_cast<const T*>(a.x);
+  auto* y = static_cast<T*>(a.y);
   const Dropout dropout = Dropout::from(a);
   const std::int64_t blocks = (a.features + 3) / 4;
 #pragma omp parallel for schedule(static) if (a.batch * a.features >= kParallelElements)
@@ -57,7 +45,8 @@ void run_dropout(const DropoutArguments& a, const T* x, T* y) {
     const std::int64_t first = sample * a.features + 4 * block;
     const std::int64_t count = std::min<std::int64_t>(4, a.features - 4 * block);
     for (std::int64_t k = 0; k < count; ++k) {
-      y[first + k] = static_cast<T>(dropout(wide(x[first + k]), words[static_cast<std::size_t>(k)]));
+      y[first + k] =
+          static_cast<T>(dropout(static_cast<float>(x[first + k]), words[static_cast<std::size_t>(k)]));
     }
   }
 }
@@ -65,75 +54,68 @@ void run_dropout(const DropoutArguments& a, const T* x, T* y) {
 }  // namespace
 
 void cpu_activation_forward(const ActivationForward& a) {
-  with_activation(a.activation, [&a](auto function) {
-    with_elements(
-        a.type,
-        [&a, function]<typename T>(const T* x, T* y) {
-          for_each_index(a.count, [=](std::int64_t i) { y[i] = static_cast<T>(function(wide(x[i]))); });
-        },
-        a.x, a.y);
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    activation_forward_span({.activation = a.activation,
+                             .type = a.type,
+                             .count = count,
+                             .x = element_at(a.x, a.type, begin),
+                             .y = element_at(a.y, a.type, begin)});
   });
 }
 
 void cpu_activation_backward(const ActivationBackward& a) {
-  with_activation(a.activation, [&a](auto function) {
-    with_elements(
-        a.type,
-        [&a, function]<typename T>(const T* y, const T* y_gradient, T* x_gradient) {
-          for_each_index(a.count, [=](std::int64_t i) {
-            x_gradient[i] = static_cast<T>(function.gradient(wide(y[i]), wide(y_gradient[i])));
-          });
-        },
-        a.y, a.y_gradient, a.x_gradient);
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    activation_backward_span({.activation = a.activation,
+                              .type = a.type,
+                              .count = count,
+                              .y = element_at(a.y, a.type, begin),
+                              .y_gradient = element_at(a.y_gradient, a.type, begin),
+                              .x_gradient = element_at(a.x_gradient, a.type, begin)});
   });
 }
 
 void cpu_add(const Addition& a) {
-  with_elements(
-      a.type,
-      [&a]<typename T>(const T* first, const T* second, T* sum) {
-        for_each_index(a.count, [=, add = Add()](std::int64_t i) {
-          sum[i] = static_cast<T>(add(wide(first[i]), wide(second[i])));
-        });
-      },
-      a.a, a.b, a.sum);
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    add_span({.type = a.type,
+              .count = count,
+              .a = element_at(a.a, a.type, begin),
+              .b = element_at(a.b, a.type, begin),
+              .sum = element_at(a.sum, a.type, begin)});
+  });
+}
+
+void cpu_sum_into(const SumInto& a) {
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    sum_into_span(
+        {.type = a.type, .count = count, .from = a.from + begin, .to = element_at(a.to, a.type, begin)});
+  });
 }
 
 void cpu_scale(const Scaling& a) {
-  with_elements(
-      a.type,
-      [&a]<typename T>(T* values) {
-        for_each_index(a.count, [values, factor = a.factor](std::int64_t i) {
-          values[i] = static_cast<T>(wide(values[i]) * factor);
-        });
-      },
-      a.values);
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    scale_span(
+        {.type = a.type, .count = count, .factor = a.factor, .values = element_at(a.values, a.type, begin)});
+  });
 }
 
 void cpu_cast(const Cast& a) {
-  with_elements(
-      a.from_type,
-      [&a]<typename From>(const From* from) {
-        with_elements(
-            a.to_type,
-            [&a, from]<typename To>(To* to) {
-              for_each_index(a.count, [=](std::int64_t i) { to[i] = static_cast<To>(wide(from[i])); });
-            },
-            a.to);
-      },
-      a.from);
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
+    cast_span({.count = count,
+               .from_type = a.from_type,
+               .to_type = a.to_type,
+               .from = element_at(a.from, a.from_type, begin),
+               .to = element_at(a.to, a.to_type, begin)});
+  });
 }
 
 void cpu_all_finite(const FiniteCheck& a) {
   std::uint32_t found = 0;
-  with_elements(
-      a.type,
-      [&]<typename T>(const T* values) {
-        const std::int64_t count = a.count;
+  with_element(a.type, [&](auto element) {
+    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
+    const std::int64_t count = a.count;
 #pragma omp parallel for simd schedule(static) reduction(| : found) if (parallel : count >= kParallelElements)
-        for (std::int64_t i = 0; i < count; ++i) found |= not_finite(values[i]);
-      },
-      a.values);
+    for (std::int64_t i = 0; i < count; ++i) found |= not_finite(values[i]);
+  });
   if (found != 0) {
     *a.finite = 0;
   } else if (a.write == Write::overwrite) {
@@ -143,8 +125,7 @@ void cpu_all_finite(const FiniteCheck& a) {
 
 void cpu_dropout(const DropoutArguments& a) {
   CHECK(a.probability >= 0 && a.probability < 1, "a dropout probability of {}", a.probability);
-  with_elements(
-      a.type, [&a]<typename T>(const T* x, T* y) { run_dropout(a, x, y); }, a.x, a.y);
+  with_element(a.type, [&](auto element) { run_dropout<typename decltype(element)::type>(a); });
 }
 
 }  // namespace lockstep

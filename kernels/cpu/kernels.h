@@ -10,6 +10,7 @@
 #include "kernels/affine.h"
 #include "kernels/backend.h"
 #include "kernels/batch_norm.h"
+#include "kernels/cpu/spans.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/kernel_choices.h"
@@ -36,6 +37,7 @@ Peak cpu_measure_peak();
 void cpu_activation_forward(const ActivationForward& arguments);
 void cpu_activation_backward(const ActivationBackward& arguments);
 void cpu_add(const Addition& arguments);
+void cpu_sum_into(const SumInto& arguments);
 void cpu_scale(const Scaling& arguments);
 void cpu_cast(const Cast& arguments);
 void cpu_all_finite(const FiniteCheck& arguments);

@@ -68,6 +68,14 @@ dnnl::memory::data_type to_dnnl(DType dtype) {
   return dnnl::memory::data_type::undef;
 }
 
+DType to_dtype(dnnl::memory::data_type type) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::u8, DType::i32}) {
+    if (to_dnnl(dtype) == type) return dtype;
+  }
+  CHECK(false, "oneDNN's data type {} has no DType", static_cast<int>(type));
+  return {};
+}
+
 dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype) {
   return dnnl::memory::desc(dims, to_dnnl(dtype), row_major(dims.size()));
 }
@@ -90,13 +98,9 @@ Layout to_layout(const Shape& shape, const dnnl::memory::desc& desc) {
   std::int64_t elements = 1;
   for (const std::int64_t size : onednn::dims_of(desc)) elements *= size;
   CHECK(elements == shape.elements(), "{} elements described for shape {}", elements, to_string(shape));
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::u8, DType::i32}) {
-    if (to_dnnl(dtype) != onednn::type_of(desc)) continue;
-    if (is_plain(desc)) return Layout(shape, dtype);
-    return Layout(shape, dtype, desc.get_size(), std::make_shared<const CpuLayout>(desc));
-  }
-  CHECK(false, "oneDNN's data type {} has no DType", static_cast<int>(onednn::type_of(desc)));
-  return {};
+  const DType dtype = to_dtype(onednn::type_of(desc));
+  if (is_plain(desc)) return Layout(shape, dtype);
+  return Layout(shape, dtype, desc.get_size(), std::make_shared<const CpuLayout>(desc));
 }
 
 dnnl::memory::desc to_desc(const Layout& layout) {

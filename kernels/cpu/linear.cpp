@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.h"
 #include "kernels/cpu/affine.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
 
@@ -8,7 +9,7 @@ namespace lockstep {
 namespace {
 
 using dnnl::memory;
-constexpr auto kF32 = memory::data_type::f32;
+using Type = memory::data_type;
 
 void validate(const LinearShape& s, const Layout& input) {
   if (s.batch < 1 || s.in_features < 1 || s.out_features < 1) {
@@ -20,68 +21,138 @@ void validate(const LinearShape& s, const Layout& input) {
     throw ConfigError(fmt::format("linear: the input is {}, expected {} samples of {} features",
                                   to_string(shape), s.batch, s.in_features));
   }
+  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "linear of {}", name_of(input.dtype()));
 }
 
 // The input is taken as it lies: images stay blocked, and the weights are seen as [out, C, H, W], which in
-// plain memory is [out, C * H * W].
-AffineSteps plan_linear(const LinearShape& shape, const Layout& input) {
-  const memory::desc source = to_desc(input);
-  memory::dims weight_sizes = onednn::dims_of(source);
-  weight_sizes[0] = shape.out_features;
-  const memory::desc any_weights(weight_sizes, kF32, memory::format_tag::any);
-  const memory::desc bias =
-      shape.bias ? memory::desc({shape.out_features}, kF32, memory::format_tag::x) : memory::desc();
-  const std::int64_t bias_elements = shape.bias ? shape.out_features : 0;
-  const memory::desc destination({shape.batch, shape.out_features}, kF32, memory::format_tag::nc);
-  const dnnl::primitive_attr attributes = scratchpad_attributes();
-  const dnnl::engine& engine = onednn_engine();
-
-  const auto forward = onednn::describe<dnnl::inner_product_forward>(
-      engine, attributes_with(shape.activation), dnnl::prop_kind::forward_training, source, any_weights, bias,
-      destination);
-  const memory::desc kept_weights = forward.weights_desc();
-  AffineSteps steps{.input = input,
-                    .output = Layout({shape.batch, shape.out_features}, DType::f32),
-                    .weights = to_layout({shape.out_features, shape.in_features}, kept_weights)};
-  steps.forward =
-      AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source},
-                  .second = {.argument = DNNL_ARG_WEIGHTS, .kept = kept_weights, .batched = false},
-                  .result = {.argument = DNNL_ARG_DST, .kept = destination},
-                  .bias_argument = DNNL_ARG_BIAS,
-                  .bias_elements = bias_elements},
-                 {"inner product", dnnl::inner_product_forward(forward), source, kept_weights, destination,
-                  forward.scratchpad_desc()});
-
-  if (shape.input_gradient) {
-    const auto data = onednn::describe_backward<dnnl::inner_product_backward_data>(
-        engine, attributes, forward, source, any_weights, destination);
-    steps.backward_data =
-        AffineStep({.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination},
-                    .second = {.argument = DNNL_ARG_WEIGHTS, .kept = kept_weights, .batched = false},
-                    .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source}},
-                   {"inner product", dnnl::inner_product_backward_data(data), destination,
-                    data.weights_desc(), data.diff_src_desc(), data.scratchpad_desc()});
+// plain memory is [out, C * H * W]. Forward is chosen first, because it decides how weights are kept.
+class LinearPlanner {
+ public:
+  LinearPlanner(const LinearShape& shape, const Layout& input, KernelChoices& choices)
+      : shape_(shape), input_(input), choices_(choices), type_(to_dnnl(input.dtype())) {
+    source_ = to_desc(input);
+    weight_sizes_ = onednn::dims_of(source_);
+    weight_sizes_[0] = shape.out_features;
+    if (shape.bias) bias_ = memory::desc({shape.out_features}, Type::f32, memory::format_tag::x);
+    bias_elements_ = shape.bias ? shape.out_features : 0;
+    destination_ = plain_desc({shape.batch, shape.out_features}, input.dtype());
   }
 
-  const auto weights = onednn::describe_backward<dnnl::inner_product_backward_weights>(
-      engine, attributes, forward, source, any_weights, bias, destination);
-  steps.backward_weights =
-      AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source},
-                  .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination},
-                  .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = kept_weights, .batched = false},
-                  .bias_argument = DNNL_ARG_DIFF_BIAS,
-                  .bias_elements = bias_elements},
-                 {"inner product", dnnl::inner_product_backward_weights(weights), source, destination,
-                  weights.diff_weights_desc(), weights.scratchpad_desc()});
-  return steps;
-}
+  AffineSteps plan() {
+    AffineSteps steps;
+    steps.forward = plan_forward();
+    steps.input = input_;
+    steps.output = Layout({shape_.batch, shape_.out_features}, input_.dtype());
+    steps.weights = to_layout({shape_.out_features, shape_.in_features}, weights_);
+    if (shape_.input_gradient) steps.backward_data = plan_backward_data();
+    steps.backward_weights = plan_backward_weights();
+    return steps;
+  }
+
+ private:
+  memory::desc any_weights(Type type) const {
+    return memory::desc(weight_sizes_, type, memory::format_tag::any);
+  }
+  static memory::desc as(const memory::desc& kept, Type type) { return onednn::with_type(kept, type); }
+
+  dnnl::inner_product_forward::primitive_desc describe_forward(Type type) const {
+    return onednn::describe<dnnl::inner_product_forward>(onednn_engine(), attributes_with(shape_.activation),
+                                                         dnnl::prop_kind::forward_training, as(source_, type),
+                                                         any_weights(type), bias_, as(destination_, type));
+  }
+
+  // make(type, name) for each type that this processor computes on.
+  template <typename Make>
+  std::vector<AffineStep> steps_of(Make make) const {
+    std::vector<AffineStep> steps;
+    steps.push_back(make(Type::f32, "inner product"));
+    if (type_ != Type::bf16) return steps;
+    try {
+      steps.push_back(make(Type::bf16, "inner product bf16"));
+    } catch (const dnnl::error&) {
+      // Few processors know bf16.
+    }
+    return steps;
+  }
+
+  std::size_t choose(const char* direction, std::vector<AffineStep>& steps) {
+    if (steps.size() == 1) return 0;
+    return choose_step(
+        choices_,
+        fmt::format("linear {}, {} to {} features", direction, input_.describe(), shape_.out_features),
+        steps);
+  }
+
+  AffineStep plan_forward() {
+    std::vector<memory::desc> kept;  // weights, of each step
+    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+      const auto pd = describe_forward(type);
+      const memory::desc weights = as(pd.weights_desc(), type_);
+      AffineStep step({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights, .batched = false},
+                       .result = {.argument = DNNL_ARG_DST, .kept = destination_},
+                       .bias_argument = DNNL_ARG_BIAS,
+                       .bias_elements = bias_elements_},
+                      {name, dnnl::inner_product_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
+                       pd.scratchpad_desc()});
+      kept.push_back(weights);
+      return step;
+    });
+    const std::size_t chosen = choose("forward", steps);
+    weights_ = kept[chosen];
+    return std::move(steps[chosen]);
+  }
+
+  AffineStep plan_backward_data() {
+    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+      const auto pd = onednn::describe_backward<dnnl::inner_product_backward_data>(
+          onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
+          any_weights(type), as(destination_, type));
+      return AffineStep({.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                         .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
+                         .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
+                        {name, dnnl::inner_product_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
+                         pd.diff_src_desc(), pd.scratchpad_desc()});
+    });
+    return std::move(steps[choose("backward data", steps)]);
+  }
+
+  AffineStep plan_backward_weights() {
+    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+      const auto pd = onednn::describe_backward<dnnl::inner_product_backward_weights>(
+          onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
+          any_weights(Type::f32), bias_, as(destination_, type));
+      return AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                         .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
+                         .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
+                         .bias_argument = DNNL_ARG_DIFF_BIAS,
+                         .bias_elements = bias_elements_},
+                        {name, dnnl::inner_product_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
+                         pd.diff_weights_desc(), pd.scratchpad_desc()});
+    });
+    return std::move(steps[choose("backward weights", steps)]);
+  }
+
+  LinearShape shape_;
+  Layout input_;
+  KernelChoices& choices_;
+  Type type_;  // of the tensors
+  memory::dims weight_sizes_;
+  std::int64_t bias_elements_ = 0;
+  memory::desc bias_;
+  memory::desc source_;
+  memory::desc weights_;  // as forward chose
+  memory::desc destination_;
+};
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input, KernelChoices&) {
+std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input,
+                                              KernelChoices& choices) {
   validate(shape, input);
   const std::string what = fmt::format("a linear layer of {}", to_string(input.shape()));
-  return plan_with_onednn(what, [&] { return make_onednn_affine(plan_linear(shape, input)); });
+  return plan_with_onednn(what,
+                          [&] { return make_onednn_affine(LinearPlanner(shape, input, choices).plan()); });
 }
 
 }  // namespace lockstep

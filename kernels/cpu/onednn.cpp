@@ -25,6 +25,7 @@ bool is_blocked(const dnnl::memory::desc& desc) {
 }
 
 dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  if (type == type_of(desc)) return desc;
   // The library builds a description of blocks from a tag only: the one that gives this description.
   const dnnl::memory::dims dims = dims_of(desc);
   for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {

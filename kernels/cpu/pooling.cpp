@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/buffer.h"
 #include "core/error.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
@@ -21,7 +23,8 @@ Window window_of(const PoolingOptions& o, const Shape& in) {
   return {.strides = {o.stride, o.stride}, .kernel = {o.kernel, o.kernel}, .padding = {o.padding, o.padding}};
 }
 
-// saved: where oneDNN found each maximum.
+// saved: where oneDNN found each maximum. Computes in fp32, so that sums over windows that overlap are
+// rounded once; tensors of halves are brought over in scratch memory, behind oneDNN's own.
 class CpuPooling final : public PoolingKernel {
  public:
   CpuPooling(const PoolingOptions& options, const Layout& input) {
@@ -31,7 +34,7 @@ class CpuPooling final : public PoolingKernel {
     const Window w = window_of(options, in);
     const auto algorithm = options.kind == PoolingKind::max ? dnnl::algorithm::pooling_max
                                                             : dnnl::algorithm::pooling_avg_exclude_padding;
-    const memory::desc source = to_desc(input);
+    const memory::desc source = onednn::with_type(to_desc(input), memory::data_type::f32);
     const memory::desc any({out[0], out[1], out[2], out[3]}, memory::data_type::f32, memory::format_tag::any);
     const dnnl::primitive_attr attributes = scratchpad_attributes();
     const dnnl::engine& engine = onednn_engine();
@@ -49,10 +52,14 @@ class CpuPooling final : public PoolingKernel {
         engine, attributes, training, algorithm, source, destination, w.strides, w.kernel, dense, w.padding,
         w.padding);
 
-    output_ = to_layout(out, destination);
+    output_ = to_layout(out, onednn::with_type(destination, to_dnnl(input.dtype())));
     saved_bytes_ = training.workspace_desc().get_size();
-    scratch_bytes_ = std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
-                               backward.scratchpad_desc().get_size()});
+    const std::size_t primitives =
+        std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
+                  backward.scratchpad_desc().get_size()});
+    wide_input_ = align_up(primitives);
+    wide_output_ = wide_input_ + align_up(source.get_size());
+    scratch_bytes_ = is_cast() ? wide_output_ + align_up(destination.get_size()) : primitives;
     training_ =
         Primitive(onednn::PoolingForward(training), {{DNNL_ARG_SRC, source},
                                                      {DNNL_ARG_DST, destination},
@@ -71,20 +78,48 @@ class CpuPooling final : public PoolingKernel {
 
   // Evaluation has no saved memory: nothing is remembered.
   void forward(Stream&, const void* input, void* output, void* saved, void* scratch) override {
+    const void* from = widened(input_, input, scratch, wide_input_);
+    void* to = is_cast() ? at(scratch, wide_output_) : output;
     if (saved_bytes_ == 0 || saved == nullptr) {
-      inference_.run({input, output, scratch});
+      inference_.run({from, to, scratch});
     } else {
-      training_.run({input, output, scratch, saved});
+      training_.run({from, to, scratch, saved});
     }
+    if (is_cast()) round(output_, to, output);
   }
 
   void backward(Stream&, const void* output_gradient, const void* saved, void* input_gradient,
                 void* scratch) override {
     CHECK(saved_bytes_ == 0 || saved != nullptr, "max pooling needs the places its forward found");
-    backward_.run({output_gradient, input_gradient, scratch, saved});
+    const void* from = widened(output_, output_gradient, scratch, wide_output_);
+    void* to = is_cast() ? at(scratch, wide_input_) : input_gradient;
+    backward_.run({from, to, scratch, saved});
+    if (is_cast()) round(input_, to, input_gradient);
   }
 
  private:
+  static void* at(void* scratch, std::size_t offset) { return static_cast<std::byte*>(scratch) + offset; }
+  bool is_cast() const { return input_.dtype() != DType::f32; }
+
+  const void* widened(const Layout& layout, const void* data, void* scratch, std::size_t place) const {
+    if (!is_cast()) return data;
+    cpu_cast({.count = layout.physical_elements(),
+              .from_type = layout.dtype(),
+              .to_type = DType::f32,
+              .from = data,
+              .to = at(scratch, place)});
+    return at(scratch, place);
+  }
+  void round(const Layout& layout, const void* wide, void* data) const {
+    cpu_cast({.count = layout.physical_elements(),
+              .from_type = DType::f32,
+              .to_type = layout.dtype(),
+              .from = wide,
+              .to = data});
+  }
+
+  std::size_t wide_input_ = 0;  // offsets in scratch
+  std::size_t wide_output_ = 0;
   Primitive training_;
   Primitive inference_;
   Primitive backward_;
@@ -96,7 +131,7 @@ void validate(const PoolingOptions& o, const Layout& input) {
     throw ConfigError(
         fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
   }
-  CHECK(input.dtype() == DType::f32, "pooling of {}", name_of(input.dtype()));
+  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "pooling of {}", name_of(input.dtype()));
   if (o.global) return;
   // A window that lies in padding alone would have no maximum and no average.
   if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {

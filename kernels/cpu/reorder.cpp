@@ -3,6 +3,7 @@
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/rearrangement.h"
 
 namespace lockstep {
 namespace {
@@ -11,19 +12,17 @@ using dnnl::memory;
 
 // The plain side takes the dimensions of the other: groups and flattened images are the same plain memory.
 memory::desc desc_like(const Layout& layout, const Layout& other) {
-  return layout.is_plain() && !other.is_plain() ? plain_desc(onednn::dims_of(to_desc(other)))
+  return layout.is_plain() && !other.is_plain() ? plain_desc(onednn::dims_of(to_desc(other)), layout.dtype())
                                                 : to_desc(layout);
 }
 
 class CpuReorder final : public ReorderKernel {
  public:
-  CpuReorder(const memory::desc& from, const memory::desc& to)
-      : reorder_(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
-                 {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}) {}
-  void run(Stream&, const void* from, void* to) override { reorder_.run({from, to}); }
+  CpuReorder(const memory::desc& from, const memory::desc& to) : rearrangement_(from, to) {}
+  void run(Stream&, const void* from, void* to) override { rearrangement_.run(from, to); }
 
  private:
-  Primitive reorder_;
+  Rearrangement rearrangement_;
 };
 
 }  // namespace

@@ -2,12 +2,14 @@
 //
 // Optimizer updates. Compiled with -fno-math-errno: a square root that may set errno is not vectorised.
 #include <algorithm>
+#include <array>
 
 #include <omp.h>
 
 #include "core/error.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/spans.h"
 #include "kernels/functors.h"
 
 namespace lockstep {
@@ -34,32 +36,50 @@ void for_each_chunk(const UpdateTable& table, Body body) {
   }
 }
 
-// step_of(segment) gives the function object for all elements of a chunk.
-template <typename T, typename StepOf, typename... State>
-void update_elements(const Update& update, StepOf step_of, State*... state) {
-  const auto* gradient = static_cast<const T*>(update.gradient);
-  for_each_chunk(update.table, [=, &update, value = update.value, factor = 1.0f / update.control->loss_scale](
-                                   const UpdateChunk& chunk, std::int64_t) {
-    const auto step = step_of(chunk.segment);
-    const std::int64_t end = chunk.begin + chunk.count;
-#pragma omp simd
-    for (std::int64_t i = chunk.begin; i < end; ++i) {
-      step(value[i], factor * static_cast<float>(gradient[i]), state[i]...);
-    }
-    if (update.copy == nullptr) return;
-    with_element(update.copy_type, [&](auto element) {
-      using Copy = typename decltype(element)::type;
-      auto* copy = static_cast<Copy*>(update.copy);
-#pragma omp simd
-      for (std::int64_t i = chunk.begin; i < end; ++i) copy[i] = static_cast<Copy>(value[i]);
-    });
-  });
+// Elements of a chunk whose gradients are brought to fp32 at a time: few enough to stay in cache.
+constexpr std::int64_t kWidened = 1024;
+
+// body(first element, count, their gradients in fp32) for a chunk, from its beginning to its end.
+template <typename Body>
+void with_wide_gradients(const Update& update, const UpdateChunk& chunk, Body body) {
+  if (update.gradient_type == DType::f32) {
+    return body(chunk.begin, chunk.count, static_cast<const float*>(update.gradient) + chunk.begin);
+  }
+  std::array<float, kWidened> wide;
+  const std::int64_t end = chunk.begin + chunk.count;
+  for (std::int64_t begin = chunk.begin; begin < end; begin += kWidened) {
+    const std::int64_t count = std::min(kWidened, end - begin);
+    cast_span({.count = count,
+               .from_type = update.gradient_type,
+               .to_type = DType::f32,
+               .from = element_at(update.gradient, update.gradient_type, begin),
+               .to = wide.data()});
+    body(begin, count, wide.data());
+  }
 }
 
+void write_copy(const Update& update, std::int64_t begin, std::int64_t count) {
+  if (update.copy == nullptr) return;
+  cast_span({.count = count,
+             .from_type = DType::f32,
+             .to_type = update.copy_type,
+             .from = update.value + begin,
+             .to = element_at(update.copy, update.copy_type, begin)});
+}
+
+// step_of(segment) gives the function object for all elements of a chunk.
 template <typename StepOf, typename... State>
 void run(const Update& update, StepOf step_of, State*... state) {
-  with_element(update.gradient_type, [&](auto element) {
-    update_elements<typename decltype(element)::type>(update, step_of, state...);
+  for_each_chunk(update.table, [=, &update, factor = 1.0f / update.control->loss_scale](
+                                   const UpdateChunk& chunk, std::int64_t) {
+    const auto step = step_of(chunk.segment);
+    with_wide_gradients(update, chunk, [&](std::int64_t begin, std::int64_t count, const float* gradient) {
+      float* value = update.value;
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i)
+        step(value[begin + i], factor * gradient[i], state[begin + i]...);
+      write_copy(update, begin, count);
+    });
   });
 }
 
@@ -68,29 +88,31 @@ bool skips(const Update& update) {
   return update.control->finite == 0;
 }
 
-template <typename T>
-SquaredNorms squared_norms(const UpdateChunk& chunk, const float* value, const T* gradient, float factor) {
+// Added to norms.
+void add_squares(std::int64_t count, const float* value, const float* gradient, float factor,
+                 SquaredNorms& norms) {
   double values = 0;
   double gradients = 0;
-  const std::int64_t end = chunk.begin + chunk.count;
 #pragma omp simd reduction(+ : values, gradients)
-  for (std::int64_t i = chunk.begin; i < end; ++i) {
-    const auto multiplied = static_cast<double>(factor * static_cast<float>(gradient[i]));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto multiplied = static_cast<double>(factor * gradient[i]);
     values += static_cast<double>(value[i]) * static_cast<double>(value[i]);
     gradients += multiplied * multiplied;
   }
-  return {.value = values, .gradient = gradients};
+  norms.value += values;
+  norms.gradient += gradients;
 }
 
 void measure_norms(const Update& update, const LarsUpdate& lars) {
   const std::span<const UpdateSegment> segments = update.table.segments();
-  with_element(update.gradient_type, [&](auto element) {
-    const auto* gradient = static_cast<const typename decltype(element)::type*>(update.gradient);
-    const float factor = 1.0f / update.control->loss_scale;
-    for_each_chunk(update.table, [&, segments, gradient, factor](const UpdateChunk& chunk, std::int64_t i) {
-      if (!segments[static_cast<std::size_t>(chunk.segment)].adaptive) return;
-      lars.norms[static_cast<std::size_t>(i)] = squared_norms(chunk, update.value, gradient, factor);
+  const float factor = 1.0f / update.control->loss_scale;
+  for_each_chunk(update.table, [&, segments, factor](const UpdateChunk& chunk, std::int64_t i) {
+    if (!segments[static_cast<std::size_t>(chunk.segment)].adaptive) return;
+    SquaredNorms norms;
+    with_wide_gradients(update, chunk, [&](std::int64_t begin, std::int64_t count, const float* gradient) {
+      add_squares(count, update.value + begin, gradient, factor, norms);
     });
+    lars.norms[static_cast<std::size_t>(i)] = norms;
   });
 }
 

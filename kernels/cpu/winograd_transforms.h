@@ -11,7 +11,8 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+
+#include "kernels/cpu/lanes.h"
 
 #define LOCKSTEP_WINOGRAD_INLINE inline __attribute__((always_inline))
 
@@ -20,15 +21,11 @@ namespace lockstep::winograd {
 constexpr std::int64_t kPoints = 36;
 constexpr std::int64_t kBlock = 16;  // channels that lie together
 
-using Vector = float __attribute__((vector_size(64)));
+using Vector = Lanes<16>::Float;
 
-LOCKSTEP_WINOGRAD_INLINE Vector load(const float* data) {
-  Vector value;
-  std::memcpy(&value, data, sizeof(value));
-  return value;
-}
-LOCKSTEP_WINOGRAD_INLINE void store(float* data, const Vector& value) {
-  std::memcpy(data, &value, sizeof(value));
+template <typename T>
+LOCKSTEP_WINOGRAD_INLINE Vector load(const T* data) {
+  return lockstep::load<Vector>(data);
 }
 
 // The points 0, +-P, +-Q and infinity. These, instead of the usual 1 and 2, keep the transformed numbers
@@ -123,8 +120,8 @@ struct Plane {
   std::int64_t width = 0;
 
   // The Size x Size elements from (row, column) on; zeros outside.
-  template <int Size>
-  LOCKSTEP_WINOGRAD_INLINE void read(const float* plane, std::int64_t row, std::int64_t column,
+  template <int Size, typename T>
+  LOCKSTEP_WINOGRAD_INLINE void read(const T* plane, std::int64_t row, std::int64_t column,
                                      Vector* values) const {
     if (row >= 0 && column >= 0 && row + Size <= height && column + Size <= width) {
 #pragma GCC unroll 6

@@ -27,18 +27,43 @@ void expect_slope(const char* what, const Values& gradient, const Doubles& at, d
   EXPECT_NEAR(dot(widened, direction), slope, tolerance * std::max(size, 1e-3)) << what;
 }
 
+// Each element is one rounding to the type away from the expected one, but for an error of fp32 arithmetic.
+void expect_rounded_once(const Values& actual, const Doubles& expected, DType type, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  constexpr double kSubnormal = 0x1p-25;  // fp16's
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i],
+                roundoff(type) * std::abs(expected[i]) + 2 * tolerance * largest + kSubnormal)
+        << "at " << i;
+  }
+}
+
 struct Case {
   ConvolutionShape shape;
+  DType type;
   double tolerance;
   Values x, w, bias, y_gradient;
 
   Case(const AffineKernel& kernel, const ConvolutionShape& s, double allowed)
       : shape(s),
+        type(kernel.input().dtype()),
         tolerance(allowed),
-        x(random_values(kernel.input().shape().elements(), "input")),
-        w(random_values(kernel.weights().shape().elements(), "weights")),
+        x(tensor(kernel.input(), "input")),
+        w(tensor(kernel.weights(), "weights")),
         bias(random_values(s.bias ? s.out_channels : 0, "bias")),
-        y_gradient(random_values(kernel.output().shape().elements(), "output gradient")) {}
+        y_gradient(tensor(kernel.output(), "output gradient")) {}
+
+  static Values tensor(const Layout& layout, const char* purpose) {
+    return rounded(random_values(layout.shape().elements(), purpose), layout.dtype());
+  }
+  // In a tensor: rounding allows as much again.
+  double stored_tolerance() const { return tolerance + roundoff(type); }
+  void expect_tensor(const Values& actual, const Doubles& expected) const {
+    EXPECT_LT(relative_error(actual, expected), stored_tolerance());
+    if (type != DType::f32) expect_rounded_once(actual, expected, type, tolerance);
+  }
 
   double loss(const Doubles& at_x, const Doubles& at_w, const Doubles& at_bias) const {
     return dot(widen(y_gradient), reference_forward(shape, at_x, at_w, at_bias));
@@ -52,28 +77,27 @@ void expect_forward(AffineRunner& runner, const Case& c) {
     for (double& value : expected) value = std::clamp(value, 0.0, highest);
   }
   const Values y = runner.forward(c.x, c.w, c.bias);
-  EXPECT_LT(relative_error(y, expected), c.tolerance);
+  c.expect_tensor(y, expected);
   EXPECT_EQ(runner.nonzero_outputs(), std::ranges::count_if(y, [](float value) { return value != 0; }))
       << "padding is not zero";
 }
 
 void expect_backward_data(AffineRunner& runner, const Case& c) {
   const Values gradient = runner.backward_data(c.y_gradient, c.w);
-  EXPECT_LT(relative_error(gradient, reference_backward_data(c.shape, widen(c.y_gradient), widen(c.w))),
-            c.tolerance);
-  expect_slope("slope of input", gradient, widen(c.x), c.tolerance,
+  c.expect_tensor(gradient, reference_backward_data(c.shape, widen(c.y_gradient), widen(c.w)));
+  expect_slope("slope of input", gradient, widen(c.x), c.stored_tolerance(),
                [&](const Doubles& x) { return c.loss(x, widen(c.w), widen(c.bias)); });
 }
 
 void expect_backward_weights(AffineRunner& runner, const Case& c) {
   const AffineRunner::Gradients before{
-      .weights = random_values(static_cast<std::int64_t>(c.w.size()), "weights gradient before"),
+      .weights =
+          rounded(random_values(static_cast<std::int64_t>(c.w.size()), "weights gradient before"), c.type),
       .bias = random_values(static_cast<std::int64_t>(c.bias.size()), "bias gradient before")};
   const auto written = runner.backward_weights(c.x, c.y_gradient, before, Write::overwrite);
-  EXPECT_LT(
-      relative_error(written.weights, reference_backward_weights(c.shape, widen(c.x), widen(c.y_gradient))),
-      c.tolerance);
-  expect_slope("slope of weights", written.weights, widen(c.w), c.tolerance,
+  const Doubles expected = reference_backward_weights(c.shape, widen(c.x), widen(c.y_gradient));
+  c.expect_tensor(written.weights, expected);
+  expect_slope("slope of weights", written.weights, widen(c.w), c.stored_tolerance(),
                [&](const Doubles& w) { return c.loss(widen(c.x), w, widen(c.bias)); });
   if (c.shape.bias) {
     EXPECT_LT(relative_error(written.bias, reference_backward_bias(c.shape, widen(c.y_gradient))),
@@ -89,7 +113,11 @@ void expect_backward_weights(AffineRunner& runner, const Case& c) {
     return sum;
   };
   // Pieces of a batch are added one by one.
-  EXPECT_LT(relative_error(summed.weights, widen(add(before.weights, written.weights))), 1e-6);
+  if (c.type == DType::f32) {
+    EXPECT_LT(relative_error(summed.weights, widen(add(before.weights, written.weights))), 1e-6);
+  } else {
+    c.expect_tensor(summed.weights, plus(expected, 1, widen(before.weights)));
+  }
   EXPECT_LT(relative_error(summed.bias, widen(add(before.bias, written.bias))), 1e-6);
 }
 

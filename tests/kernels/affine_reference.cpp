@@ -47,9 +47,13 @@ std::int64_t output_channel(const ConvolutionShape& s, std::int64_t y) {
   return y / (s.out_height() * s.out_width()) % s.out_channels;
 }
 
-std::vector<float> elements(const Buffer& memory) {
-  const auto* data = reinterpret_cast<const float*>(memory.data());
-  return {data, data + memory.bytes() / sizeof(float)};
+// function(T()) for the T of a floating-point type.
+template <typename F>
+void with_type(DType type, F function) {
+  if (type == DType::f32) return function(float());
+  if (type == DType::f16) return function(Half());
+  if (type == DType::bf16) return function(BFloat16());
+  CHECK(false, "no tensors of {}", name_of(type));
 }
 
 Buffer memory_for(const Layout& layout) { return Buffer(layout.bytes(), Device{}); }
@@ -64,6 +68,35 @@ Values random_values(std::int64_t count, std::string_view purpose) {
 }
 
 Doubles widen(const Values& values) { return {values.begin(), values.end()}; }
+
+Values rounded(const Values& values, DType type) {
+  const std::vector<std::byte> elements = to_elements(values, type);
+  return from_elements(elements.data(), elements.size(), type);
+}
+
+double roundoff(DType type) { return type == DType::f32 ? 0 : type == DType::f16 ? 0x1p-11 : 0x1p-8; }
+
+std::vector<std::byte> to_elements(const Values& values, DType type) {
+  std::vector<std::byte> elements(values.size() * size_of(type));
+  with_type(type, [&]<typename T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const T element = static_cast<T>(values[i]);
+      std::memcpy(elements.data() + i * sizeof(T), &element, sizeof(T));
+    }
+  });
+  return elements;
+}
+
+Values from_elements(const void* data, std::size_t bytes, DType type) {
+  Values values(bytes / size_of(type));
+  with_type(type, [&]<typename T>(T element) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::memcpy(&element, static_cast<const std::byte*>(data) + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<float>(element);
+    }
+  });
+  return values;
+}
 
 double dot(const Doubles& a, const Doubles& b) {
   CHECK(a.size() == b.size());
@@ -119,19 +152,19 @@ Buffer to_memory(const Values& plain, const Layout& layout) {
         plain.size(), layout.describe());
   Stream stream(Device{}, StreamUse::compute);
   Buffer memory = memory_for(layout);
+  const std::vector<std::byte> elements = to_elements(plain, layout.dtype());
   backend_for(Device{})
       .reorder(Layout(layout.shape(), layout.dtype()), layout)
-      ->run(stream, plain.data(), memory.data());
+      ->run(stream, elements.data(), memory.data());
   return memory;
 }
 
 Values to_plain(const Buffer& memory, const Layout& layout) {
   Stream stream(Device{}, StreamUse::compute);
-  Values plain(static_cast<std::size_t>(layout.shape().elements()));
-  backend_for(Device{})
-      .reorder(layout, Layout(layout.shape(), layout.dtype()))
-      ->run(stream, memory.data(), plain.data());
-  return plain;
+  const Layout plain(layout.shape(), layout.dtype());
+  std::vector<std::byte> elements(plain.bytes());
+  backend_for(Device{}).reorder(layout, plain)->run(stream, memory.data(), elements.data());
+  return from_elements(elements.data(), elements.size(), layout.dtype());
 }
 
 AffineRunner::AffineRunner(AffineKernel& kernel, std::int64_t bias_elements)
@@ -148,7 +181,7 @@ Values AffineRunner::forward(const Values& x, const Values& w, const Values& bia
   const Buffer output = memory_for(kernel_.output());
   kernel_.forward(stream_, input.data(), weights.data(), bias.empty() ? nullptr : bias.data(), output.data(),
                   spoiled_scratch());
-  const Values physical = elements(output);
+  const Values physical = from_elements(output.data(), output.bytes(), kernel_.output().dtype());
   nonzero_outputs_ = std::ranges::count_if(physical, [](float value) { return value != 0; });
   return to_plain(output, kernel_.output());
 }

@@ -20,6 +20,10 @@ using Doubles = std::vector<double>;
 // Uniform in [-1, 1); the same for the same purpose.
 Values random_values(std::int64_t count, std::string_view purpose);
 Doubles widen(const Values& values);
+// To the nearest numbers that a tensor of the type can hold.
+Values rounded(const Values& values, DType type);
+// The largest relative error of such a rounding; 0 for fp32.
+double roundoff(DType type);
 double dot(const Doubles& a, const Doubles& b);
 // |actual - expected| / |expected| in the Euclidean norm; the numerator alone where expected is zero.
 double relative_error(const Values& actual, const Doubles& expected);
@@ -32,7 +36,11 @@ Doubles reference_backward_weights(const ConvolutionShape& shape, const Doubles&
                                    const Doubles& y_gradient);
 Doubles reference_backward_bias(const ConvolutionShape& shape, const Doubles& y_gradient);
 
-// plain -> layout in fresh memory, and back.
+// As memory of the type holds them, and back.
+std::vector<std::byte> to_elements(const Values& values, DType type);
+Values from_elements(const void* data, std::size_t bytes, DType type);
+
+// plain -> layout in fresh memory of the layout's type, and back.
 Buffer to_memory(const Values& plain, const Layout& layout);
 Values to_plain(const Buffer& memory, const Layout& layout);
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "tests/kernels/affine_contract.h"
@@ -46,11 +49,16 @@ const NamedShape kShapes[] = {
     {"depthwise_17", shape(17, 17, 7, {.kernel = 3, .stride = 2, .padding = 1, .groups = 17})},
 };
 
-class Convolution : public testing::TestWithParam<NamedShape> {};
+std::string type_name(DType type) { return std::string(name_of(type)); }
+
+class Convolution : public testing::TestWithParam<std::tuple<NamedShape, DType>> {
+ protected:
+  const ConvolutionShape s = std::get<0>(GetParam()).shape;
+  const DType type = std::get<1>(GetParam());
+};
 
 TEST_P(Convolution, OfPlainInput) {
-  const ConvolutionShape& s = GetParam().shape;
-  const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32);
+  const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, type);
   const auto kernel = planned_convolution(s, input);
   EXPECT_EQ(kernel->input(), input);
   expect_affine_contract(*kernel, s);
@@ -58,71 +66,100 @@ TEST_P(Convolution, OfPlainInput) {
 
 // As inside a network: the input lies as the convolution before it left it.
 TEST_P(Convolution, OfAnotherOnesOutput) {
-  const ConvolutionShape& s = GetParam().shape;
   const ConvolutionShape before = {.batch = s.batch,
                                    .in_channels = 16,
                                    .in_height = s.in_height,
                                    .in_width = s.in_width,
                                    .out_channels = s.in_channels};
-  const Layout image({s.batch, 16, s.in_height, s.in_width}, DType::f32);
+  const Layout image({s.batch, 16, s.in_height, s.in_width}, type);
   const Layout input = planned_convolution(before, image)->output();
   const auto kernel = planned_convolution(s, input);
   EXPECT_EQ(kernel->input(), input);
   expect_affine_contract(*kernel, s);
 }
 
-TEST_P(Convolution, HasTheShapesOfItsContract) {
-  const ConvolutionShape& s = GetParam().shape;
-  const auto kernel =
-      planned_convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, DType::f32));
+TEST_P(Convolution, HasTheShapesAndTypeOfItsContract) {
+  const auto kernel = planned_convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, type));
   EXPECT_EQ(kernel->output().shape(), Shape({s.batch, s.out_channels, s.out_height(), s.out_width()}));
   EXPECT_EQ(kernel->weights().shape(), Shape({s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}));
+  EXPECT_EQ(kernel->output().dtype(), type);
+  EXPECT_EQ(kernel->weights().dtype(), type);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(kShapes),
-                         [](const auto& named) { return std::string(named.param.name); });
+INSTANTIATE_TEST_SUITE_P(Shapes, Convolution,
+                         testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(kTypes)),
+                         [](const auto& named) {
+                           return std::get<0>(named.param).name + ("_" + type_name(std::get<1>(named.param)));
+                         });
 
 // What may be chosen by time: each candidate, wherever a shape has it.
 struct NamedCandidate {
   const char* test;
   const char* candidate;
-  double tolerance;
 };
-class ConvolutionCandidate : public testing::TestWithParam<NamedCandidate> {};
+class ConvolutionCandidate : public testing::TestWithParam<std::tuple<NamedCandidate, DType>> {};
 
 TEST_P(ConvolutionCandidate, ComputesTheSame) {
+  const auto& [named_candidate, type] = GetParam();
+  const char* candidate = named_candidate.candidate;
   int found = 0;
   for (const NamedShape& named : kShapes) {
     ConvolutionShape s = named.shape;
     s.batch = 4;
     SCOPED_TRACE(named.name);
-    for (const Layout& input : layouts_for({s.batch, s.in_channels, s.in_height, s.in_width})) {
-      const auto kernel = planned_convolution(s, input, GetParam().candidate);
-      if (!uses(*kernel, GetParam().candidate)) continue;
+    for (const Layout& input : layouts_for({s.batch, s.in_channels, s.in_height, s.in_width}, type)) {
+      const auto kernel = planned_convolution(s, input, candidate);
+      if (!uses(*kernel, candidate)) continue;
       ++found;
-      expect_affine_contract(*kernel, s, GetParam().tolerance);
+      expect_affine_contract(*kernel, s);
     }
   }
-  if (found == 0) GTEST_SKIP() << "no shape has " << GetParam().candidate << " on this processor";
+  if (found == 0) GTEST_SKIP() << "no shape has " << candidate << " on this processor";
 }
 
-INSTANTIATE_TEST_SUITE_P(Candidates, ConvolutionCandidate,
-                         testing::Values(NamedCandidate{"Direct", "direct", 1e-5},
-                                         NamedCandidate{"DirectIn2", "direct in 2 pieces", 1e-5},
-                                         NamedCandidate{"DirectIn4", "direct in 4 pieces", 1e-5},
-                                         NamedCandidate{"Winograd", "winograd", 1e-5},
-                                         NamedCandidate{"WinogradIn2", "winograd in 2 pieces", 1e-5},
-                                         NamedCandidate{"WinogradIn4", "winograd in 4 pieces", 1e-5},
-                                         NamedCandidate{"TiledWinograd", "tiled winograd", 1e-5}),
-                         [](const auto& named) { return std::string(named.param.test); });
+INSTANTIATE_TEST_SUITE_P(
+    Candidates, ConvolutionCandidate,
+    testing::Combine(testing::Values(NamedCandidate{"Direct", "direct"},
+                                     NamedCandidate{"DirectIn2", "direct in 2 pieces"},
+                                     NamedCandidate{"DirectIn4", "direct in 4 pieces"},
+                                     NamedCandidate{"Winograd", "winograd"},
+                                     NamedCandidate{"WinogradIn2", "winograd in 2 pieces"},
+                                     NamedCandidate{"WinogradIn4", "winograd in 4 pieces"},
+                                     NamedCandidate{"TiledWinograd", "tiled winograd"}),
+                     testing::ValuesIn(kTypes)),
+    [](const auto& named) {
+      return std::get<0>(named.param).test + ("_" + type_name(std::get<1>(named.param)));
+    });
+INSTANTIATE_TEST_SUITE_P(Native, ConvolutionCandidate,
+                         testing::Values(std::tuple(NamedCandidate{"DirectBf16", "direct bf16"},
+                                                    DType::bf16)));
+
+// Each direction may be computed by another candidate, whatever the forward one made of the layouts.
+TEST(ConvolutionCandidates, MayDifferByDirection) {
+  const ConvolutionShape s = shape(32, 48, 8, {.kernel = 3, .padding = 1, .bias = true});
+  const Layout input({s.batch, 32, 8, 8}, DType::bf16);
+  KernelChoices timed(ChooseBy::time);
+  backend_for(Device{}).convolution(s, input, timed);
+  ASSERT_EQ(timed.kept().size(), 3u);
+  const char* candidates[] = {"direct", "direct bf16", "tiled winograd"};
+  for (int shift = 0; shift < 3; ++shift) {
+    KernelChoices choices(ChooseBy::time);
+    int direction = shift;
+    for (const auto& [key, choice] : timed.kept())
+      choices.keep(key, {.candidate = candidates[direction++ % 3], .microseconds = 1});
+    expect_affine_contract(*backend_for(Device{}).convolution(s, input, choices), s);
+  }
+}
 
 TEST(ConvolutionActivation, IsAppliedToTheOutput) {
   for (const Activation activation : {Activation::relu, Activation::relu6}) {
     ConvolutionShape s = shape(16, 17, 8, {.kernel = 3, .padding = 1, .bias = true});
     s.activation = activation;
-    for (const char* candidate : {"direct", "winograd", "tiled winograd"}) {
-      const auto kernel = planned_convolution(s, Layout({2, 16, 8, 8}, DType::f32), candidate);
-      expect_affine_contract(*kernel, s);
+    for (const char* candidate : {"direct", "winograd", "tiled winograd", "direct bf16"}) {
+      for (const DType type : kTypes) {
+        const auto kernel = planned_convolution(s, Layout({2, 16, 8, 8}, type), candidate);
+        expect_affine_contract(*kernel, s);
+      }
     }
   }
 }

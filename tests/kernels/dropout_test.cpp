@@ -17,22 +17,24 @@ struct Case {
   std::int64_t features = 0;
   float probability = 0.5f;
   PhiloxKey key = key_for(1, "test");
+  DType type = DType::f32;
 };
 
 Values run(const Case& test, const Values& x) {
   Stream stream(Device{}, StreamUse::compute);
-  const GuardedMemory input(x);
-  const GuardedMemory output(x.size() * sizeof(float));
+  const GuardedMemory input(x, test.type);
+  const GuardedMemory output(x.size() * size_of(test.type), test.type);
   DropoutArguments arguments{.batch = static_cast<std::int64_t>(test.samples.size()),
                              .features = test.features,
                              .samples = test.samples.data(),
                              .key = test.key,
                              .probability = test.probability,
-                             .x = input.floats(),
-                             .y = output.floats()};
+                             .type = test.type,
+                             .x = input.data(),
+                             .y = output.data()};
   backend_for(Device{}).dropout(stream, arguments);
   EXPECT_TRUE(output.margin_intact());
-  arguments.y = input.floats();
+  arguments.y = input.data();
   backend_for(Device{}).dropout(stream, arguments);
   EXPECT_EQ(input.values(), output.values()) << "in place";
   return output.values();
@@ -101,6 +103,18 @@ TEST(Dropout, SampleEpochPurposeAndSeedEachChangeTheMask) {
   EXPECT_NE(mask_of(other, 0), mask);
   other.key = key_for(2, "test");
   EXPECT_NE(mask_of(other, 0), mask);
+}
+
+TEST(Dropout, OfHalvesHasTheSameMaskAndRoundsOnce) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    for (const std::int64_t features : {1, 7, 64, 999}) {
+      Case test{.samples = {{1, 7}, {0, 8}, {1, 9}}, .features = features, .probability = 0.3f};
+      const Values x = rounded(random_values(3 * features, "x"), type);
+      const Values expected = rounded(run(test, x), type);
+      test.type = type;
+      EXPECT_EQ(run(test, x), expected) << name_of(type);
+    }
+  }
 }
 
 TEST(Dropout, ThreadsChangeNothing) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -15,18 +17,33 @@ namespace {
 // Around vector widths, and around the size from which on several threads work.
 constexpr std::int64_t kCounts[] = {0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001};
 
-class Elementwise : public testing::Test {
+class Elementwise : public testing::TestWithParam<DType> {
  protected:
+  // What tensors of the type can hold.
+  Values random(std::int64_t count, const char* purpose) const {
+    return rounded(random_values(count, purpose), type_);
+  }
+  GuardedMemory memory(const Values& values) const { return GuardedMemory(values, type_); }
+  GuardedMemory memory(std::int64_t count) const {
+    return GuardedMemory(static_cast<std::size_t>(count) * size_of(type_), type_);
+  }
+  // The memory holds expected(i), computed in fp32 and rounded, at each i, and nothing behind the end was
+  // touched.
+  template <typename Expected>
+  void expect_elements(const GuardedMemory& memory, std::int64_t count, Expected expected) const {
+    Values values(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = expected(i);
+    EXPECT_EQ(memory.values(), rounded(values, type_)) << count;
+    EXPECT_TRUE(memory.margin_intact()) << count;
+  }
+
+  const DType type_ = GetParam();
   Backend& backend_ = backend_for(Device{});
   Stream stream_{Device{}, StreamUse::compute};
 };
 
-// The memory holds expected(i) at each i, and nothing behind the end was touched.
-template <typename Expected>
-void expect_elements(const GuardedMemory& memory, std::int64_t count, Expected expected) {
-  for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(memory.floats()[i], expected(i)) << i << " of " << count;
-  EXPECT_TRUE(memory.margin_intact()) << count;
-}
+INSTANTIATE_TEST_SUITE_P(Types, Elementwise, testing::ValuesIn(kTypes),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 // Every index of a small array; of a large one the first, the last and some between.
 std::vector<std::size_t> places(std::size_t size) {
@@ -37,70 +54,111 @@ std::vector<std::size_t> places(std::size_t size) {
   return indices;
 }
 
-TEST_F(Elementwise, ReluKeepsWhatIsPositive) {
+TEST_P(Elementwise, ReluKeepsWhatIsPositive) {
   for (const std::int64_t count : kCounts) {
-    const Values x = random_values(count, "x");
+    const Values x = random(count, "x");
     const auto expected = [&](std::int64_t i) { return x[i] > 0 ? x[i] : 0.0f; };
-    const GuardedMemory input(x), output(x.size() * sizeof(float));
-    backend_.activation_forward(stream_, Activation::relu, count, input.floats(), output.floats());
+    const GuardedMemory input = memory(x), output = memory(count);
+    ActivationForward arguments{
+        .activation = Activation::relu, .type = type_, .count = count, .x = input.data(), .y = output.data()};
+    backend_.activation_forward(stream_, arguments);
     expect_elements(output, count, expected);
-    backend_.activation_forward(stream_, Activation::relu, count, input.floats(), input.floats());
+    arguments.y = input.data();
+    backend_.activation_forward(stream_, arguments);
     expect_elements(input, count, expected);
   }
 }
 
-TEST_F(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
+TEST_P(Elementwise, Relu6StopsAtSix) {
   for (const std::int64_t count : kCounts) {
-    const Values gradient = random_values(count, "gradient");
-    Values y = random_values(count, "y");
+    Values x = random(count, "x");
+    for (float& value : x) value *= 8;
+    const GuardedMemory input = memory(x), output = memory(count);
+    backend_.activation_forward(stream_, {.activation = Activation::relu6,
+                                          .type = type_,
+                                          .count = count,
+                                          .x = input.data(),
+                                          .y = output.data()});
+    expect_elements(output, count, [&](std::int64_t i) { return std::clamp(x[i], 0.0f, 6.0f); });
+  }
+}
+
+TEST_P(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
+  for (const std::int64_t count : kCounts) {
+    const Values gradient = random(count, "gradient");
+    Values y = random(count, "y");
     for (float& value : y) value = std::max(value, 0.0f);
     const auto expected = [&](std::int64_t i) { return y[i] > 0 ? gradient[i] : 0.0f; };
-    const GuardedMemory output(y), given(gradient), result(y.size() * sizeof(float));
-    backend_.activation_backward(stream_, Activation::relu, count, output.floats(), given.floats(),
-                                 result.floats());
-    expect_elements(result, count, expected);
-    backend_.activation_backward(stream_, Activation::relu, count, output.floats(), given.floats(),
-                                 given.floats());
-    expect_elements(given, count, expected);
-    backend_.activation_backward(stream_, Activation::relu, count, output.floats(),
-                                 GuardedMemory(gradient).floats(), output.floats());
-    expect_elements(output, count, expected);
+    const GuardedMemory output = memory(y), given = memory(gradient), result = memory(count);
+    const auto backward = [&](const GuardedMemory& from, const GuardedMemory& to) {
+      backend_.activation_backward(stream_, {.activation = Activation::relu,
+                                             .type = type_,
+                                             .count = count,
+                                             .y = output.data(),
+                                             .y_gradient = from.data(),
+                                             .x_gradient = to.data()});
+      expect_elements(to, count, expected);
+    };
+    backward(given, result);
+    backward(given, given);
+    backward(memory(gradient), output);
   }
 }
 
-TEST_F(Elementwise, AddSumsAndMayAliasEitherSide) {
+TEST_P(Elementwise, AddSumsAndMayAliasEitherSide) {
   for (const std::int64_t count : kCounts) {
-    const Values left = random_values(count, "a"), right = random_values(count, "b");
-    const auto expected = [&](std::int64_t i) { return left[i] + right[i]; };
-    const GuardedMemory a(left), b(right), sum(left.size() * sizeof(float));
-    backend_.add(stream_, count, a.floats(), b.floats(), sum.floats());
-    expect_elements(sum, count, expected);
-    const GuardedMemory into_a(left), into_b(right);
-    backend_.add(stream_, count, into_a.floats(), b.floats(), into_a.floats());
-    backend_.add(stream_, count, a.floats(), into_b.floats(), into_b.floats());
-    expect_elements(into_a, count, expected);
-    expect_elements(into_b, count, expected);
+    const Values left = random(count, "a"), right = random(count, "b");
+    const GuardedMemory a = memory(left), b = memory(right), sum = memory(count);
+    const auto add = [&](const GuardedMemory& first, const GuardedMemory& second, const GuardedMemory& to) {
+      backend_.add(stream_,
+                   {.type = type_, .count = count, .a = first.data(), .b = second.data(), .sum = to.data()});
+      expect_elements(to, count, [&](std::int64_t i) { return left[i] + right[i]; });
+    };
+    add(a, b, sum);
+    const GuardedMemory into_a = memory(left), into_b = memory(right);
+    add(into_a, b, into_a);
+    add(a, into_b, into_b);
   }
 }
 
-TEST_F(Elementwise, ScaleMultiplies) {
+TEST_P(Elementwise, ScaleMultiplies) {
   for (const std::int64_t count : kCounts) {
-    const Values x = random_values(count, "x");
-    const GuardedMemory values(x);
-    backend_.scale(stream_, count, 0.37f, values.floats());
+    const Values x = random(count, "x");
+    const GuardedMemory values = memory(x);
+    backend_.scale(stream_, {.type = type_, .count = count, .factor = 0.37f, .values = values.data()});
     expect_elements(values, count, [&](std::int64_t i) { return x[i] * 0.37f; });
   }
 }
 
-TEST_F(Elementwise, FindsOneBadValueAnywhere) {
+TEST_P(Elementwise, CastRoundsToNearest) {
+  for (const std::int64_t count : kCounts) {
+    const Values x = random_values(count, "x");
+    const GuardedMemory wide(x), narrow = memory(count), back(x.size() * sizeof(float));
+    backend_.cast(stream_, {.count = count, .to_type = type_, .from = wide.data(), .to = narrow.data()});
+    expect_elements(narrow, count, [&](std::int64_t i) { return x[i]; });
+    backend_.cast(stream_, {.count = count,
+                            .from_type = type_,
+                            .to_type = DType::f32,
+                            .from = narrow.data(),
+                            .to = back.data()});
+    EXPECT_EQ(back.values(), rounded(x, type_));
+    EXPECT_TRUE(back.margin_intact() && narrow.margin_intact());
+  }
+}
+
+TEST_P(Elementwise, FindsOneBadValueAnywhere) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto is_finite = [&](const Values& values) {
+    const GuardedMemory elements = memory(values);
     std::int32_t finite = -1;
-    backend_.all_finite(stream_, static_cast<std::int64_t>(values.size()), values.data(), &finite);
+    backend_.all_finite(stream_, {.type = type_,
+                                  .count = static_cast<std::int64_t>(values.size()),
+                                  .values = elements.data(),
+                                  .finite = &finite});
     return finite;
   };
   for (const std::int64_t count : kCounts) {
-    Values values = random_values(count, "values");
+    Values values = random(count, "values");
     EXPECT_EQ(is_finite(values), 1) << count;
     for (const std::size_t i : places(values.size())) {
       const float good = values[i];
@@ -114,12 +172,136 @@ TEST_F(Elementwise, FindsOneBadValueAnywhere) {
   }
 }
 
-TEST_F(Elementwise, TheSmallestAndLargestNumbersAreFinite) {
-  using Limits = std::numeric_limits<float>;
-  const Values values = {0.0f, -0.0f, Limits::denorm_min(), Limits::min(), Limits::max(), Limits::lowest()};
+TEST_P(Elementwise, SeveralPiecesAreJudgedTogether) {
+  const GuardedMemory good = memory(Values{1, 2}), bad = memory(Values{1, std::nanf("")});
+  std::int32_t finite = 1;
+  const auto judge = [&](const GuardedMemory& piece) {
+    backend_.all_finite(
+        stream_,
+        {.type = type_, .count = 2, .values = piece.data(), .finite = &finite, .write = Write::accumulate});
+    return finite;
+  };
+  EXPECT_EQ(judge(good), 1);
+  EXPECT_EQ(judge(bad), 0);
+  EXPECT_EQ(judge(good), 0);
+}
+
+TEST_P(Elementwise, TheSmallestAndLargestNumbersAreFinite) {
+  const bool f16 = type_ == DType::f16;
+  const float largest = f16 ? 65504.0f : type_ == DType::bf16 ? 0x1.fep127f : 0x1.fffffep127f;
+  const float smallest = f16 ? 0x1p-24f : type_ == DType::bf16 ? 0x1p-133f : 0x1p-149f;
+  const Values values = {0.0f, -0.0f, smallest, -smallest, largest, -largest};
+  EXPECT_EQ(rounded(values, type_), values);
+  const GuardedMemory elements = memory(values);
   std::int32_t finite = -1;
-  backend_.all_finite(stream_, static_cast<std::int64_t>(values.size()), values.data(), &finite);
+  backend_.all_finite(stream_, {.type = type_, .count = 6, .values = elements.data(), .finite = &finite});
   EXPECT_EQ(finite, 1);
+}
+
+// Both half types, by their bits.
+class HalfCast : public testing::TestWithParam<DType> {
+ protected:
+  // What the bits mean, by the definition of the format.
+  double value_of(std::uint32_t bits) const {
+    const int fraction_bits = GetParam() == DType::f16 ? 10 : 7;
+    const int bias = GetParam() == DType::f16 ? 15 : 127;
+    const auto exponent = static_cast<int>((bits & 0x7fffu) >> fraction_bits);
+    const double fraction = bits & ((1u << fraction_bits) - 1);
+    const double one = std::ldexp(1.0, fraction_bits);
+    const double magnitude = exponent == 0 ? std::ldexp(fraction / one, 1 - bias)
+                                           : std::ldexp(1 + fraction / one, exponent - bias);
+    return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+  }
+  // The smallest magnitude bits that are not finite.
+  std::uint32_t infinity() const { return GetParam() == DType::f16 ? 0x7c00u : 0x7f80u; }
+
+  std::vector<float> widen_bits(const std::vector<std::uint16_t>& bits) {
+    std::vector<float> wide(bits.size());
+    backend_for(Device{}).cast(stream_, {.count = static_cast<std::int64_t>(bits.size()),
+                                         .from_type = GetParam(),
+                                         .to_type = DType::f32,
+                                         .from = bits.data(),
+                                         .to = wide.data()});
+    return wide;
+  }
+  std::vector<std::uint16_t> narrow(const std::vector<float>& values) {
+    std::vector<std::uint16_t> bits(values.size());
+    backend_for(Device{}).cast(stream_, {.count = static_cast<std::int64_t>(values.size()),
+                                         .to_type = GetParam(),
+                                         .from = values.data(),
+                                         .to = bits.data()});
+    return bits;
+  }
+  static std::vector<std::uint16_t> all_bits() {
+    std::vector<std::uint16_t> bits(1 << 16);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    return bits;
+  }
+
+  Stream stream_{Device{}, StreamUse::compute};
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, HalfCast, testing::Values(DType::f16, DType::bf16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_P(HalfCast, EveryValueMeansWhatItsFormatSaysAndComesBack) {
+  const std::vector<std::uint16_t> bits = all_bits();
+  const std::vector<float> wide = widen_bits(bits);
+  const std::vector<std::uint16_t> back = narrow(wide);
+  for (std::uint32_t i = 0; i < bits.size(); ++i) {
+    const std::uint32_t magnitude = i & 0x7fffu;
+    if (magnitude > infinity()) {
+      ASSERT_TRUE(std::isnan(wide[i])) << i;
+      ASSERT_GT(back[i] & 0x7fffu, infinity()) << i;
+    } else {
+      const double expected = magnitude < infinity() ? value_of(i)
+                              : (i & 0x8000u) != 0   ? -HUGE_VAL
+                                                     : HUGE_VAL;
+      ASSERT_EQ(static_cast<double>(wide[i]), expected) << i;
+      ASSERT_EQ(std::signbit(wide[i]), (i & 0x8000u) != 0) << i;
+      ASSERT_EQ(back[i], i);
+    }
+  }
+}
+
+// Halfway between two neighbours the even one is nearest; next to that, the nearer one.
+TEST_P(HalfCast, RoundsToTheNearestAndTiesToEven) {
+  std::vector<float> values;
+  std::vector<std::uint16_t> expected;
+  for (std::uint32_t low = 0; low < infinity(); ++low) {
+    // Beyond the largest number lies what would be the next one, and it rounds to infinity.
+    const double next = low + 1 < infinity() ? value_of(low + 1) : 2 * value_of(low) - value_of(low - 1);
+    const auto middle = static_cast<float>((value_of(low) + next) / 2);
+    const auto even = static_cast<std::uint16_t>(low + (low & 1u));
+    for (const float sign : {1.0f, -1.0f}) {
+      const std::uint16_t bit = sign < 0 ? 0x8000 : 0;
+      values.insert(values.end(), {sign * middle, sign * std::nextafter(middle, 0.0f),
+                                   sign * std::nextafter(middle, HUGE_VALF)});
+      expected.insert(expected.end(),
+                      {static_cast<std::uint16_t>(even | bit), static_cast<std::uint16_t>(low | bit),
+                       static_cast<std::uint16_t>((low + 1) | bit)});
+    }
+  }
+  const std::vector<std::uint16_t> rounded_bits = narrow(values);
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(rounded_bits[i], expected[i]) << values[i];
+}
+
+TEST_P(HalfCast, NaNStaysNaNWhateverItsBits) {
+  std::vector<float> values;
+  for (const std::uint32_t bits : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0x7f80ffffu, 0xff800001u})
+    for (int copy = 0; copy < 16; ++copy) values.push_back(std::bit_cast<float>(bits));
+  for (const std::uint16_t bits : narrow(values)) EXPECT_GT(bits & 0x7fffu, infinity());
+}
+
+TEST_P(HalfCast, IsTheCastOfSingleValues) {
+  std::vector<float> values;
+  for (std::uint64_t word = 0; word < (1ull << 32); word += 65521)
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+  const std::vector<std::uint16_t> bits = narrow(values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint16_t single = GetParam() == DType::f16 ? Half(values[i]).bits : BFloat16(values[i]).bits;
+    ASSERT_EQ(bits[i], single) << values[i];
+  }
 }
 
 }  // namespace

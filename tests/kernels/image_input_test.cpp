@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +52,25 @@ TEST(ImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   kernel->run(stream, pixels.data(), output.data());
   EXPECT_FLOAT_EQ(output[0], 0.0f);
   EXPECT_FLOAT_EQ(output[1], 1.0f);
+}
+
+TEST(ImageInput, HalvesAreTheRoundedFloats) {
+  const std::array mean{0.1f, 0.5f, 0.9f};
+  const std::array deviation{0.25f, 0.5f, 2.0f};
+  ImageInput input{.batch = 3, .height = 7, .width = 5, .channels = 3, .mean = mean, .deviation = deviation};
+  const auto pixels = every_pixel_different(3 * 7 * 5 * 3);
+  const auto run = [&](DType type) {
+    input.type = type;
+    const auto kernel = cpu().image_input(input);
+    EXPECT_EQ(kernel->output(), Layout({3, 3, 7, 5}, type));
+    const GuardedMemory output(kernel->output().bytes(), type);
+    Stream stream(Device{}, StreamUse::compute);
+    kernel->run(stream, pixels.data(), output.data());
+    EXPECT_TRUE(output.margin_intact());
+    return output.values();
+  };
+  const Values floats = run(DType::f32);
+  for (const DType type : {DType::f16, DType::bf16}) EXPECT_EQ(run(type), rounded(floats, type));
 }
 
 TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {

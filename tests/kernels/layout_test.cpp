@@ -13,10 +13,10 @@ namespace {
 
 Backend& cpu() { return backend_for(Device{}); }
 
-Layout blocked(std::int64_t channels) {
+Layout blocked(std::int64_t channels, DType type = DType::f32) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 6, .out_channels = channels};
-  return planned_convolution(shape, Layout({2, 16, 5, 6}, DType::f32))->output();
+  return planned_convolution(shape, Layout({2, 16, 5, 6}, type))->output();
 }
 
 TEST(Layout, PlainOnesAreEqualExactlyIfShapeAndTypeAre) {
@@ -39,25 +39,75 @@ TEST(Layout, DescribesABlockedOneUnlikeAPlainOne) {
   EXPECT_EQ(layout.describe(), blocked(32).describe());
 }
 
+TEST(Layout, OfAnotherTypeHasTheSameArrangement) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    EXPECT_EQ(blocked(32).as_type(type), blocked(32, type));
+    EXPECT_EQ(blocked(32, type).as_type(DType::f32), blocked(32));
+    EXPECT_EQ(blocked(17, type).physical_elements(), blocked(17).physical_elements());
+    EXPECT_EQ(2 * blocked(17, type).bytes(), blocked(17).bytes());
+    EXPECT_NE(blocked(32), blocked(32, type));
+  }
+}
+
 TEST(Reorder, RoundTripKeepsEveryElement) {
-  for (const std::int64_t channels : {1, 3, 16, 17, 32}) {
-    const Layout layout = blocked(channels);
-    const Values values = random_values(layout.shape().elements(), "round trip");
-    EXPECT_EQ(to_plain(to_memory(values, layout), layout), values) << layout.describe();
+  for (const DType type : kTypes) {
+    for (const std::int64_t channels : {1, 3, 16, 17, 32}) {
+      const Layout layout = blocked(channels, type);
+      const Values values = rounded(random_values(layout.shape().elements(), "round trip"), type);
+      EXPECT_EQ(to_plain(to_memory(values, layout), layout), values) << layout.describe();
+    }
+  }
+}
+
+// Weights are blocked in two dimensions at once, some of them twice.
+TEST(Reorder, OfHalvesMovesWhatItMovesOfFloats) {
+  const ConvolutionShape shape{
+      .batch = 2, .in_channels = 48, .in_height = 5, .in_width = 6, .out_channels = 32, .kernel = 3};
+  for (const char* candidate : {"direct", "direct bf16"}) {
+    const Layout halves =
+        planned_convolution(shape, Layout({2, 48, 5, 6}, DType::bf16), candidate)->weights();
+    const Values values = rounded(random_values(halves.shape().elements(), "weights"), DType::bf16);
+    const Layout floats = halves.as_type(DType::f32);
+    const Buffer wide = to_memory(values, floats);
+    const Values expected = from_elements(wide.data(), wide.bytes(), DType::f32);
+    for (const DType type : {DType::f16, DType::bf16}) {
+      const Buffer narrow = to_memory(values, halves.as_type(type));
+      EXPECT_EQ(from_elements(narrow.data(), narrow.bytes(), type), rounded(expected, type))
+          << halves.describe();
+    }
+  }
+}
+
+TEST(Reorder, OfHalvesKeepsEveryBit) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const ConvolutionShape shape{
+        .batch = 64, .in_channels = 16, .in_height = 8, .in_width = 8, .out_channels = 16};
+    const Layout plain({64, 16, 8, 8}, type);
+    const Layout layout = planned_convolution(shape, plain)->output();
+    ASSERT_EQ(plain.shape().elements(), 1 << 16);
+    std::vector<std::uint16_t> bits(1 << 16), back(1 << 16);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    Buffer memory(layout.bytes(), Device{});
+    Stream stream(Device{}, StreamUse::compute);
+    cpu().reorder(plain, layout)->run(stream, bits.data(), memory.data());
+    cpu().reorder(layout, plain)->run(stream, memory.data(), back.data());
+    EXPECT_EQ(back, bits) << name_of(type);
   }
 }
 
 TEST(Reorder, FillsPaddingWithZeros) {
-  const Layout layout = blocked(17);
-  Stream stream(Device{}, StreamUse::compute);
-  Buffer memory(layout.bytes(), Device{});
-  std::memset(memory.data(), 0xff, memory.bytes());
-  const Values ones(static_cast<std::size_t>(layout.shape().elements()), 1.0f);
-  cpu().reorder(Layout(layout.shape(), DType::f32), layout)->run(stream, ones.data(), memory.data());
-  const auto* physical = reinterpret_cast<const float*>(memory.data());
-  double sum = 0;
-  for (std::int64_t i = 0; i < layout.physical_elements(); ++i) sum += physical[i];
-  EXPECT_EQ(sum, static_cast<double>(ones.size()));
+  for (const DType type : kTypes) {
+    const Layout layout = blocked(17, type);
+    const Layout plain(layout.shape(), type);
+    Stream stream(Device{}, StreamUse::compute);
+    Buffer memory(layout.bytes(), Device{});
+    std::memset(memory.data(), 0xff, memory.bytes());
+    const Values ones(static_cast<std::size_t>(layout.shape().elements()), 1.0f);
+    cpu().reorder(plain, layout)->run(stream, to_elements(ones, type).data(), memory.data());
+    double sum = 0;
+    for (const float value : from_elements(memory.data(), memory.bytes(), type)) sum += value;
+    EXPECT_EQ(sum, static_cast<double>(ones.size()));
+  }
 }
 
 // Planned kernels are replayed with other addresses: nothing of the first run may stay.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "tests/kernels/affine_contract.h"
 
 namespace lockstep {
 namespace {
-
-Backend& cpu() { return backend_for(Device{}); }
 
 // The convolution of 1x1 images that a linear layer is.
 ConvolutionShape as_convolution(const LinearShape& s) {
@@ -18,63 +18,72 @@ ConvolutionShape as_convolution(const LinearShape& s) {
           .bias = s.bias};
 }
 
-class Linear : public testing::TestWithParam<LinearShape> {};
+class Linear : public testing::TestWithParam<std::tuple<LinearShape, DType>> {};
 
 TEST_P(Linear, OfPlainFeatures) {
-  const LinearShape s = GetParam();
-  const Layout input({s.batch, s.in_features}, DType::f32);
-  const auto kernel = cpu().linear(s, input);
-  EXPECT_EQ(kernel->input(), input);
-  EXPECT_EQ(kernel->output(), Layout({s.batch, s.out_features}, DType::f32));
-  EXPECT_EQ(kernel->weights().shape(), Shape({s.out_features, s.in_features}));
-  expect_affine_contract(*kernel, as_convolution(s));
+  const auto& [s, type] = GetParam();
+  const Layout input({s.batch, s.in_features}, type);
+  for (const char* candidate : {"inner product", "inner product bf16"}) {
+    const auto kernel = planned_linear(s, input, candidate);
+    EXPECT_EQ(kernel->input(), input);
+    EXPECT_EQ(kernel->output(), Layout({s.batch, s.out_features}, type));
+    EXPECT_EQ(kernel->weights().shape(), Shape({s.out_features, s.in_features}));
+    EXPECT_EQ(kernel->weights().dtype(), type);
+    expect_affine_contract(*kernel, as_convolution(s));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Linear,
-    testing::Values(LinearShape{.batch = 8, .in_features = 64, .out_features = 32},
-                    LinearShape{.batch = 8, .in_features = 64, .out_features = 10, .bias = false},
-                    LinearShape{.batch = 1, .in_features = 17, .out_features = 5},
-                    LinearShape{.batch = 3, .in_features = 1, .out_features = 1},
-                    LinearShape{.batch = 32, .in_features = 784, .out_features = 128}));
+    testing::Combine(testing::Values(LinearShape{.batch = 8, .in_features = 64, .out_features = 32},
+                                     LinearShape{
+                                         .batch = 8, .in_features = 64, .out_features = 10, .bias = false},
+                                     LinearShape{.batch = 1, .in_features = 17, .out_features = 5},
+                                     LinearShape{.batch = 3, .in_features = 1, .out_features = 1},
+                                     LinearShape{.batch = 32, .in_features = 784, .out_features = 128}),
+                     testing::ValuesIn(kTypes)));
 
 // Images flattened in C, H, W order, whether they are plain or lie as a convolution left them.
-class LinearOfImages : public testing::TestWithParam<std::int64_t> {};
+class LinearOfImages : public testing::TestWithParam<std::tuple<std::int64_t, DType>> {};
 
 TEST_P(LinearOfImages, Plain) {
-  const std::int64_t channels = GetParam();
+  const auto [channels, type] = GetParam();
   const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
-  const auto kernel = cpu().linear(s, Layout({2, channels, 5, 7}, DType::f32));
-  expect_affine_contract(*kernel, as_convolution(s));
+  for (const char* candidate : {"inner product", "inner product bf16"})
+    expect_affine_contract(*planned_linear(s, Layout({2, channels, 5, 7}, type), candidate),
+                           as_convolution(s));
 }
 
 TEST_P(LinearOfImages, LyingAsAConvolutionLeftThem) {
-  const std::int64_t channels = GetParam();
+  const auto [channels, type] = GetParam();
   const ConvolutionShape before{
       .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 7, .out_channels = channels};
-  const Layout input = planned_convolution(before, Layout({2, 16, 5, 7}, DType::f32))->output();
+  const Layout input = planned_convolution(before, Layout({2, 16, 5, 7}, type))->output();
   const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
-  const auto kernel = cpu().linear(s, input);
-  EXPECT_EQ(kernel->input(), input);
-  EXPECT_EQ(kernel->output(), Layout({2, 11}, DType::f32));
-  expect_affine_contract(*kernel, as_convolution(s));
+  for (const char* candidate : {"inner product", "inner product bf16"}) {
+    const auto kernel = planned_linear(s, input, candidate);
+    EXPECT_EQ(kernel->input(), input);
+    EXPECT_EQ(kernel->output(), Layout({2, 11}, type));
+    expect_affine_contract(*kernel, as_convolution(s));
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, LinearOfImages, testing::Values(1, 3, 16, 17, 32));
+INSTANTIATE_TEST_SUITE_P(Channels, LinearOfImages,
+                         testing::Combine(testing::Values(1, 3, 16, 17, 32), testing::ValuesIn(kTypes)));
 
 TEST(LinearActivation, IsAppliedToTheOutput) {
   const LinearShape s{.batch = 3, .in_features = 40, .out_features = 17, .activation = Activation::relu};
   ConvolutionShape same = as_convolution(s);
   same.activation = Activation::relu;
-  expect_affine_contract(*cpu().linear(s, Layout({3, 40}, DType::f32)), same);
+  for (const DType type : kTypes) expect_affine_contract(*planned_linear(s, Layout({3, 40}, type)), same);
 }
 
 TEST(LinearErrors, RefuseFeaturesThatTheInputDoesNotHave) {
   const LinearShape s{.batch = 4, .in_features = 100, .out_features = 10};
-  EXPECT_THROW(cpu().linear(s, Layout({4, 99}, DType::f32)), ConfigError);
-  EXPECT_THROW(cpu().linear(s, Layout({5, 80}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_linear(s, Layout({4, 99}, DType::f32)), ConfigError);
+  EXPECT_THROW(planned_linear(s, Layout({5, 80}, DType::f32)), ConfigError);
   try {
-    cpu().linear(s, Layout({4, 99}, DType::f32));
+    planned_linear(s, Layout({4, 99}, DType::f32));
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("99"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("100"), std::string::npos) << error.what();
@@ -83,7 +92,7 @@ TEST(LinearErrors, RefuseFeaturesThatTheInputDoesNotHave) {
 
 TEST(LinearErrors, RefuseSizesBelowOne) {
   EXPECT_THROW(
-      cpu().linear({.batch = 4, .in_features = 100, .out_features = 0}, Layout({4, 100}, DType::f32)),
+      planned_linear({.batch = 4, .in_features = 100, .out_features = 0}, Layout({4, 100}, DType::f32)),
       ConfigError);
 }
 

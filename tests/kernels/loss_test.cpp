@@ -45,6 +45,8 @@ struct Batch {
   Values weights;
   float gradient_scale = 0.25f;
   float label_smoothing = 0;
+  DType type = DType::f32;
+  float loss_scale = 0;  // 0: none is given
 
   static Batch random(std::int64_t samples, std::int64_t classes, float spread = 3) {
     Batch batch{.classes = classes,
@@ -58,14 +60,16 @@ struct Batch {
     return batch;
   }
 
-  SoftmaxCrossEntropy arguments(const float* from, float* gradient, LossSums* sums) const {
+  SoftmaxCrossEntropy arguments(const void* from, void* gradient, LossSums* sums) const {
     return {.batch = static_cast<std::int64_t>(labels.size()),
             .classes = classes,
+            .type = type,
             .logits = from,
             .labels = labels.data(),
             .weights = weights.data(),
             .label_smoothing = label_smoothing,
             .gradient_scale = gradient_scale,
+            .loss_scale = loss_scale == 0 ? nullptr : &loss_scale,
             .logits_gradient = gradient,
             .sums = sums};
   }
@@ -73,9 +77,9 @@ struct Batch {
   Outcome run() const {
     Stream stream(Device{}, StreamUse::compute);
     Outcome outcome{.sums = {.loss = -1, .weight = -1, .correct = -1, .samples = -1}};
-    const GuardedMemory gradient(logits.size() * sizeof(float));
+    const GuardedMemory from(logits, type), gradient(logits.size() * size_of(type), type);
     backend_for(Device{}).softmax_cross_entropy(stream,
-                                                arguments(logits.data(), gradient.floats(), &outcome.sums));
+                                                arguments(from.data(), gradient.data(), &outcome.sums));
     EXPECT_TRUE(gradient.margin_intact());
     outcome.gradient = gradient.values();
     return outcome;
@@ -195,6 +199,52 @@ TEST(SoftmaxCrossEntropy, GradientScaleScalesTheGradientAlone) {
   EXPECT_EQ(scaled.sums.loss, once.sums.loss);
   for (std::size_t i = 0; i < once.gradient.size(); ++i)
     EXPECT_EQ(scaled.gradient[i], 1024 * once.gradient[i]);
+}
+
+// In fp32 from the same logits, and the gradient rounded once.
+TEST(SoftmaxCrossEntropy, OfHalvesIsThatOfTheirValues) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 100}, {2500, 10}}) {
+      SCOPED_TRACE(fmt::format("{} samples of {} classes, {}", samples, classes, name_of(type)));
+      Batch batch = Batch::random(samples, classes);
+      batch.logits = rounded(batch.logits, type);
+      batch.weights[0] = 0;
+      batch.loss_scale = 1024;
+      const Outcome expected = batch.run();
+      batch.type = type;
+      const Outcome outcome = batch.run();
+      EXPECT_EQ(std::memcmp(&outcome.sums, &expected.sums, sizeof(LossSums)), 0);
+      EXPECT_EQ(outcome.gradient, rounded(expected.gradient, type));
+
+      const GuardedMemory in_place(batch.logits, type);
+      Outcome same;
+      Stream stream(Device{}, StreamUse::compute);
+      backend_for(Device{}).softmax_cross_entropy(
+          stream, batch.arguments(in_place.data(), in_place.data(), &same.sums));
+      same.gradient = in_place.values();
+      EXPECT_TRUE(in_place.margin_intact());
+      expect_same_bits(same, outcome);
+    }
+  }
+}
+
+TEST(SoftmaxCrossEntropy, TheLossScaleScalesTheGradientAlone) {
+  Batch batch = Batch::random(6, 10);
+  const Outcome once = batch.run();
+  batch.loss_scale = 65536;
+  const Outcome scaled = batch.run();
+  EXPECT_EQ(scaled.sums.loss, once.sums.loss);
+  for (std::size_t i = 0; i < once.gradient.size(); ++i)
+    EXPECT_EQ(scaled.gradient[i], 65536 * once.gradient[i]);
+}
+
+// What makes loss scaling worth while.
+TEST(SoftmaxCrossEntropy, ALossScaleKeepsGradientsThatHalvesCannotHold) {
+  Batch batch{.classes = 2, .logits = {10, 0}, .labels = {0}, .weights = {1}, .gradient_scale = 1e-4f};
+  batch.type = DType::f16;
+  EXPECT_EQ(batch.run().gradient, (Values{-0.0f, 0.0f}));
+  batch.loss_scale = 65536;
+  EXPECT_GT(batch.run().gradient[1], 0.0f);
 }
 
 TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFinite) {

@@ -25,15 +25,19 @@ namespace lockstep {
 
 class GuardedMemory {
  public:
-  explicit GuardedMemory(std::size_t bytes) : bytes_(bytes), buffer_(bytes + kMargin, Device{}) { spoil(); }
-  explicit GuardedMemory(const Values& values) : GuardedMemory(values.size() * sizeof(float)) {
-    if (!values.empty()) std::memcpy(buffer_.data(), values.data(), bytes_);
+  explicit GuardedMemory(std::size_t bytes, DType type = DType::f32)
+      : bytes_(bytes), type_(type), buffer_(bytes + kMargin, Device{}) {
+    spoil();
+  }
+  explicit GuardedMemory(const Values& values, DType type = DType::f32)
+      : GuardedMemory(values.size() * size_of(type), type) {
+    if (!values.empty()) std::memcpy(buffer_.data(), to_elements(values, type).data(), bytes_);
   }
 
   void spoil() { std::memset(buffer_.data(), 0xff, buffer_.bytes()); }
   void* data() const { return buffer_.data(); }
   float* floats() const { return reinterpret_cast<float*>(buffer_.data()); }
-  Values values() const { return {floats(), floats() + bytes_ / sizeof(float)}; }
+  Values values() const { return from_elements(buffer_.data(), bytes_, type_); }
   bool margin_intact() const {
     return std::all_of(buffer_.data() + bytes_, buffer_.data() + buffer_.bytes(),
                        [](std::byte byte) { return byte == std::byte{0xff}; });
@@ -42,13 +46,15 @@ class GuardedMemory {
  private:
   static constexpr std::size_t kMargin = 4096;
   std::size_t bytes_;
+  DType type_;
   Buffer buffer_;
 };
 
 // A tensor in a planned layout, guarded.
 class PlannedMemory : public GuardedMemory {
  public:
-  explicit PlannedMemory(const Layout& layout) : GuardedMemory(layout.bytes()), layout_(layout) {}
+  explicit PlannedMemory(const Layout& layout)
+      : GuardedMemory(layout.bytes(), layout.dtype()), layout_(layout) {}
   PlannedMemory(const Layout& layout, const Values& plain) : PlannedMemory(layout) {
     const Buffer memory = to_memory(plain, layout);
     std::memcpy(data(), memory.data(), memory.bytes());
@@ -85,18 +91,26 @@ inline bool uses(const AffineKernel& kernel, const std::string& candidate) {
          choice.backward_weights == candidate;
 }
 
+inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, const Layout& input,
+                                                    const std::string& candidate = "") {
+  KernelChoices choices(ChooseBy::name, candidate);
+  return backend_for(Device{}).linear(shape, input, choices);
+}
+
 // Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.
-inline std::vector<Layout> layouts_for(const Shape& image) {
-  const Layout plain(image, DType::f32);
+inline std::vector<Layout> layouts_for(const Shape& image, DType type = DType::f32) {
+  const Layout plain(image, type);
   const ConvolutionShape shape{.batch = image[0],
                                .in_channels = 16,
                                .in_height = image[2],
                                .in_width = image[3],
                                .out_channels = image[1]};
-  const Layout input({image[0], 16, image[2], image[3]}, DType::f32);
+  const Layout input({image[0], 16, image[2], image[3]}, type);
   const Layout blocked = planned_convolution(shape, input)->output();
   return blocked == plain ? std::vector{plain} : std::vector{plain, blocked};
 }
+
+inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 // The derivative of loss at `at` along `direction`. The step is small enough to cross no kink that is not at
 // `at`.

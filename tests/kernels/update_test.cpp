@@ -3,102 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "kernels/backend.h"
-#include "tests/kernels/planned_memory.h"
+#include "tests/kernels/update_fixture.h"
 
 namespace lockstep {
 namespace {
 
-// Around vector widths, chunks, and the size from which on several threads work.
-constexpr std::int64_t kCounts[] = {1, 3, 15, 17, 1000, kUpdateChunk - 1, kUpdateChunk, 16383, 16384, 100001};
-constexpr int kSteps = 4;
-
-using Segments = std::vector<UpdateSegment>;
-
-Values gradient_of(std::int64_t count, int step) {
-  return random_values(count, "gradient " + std::to_string(step));
-}
-
-// The memory of one optimizer, and its steps.
-class Update : public testing::Test {
- protected:
-  struct Memory {
-    explicit Memory(std::int64_t elements)
-        : count(elements),
-          value(random_values(elements, "value")),
-          first(Values(static_cast<std::size_t>(elements), 0.0f)),
-          second(Values(static_cast<std::size_t>(elements), 0.0f)) {}
-    bool margins_intact() const {
-      return value.margin_intact() && first.margin_intact() && second.margin_intact();
-    }
-    std::int64_t count;
-    GuardedMemory value, first, second;
-  };
-  using Step = std::function<void(const UpdateTable&, Memory&, const float* gradient, int step)>;
-
-  const Step sgd = [this](const UpdateTable& table, Memory& memory, const float* gradient, int) {
-    backend_.sgd_update(stream_, {.table = table,
-                                  .value = memory.value.floats(),
-                                  .gradient = gradient,
-                                  .momentum_buffer = memory.first.floats(),
-                                  .learning_rate = 0.1f,
-                                  .momentum = 0.9f});
-  };
-  const Step nesterov = [this](const UpdateTable& table, Memory& memory, const float* gradient, int) {
-    backend_.sgd_update(stream_, {.table = table,
-                                  .value = memory.value.floats(),
-                                  .gradient = gradient,
-                                  .momentum_buffer = memory.first.floats(),
-                                  .learning_rate = 0.1f,
-                                  .momentum = 0.9f,
-                                  .nesterov = true});
-  };
-  const Step adamw = [this](const UpdateTable& table, Memory& memory, const float* gradient, int step) {
-    backend_.adamw_update(stream_, {.table = table,
-                                    .value = memory.value.floats(),
-                                    .gradient = gradient,
-                                    .first_moment = memory.first.floats(),
-                                    .second_moment = memory.second.floats(),
-                                    .learning_rate = 0.01,
-                                    .step = step});
-  };
-  const Step lars = [this](const UpdateTable& table, Memory& memory, const float* gradient, int) {
-    std::vector<SquaredNorms> norms(table.chunks().size());
-    trust_ratios_.assign(table.segments().size(), -1.0f);
-    backend_.lars_update(stream_, {.table = table,
-                                   .value = memory.value.floats(),
-                                   .gradient = gradient,
-                                   .momentum_buffer = memory.first.floats(),
-                                   .norms = norms,
-                                   .trust_ratios = trust_ratios_,
-                                   .learning_rate = 5.0f,
-                                   .momentum = 0.9f,
-                                   .trust_coefficient = 0.02f});
-  };
-
-  void run(const Step& step, const Segments& segments, Memory& memory) {
-    const UpdateTable table({}, segments);
-    for (int i = 1; i <= kSteps; ++i) {
-      const GuardedMemory gradient(gradient_of(memory.count, i));
-      step(table, memory, gradient.floats(), i);
-      EXPECT_EQ(gradient.values(), gradient_of(memory.count, i));
-    }
-    EXPECT_TRUE(memory.margins_intact());
-  }
-
-  Backend& backend_ = backend_for(Device{});
-  Stream stream_{Device{}, StreamUse::compute};
-  std::vector<float> trust_ratios_;
-};
-
-TEST_F(Update, TableCutsSegmentsIntoChunksOfBoundedSize) {
+TEST_F(UpdateTest, TableCutsSegmentsIntoChunksOfBoundedSize) {
   const UpdateTable table({},
                           Segments{{.begin = 16, .count = 5}, {.begin = 32, .count = 2 * kUpdateChunk + 1}});
   EXPECT_EQ(table.elements(), 5 + 2 * kUpdateChunk + 1);
@@ -117,12 +31,12 @@ TEST_F(Update, TableCutsSegmentsIntoChunksOfBoundedSize) {
   EXPECT_TRUE(UpdateTable({}, {}).chunks().empty());
 }
 
-TEST_F(Update, TableRefusesSegmentsThatOverlapOrAreEmpty) {
+TEST_F(UpdateTest, TableRefusesSegmentsThatOverlapOrAreEmpty) {
   EXPECT_THROW(UpdateTable({}, Segments{{.begin = 0, .count = 5}, {.begin = 4, .count = 5}}), Error);
   EXPECT_THROW(UpdateTable({}, Segments{{.begin = 0, .count = 0}}), Error);
 }
 
-TEST_F(Update, SgdFollowsItsFormula) {
+TEST_F(UpdateTest, SgdFollowsItsFormula) {
   constexpr double kDecay = 1e-2;
   for (const bool with_nesterov : {false, true}) {
     for (const std::int64_t count : kCounts) {
@@ -145,20 +59,18 @@ TEST_F(Update, SgdFollowsItsFormula) {
   }
 }
 
-TEST_F(Update, TheFirstSgdStepGoesDownTheGradient) {
+TEST_F(UpdateTest, TheFirstSgdStepGoesDownTheGradient) {
   const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
   const UpdateTable table({}, Segments{{.count = 1}});
-  backend_.sgd_update(stream_, {.table = table,
-                                .value = value.floats(),
-                                .gradient = gradient.floats(),
-                                .momentum_buffer = buffer.floats(),
-                                .learning_rate = 0.25f,
-                                .momentum = 0.9f});
+  const StepControl control{.learning_rate = 0.25};
+  backend_.sgd_update(
+      stream_, {.table = table, .value = value.floats(), .gradient = gradient.floats(), .control = &control},
+      {.momentum_buffer = buffer.floats(), .momentum = 0.9f});
   EXPECT_EQ(buffer.floats()[0], 0.5f);
   EXPECT_EQ(value.floats()[0], 0.875f);
 }
 
-TEST_F(Update, AdamWFollowsItsFormula) {
+TEST_F(UpdateTest, AdamWFollowsItsFormula) {
   constexpr double kDecay = 0.1;
   for (const std::int64_t count : kCounts) {
     Memory memory(count);
@@ -182,22 +94,20 @@ TEST_F(Update, AdamWFollowsItsFormula) {
   }
 }
 
-TEST_F(Update, TheFirstAdamWStepIsTheLearningRateWhateverTheGradient) {
+TEST_F(UpdateTest, TheFirstAdamWStepIsTheLearningRateWhateverTheGradient) {
   const UpdateTable table({}, Segments{{.count = 3}});
   const GuardedMemory value(Values{1, 1, 1}), gradient(Values{1e-4f, 10, -3}), m(Values{0, 0, 0}),
       v(Values{0, 0, 0});
-  backend_.adamw_update(stream_, {.table = table,
-                                  .value = value.floats(),
-                                  .gradient = gradient.floats(),
-                                  .first_moment = m.floats(),
-                                  .second_moment = v.floats(),
-                                  .learning_rate = 0.25});
+  const StepControl control{.learning_rate = 0.25};
+  backend_.adamw_update(
+      stream_, {.table = table, .value = value.floats(), .gradient = gradient.floats(), .control = &control},
+      {.first_moment = m.floats(), .second_moment = v.floats()});
   EXPECT_NEAR(value.floats()[0], 0.75, 1e-4);
   EXPECT_NEAR(value.floats()[1], 0.75, 1e-6);
   EXPECT_NEAR(value.floats()[2], 1.25, 1e-6);
 }
 
-TEST_F(Update, LarsFollowsItsFormula) {
+TEST_F(UpdateTest, LarsFollowsItsFormula) {
   constexpr double kDecay = 0.01;
   for (const std::int64_t count : kCounts) {
     Memory memory(count);
@@ -226,19 +136,19 @@ TEST_F(Update, LarsFollowsItsFormula) {
   }
 }
 
-TEST_F(Update, LarsWithoutANormOrAdaptionIsSgd) {
+TEST_F(UpdateTest, LarsWithoutANormOrAdaptionIsSgd) {
   const UpdateTable table({}, Segments{{.begin = 0, .count = 2, .adaptive = true},
                                        {.begin = 2, .count = 2, .adaptive = true},
                                        {.begin = 4, .count = 2}});
   Memory memory(6);
   for (int i = 0; i < 6; ++i) memory.value.floats()[i] = i < 2 ? 0.0f : 3.0f;
   const GuardedMemory gradient(Values{1, 2, 0, 0, 4, 5});
-  lars(table, memory, gradient.floats(), 1);
+  lars(table, memory, {.gradient = gradient.data()});
   EXPECT_EQ(trust_ratios_, (std::vector<float>{1, 1, 1}));
   EXPECT_EQ(memory.value.values(), (Values{-5, -10, 3, 3, 3 - 20, 3 - 25}));
 }
 
-TEST_F(Update, ElementsInNoSegmentAreLeftAlone) {
+TEST_F(UpdateTest, ElementsInNoSegmentAreLeftAlone) {
   constexpr std::int64_t kCount = 3 * kUpdateChunk;
   const Segments segments = {{.begin = 5, .count = 20, .weight_decay = 0.1f, .adaptive = true},
                              {.begin = 1000, .count = kUpdateChunk + 7, .adaptive = true},
@@ -258,7 +168,7 @@ TEST_F(Update, ElementsInNoSegmentAreLeftAlone) {
   }
 }
 
-TEST_F(Update, EachSegmentHasItsOwnDecay) {
+TEST_F(UpdateTest, EachSegmentHasItsOwnDecay) {
   constexpr std::int64_t kCount = 40;
   const Segments segments = {{.begin = 0, .count = 17, .weight_decay = 0.5f},
                              {.begin = 17, .count = 10},
@@ -275,7 +185,7 @@ TEST_F(Update, EachSegmentHasItsOwnDecay) {
   }
 }
 
-TEST_F(Update, NeitherSegmentsNorThreadsChangeTheBits) {
+TEST_F(UpdateTest, NeitherSegmentsNorThreadsChangeTheBits) {
   SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 50001;
   const Segments one = {{.count = kCount, .weight_decay = 0.1f}};
@@ -297,7 +207,7 @@ TEST_F(Update, NeitherSegmentsNorThreadsChangeTheBits) {
   }
 }
 
-TEST_F(Update, TrustRatiosDoNotDependOnThreads) {
+TEST_F(UpdateTest, TrustRatiosDoNotDependOnThreads) {
   SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 100001;
   const Segments segments = {{.count = kCount, .weight_decay = 0.1f, .adaptive = true}};

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/rearrangement.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "kernels/cpu/onednn.h"
+
+namespace lockstep {
+namespace {
+
+using dnnl::memory;
+
+Primitive reorder_of(const memory::desc& from, const memory::desc& to) {
+  return Primitive(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
+                   {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+// What each index of a dimension adds to an element's offset.
+std::vector<std::int64_t> offsets_of(const memory::desc& desc, std::size_t dimension) {
+  const auto blocks = onednn::blocks_of(desc);
+  const std::int64_t stride = onednn::strides_of(desc)[dimension];
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(onednn::dims_of(desc)[dimension]));
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    auto index = static_cast<std::int64_t>(i);
+    std::int64_t inside = 1;  // elements in the blocks within this one
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+      const auto [blocked, size] = *block;
+      if (static_cast<std::size_t>(blocked) == dimension) {
+        offsets[i] += index % size * inside;
+        index /= size;
+      }
+      inside *= size;
+    }
+    offsets[i] += index * stride;
+  }
+  return offsets;
+}
+
+std::int64_t step_of(const std::vector<std::int64_t>& offsets) {
+  return offsets.size() > 1 ? offsets[1] - offsets[0] : 0;
+}
+
+}  // namespace
+
+Rearrangement::Rearrangement(const memory::desc& from, const memory::desc& to) {
+  const memory::data_type type = onednn::type_of(from);
+  CHECK(onednn::dims_of(from) == onednn::dims_of(to) && type == onednn::type_of(to),
+        "a rearrangement changes neither sizes nor type");
+  if (type != memory::data_type::f16) {
+    try {
+      primitive_ = reorder_of(from, to);
+      return;
+    } catch (const dnnl::error&) {
+      if (type != memory::data_type::bf16) throw;
+    }
+  }
+  for (std::size_t i = 0; i < onednn::dims_of(from).size(); ++i) {
+    dimensions_.push_back({.from = offsets_of(from, i), .to = offsets_of(to, i)});
+  }
+  std::ranges::stable_sort(
+      dimensions_, [](const Dimension& a, const Dimension& b) { return step_of(a.to) > step_of(b.to); });
+  // Without a step there is one element: anywhere but last.
+  std::ranges::stable_partition(dimensions_, [](const Dimension& d) { return d.to.size() == 1; });
+  padded_ = onednn::dims_of(to) != onednn::padded_dims_of(to);
+  to_bytes_ = to.get_size();
+}
+
+void Rearrangement::run(const void* from, void* to) {
+  if (primitive_) return primitive_->run({from, to});
+  if (padded_) std::memset(to, 0, to_bytes_);
+  move(static_cast<const std::uint16_t*>(from), static_cast<std::uint16_t*>(to));
+}
+
+void Rearrangement::move(const std::uint16_t* from, std::uint16_t* to) const {
+  // Dimensions of one element come first: the outermost that has several is dealt to the threads.
+  const auto several = std::ranges::find_if(dimensions_, [](const Dimension& d) { return d.to.size() > 1; });
+  const auto outer = static_cast<std::size_t>(several - dimensions_.begin());
+  if (outer + 1 >= dimensions_.size()) return move_inner(0, from, to);
+  const Dimension& dealt = dimensions_[outer];
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < dealt.to.size(); ++i)
+    move_inner(outer + 1, from + dealt.from[i], to + dealt.to[i]);
+}
+
+void Rearrangement::move_inner(std::size_t dimension, const std::uint16_t* from, std::uint16_t* to) const {
+  const Dimension& d = dimensions_[dimension];
+  const bool last = dimension + 1 == dimensions_.size();
+  for (std::size_t i = 0; i < d.to.size(); ++i) {
+    if (last) {
+      to[d.to[i]] = from[d.from[i]];
+    } else {
+      move_inner(dimension + 1, from + d.from[i], to + d.to[i]);
+    }
+  }
+}
+
+}  // namespace lockstep

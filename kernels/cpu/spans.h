@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elementwise operations over one stretch of memory, on the calling thread: what larger work is dealt out
+// in. Compiled for several instruction sets; the processor chooses. The same bits on each: nothing here
+// multiplies and adds.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+void cast_span(const Cast& a);
+void add_span(const Addition& a);
+void scale_span(const Scaling& a);
+void activation_forward_span(const ActivationForward& a);
+void activation_backward_span(const ActivationBackward& a);
+
+// to (of a type) += from, summed in fp32 and rounded once.
+struct SumInto {
+  DType type = DType::f32;
+  std::int64_t count = 0;
+  const float* from = nullptr;
+  void* to = nullptr;
+};
+void sum_into_span(const SumInto& a);
+
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradient of the weights: a product of the transformed input and output gradient, summed over tiles.
+#include <algorithm>
+
+#include <omp.h>
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/winograd.h"
+#include "kernels/cpu/winograd_tiles.h"
+
+#define INLINE LOCKSTEP_WINOGRAD_INLINE
+
+namespace lockstep {
+namespace {
+
+using namespace winograd;
+
+constexpr std::int64_t kCacheOfGradientTiles = 1000 << 10;  // sums over tiles: the more, the better
+
+// From so many weights on it pays to work block by block of the weights.
+constexpr std::int64_t kManyGradientWeights = 256 * 256;
+bool gradient_by_weights(const Pass& p) {
+  return p.in_channels() * p.out_channels() >= kManyGradientWeights && p.in_blocks % 2 == 0 &&
+         p.out_blocks % 4 == 0;
+}
+
+LOCKSTEP_WINOGRAD_BEGIN
+
+template <typename T>
+INLINE void output_gradient_tile(const Pass& p, const T* y, std::int64_t tile, std::int64_t block,
+                                 float* points, std::int64_t stride) {
+  const Tile at = tile_at(p, tile);
+  Vector values[16], transformed[kPoints];
+  p.out.read<4>(y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock, at.row,
+                at.column, values);
+  transform<OutputGradientLine>(values, transformed);
+  store_points(transformed, points, stride);
+}
+
+// Sums `parts` transformed gradients `part` floats apart.
+INLINE void weight_gradient(const float* points, std::int64_t stride, int parts, std::int64_t part,
+                            float* taps) {
+  Vector sum[kPoints], gradient[9];
+  for (int point = 0; point < kPoints; ++point) {
+    sum[point] = load(points + point * stride);
+    for (int i = 1; i < parts; ++i) sum[point] += load(points + i * part + point * stride);
+  }
+  transform<WeightGradientLine>(sum, gradient);
+#pragma GCC unroll 9
+  for (int tap = 0; tap < 9; ++tap) store(taps + tap * kBlock * kBlock, gradient[tap]);
+}
+INLINE float* taps_of(const Pass& p, float* weights, std::int64_t in_channel, std::int64_t out_block) {
+  const std::int64_t block = out_block * p.in_blocks + in_channel / kBlock;
+  return weights + (block * 9 * kBlock + in_channel % kBlock) * kBlock;
+}
+
+template <typename T>
+void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, float* scratch, int threads) {
+  const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
+  const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
+  const std::int64_t u_stride = points_stride(in, out), v_stride = points_stride(some, in),
+                     m_stride = points_stride(some, out);
+  const std::int64_t chunks = (tiles + some - 1) / some;
+  const int team = static_cast<int>(std::min<std::int64_t>(threads, chunks));
+#pragma omp parallel num_threads(team)
+  {
+    const int parts = omp_get_num_threads();
+    float* const u = scratch + omp_get_thread_num() * kPoints * u_stride;
+    float* const v =
+        scratch + parts * kPoints * u_stride + omp_get_thread_num() * kPoints * (v_stride + m_stride);
+    float* const m = v + kPoints * v_stride;
+    bool add = false;
+#pragma omp for schedule(static)
+    for (std::int64_t first = 0; first < tiles; first += some) {
+      const std::int64_t count = std::min(some, tiles - first);
+      for (std::int64_t t = 0; t < count; ++t) {
+        for (std::int64_t i = 0; i < p.in_blocks; ++i)
+          input_tile(p, x, first + t, i, v + t * in + i * kBlock, v_stride);
+        for (std::int64_t o = 0; o < p.out_blocks; ++o)
+          output_gradient_tile(p, y, first + t, o, m + t * out + o * kBlock, m_stride);
+      }
+      for (std::int64_t point = 0; point < kPoints; ++point) {
+        in_fours(
+            p.out_blocks, [&]<int B>(std::int64_t o) __attribute__((always_inline)) {
+              multiply_channels<B>({count, v + point * v_stride, in, m + point * m_stride + o * kBlock, out,
+                                    u + point * u_stride + o * kBlock, out, add},
+                                   in);
+            });
+      }
+      add = true;
+    }
+#pragma omp for collapse(2) schedule(static)
+    for (std::int64_t i = 0; i < in; ++i)
+      for (std::int64_t o = 0; o < p.out_blocks; ++o)
+        weight_gradient(scratch + i * out + o * kBlock, u_stride, parts, kPoints * u_stride,
+                        taps_of(p, weights, i, o));
+  }
+}
+
+// Two in-blocks and four out-blocks of the weights at a time.
+constexpr std::int64_t kGradientInBlocks = 2, kGradientOutBlocks = 4;
+constexpr std::int64_t kGradientStride =
+    points_stride(kGradientInBlocks * kBlock, kGradientOutBlocks* kBlock);
+
+template <typename T>
+void gradient_by_weights(const Pass& p, const T* x, const T* y, float* weights, float* scratch, int threads) {
+  const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
+  constexpr std::int64_t kIn = kGradientInBlocks * kBlock, kOut = kGradientOutBlocks * kBlock;
+  const std::int64_t v_stride = points_stride(tiles, in), m_stride = points_stride(tiles, out);
+  float* const v = scratch;
+  float* const m = v + kPoints * v_stride;
+#pragma omp parallel num_threads(threads)
+  {
+    float* const u = m + kPoints * m_stride + omp_get_thread_num() * kPoints * kGradientStride;
+#pragma omp for schedule(static)
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      for (std::int64_t i = 0; i < p.in_blocks; ++i)
+        input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
+      for (std::int64_t o = 0; o < p.out_blocks; ++o)
+        output_gradient_tile(p, y, t, o, m + t * out + o * kBlock, m_stride);
+    }
+#pragma omp for collapse(2) schedule(static)
+    for (std::int64_t i = 0; i < in; i += kIn) {
+      for (std::int64_t o = 0; o < p.out_blocks; o += kGradientOutBlocks) {
+        for (std::int64_t point = 0; point < kPoints; ++point)
+          multiply_channels<kGradientOutBlocks>(
+              {tiles, v + point * v_stride + i, in, m + point * m_stride + o * kBlock, out,
+               u + point * kGradientStride, kOut, false},
+              kIn);
+        for (std::int64_t k = 0; k < kIn; ++k)
+          for (std::int64_t j = 0; j < kGradientOutBlocks; ++j)
+            weight_gradient(u + k * kOut + j * kBlock, kGradientStride, 1, 0,
+                            taps_of(p, weights, i + k, o + j));
+      }
+    }
+  }
+}
+
+template <typename T>
+void sum_of_channels(const Pass& p, const T* y, float* sums, int threads) {
+  const std::int64_t positions = p.out.height * p.out.width;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t o = 0; o < p.out_blocks; ++o) {
+    Vector total = {};
+    for (std::int64_t n = 0; n < p.batch; ++n) {
+      const T* plane = y + (n * p.out_blocks + o) * positions * kBlock;
+      Vector sum = {};
+      for (std::int64_t i = 0; i < positions; ++i) sum += load(plane + i * kBlock);
+      total += sum;
+    }
+    store(sums + o * kBlock, total);
+  }
+}
+
+LOCKSTEP_WINOGRAD_END
+
+}  // namespace
+
+std::size_t WinogradConvolution::backward_weights_scratch_bytes() const {
+  const Pass p = forward_pass(shape_);
+  const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
+  const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
+  const std::int64_t floats =
+      gradient_by_weights(p)
+          ? points_floats(tiles, in) + points_floats(tiles, out) + threads_ * kPoints * kGradientStride
+          : threads_ * (points_floats(in, out) + points_floats(some, in) + points_floats(some, out));
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+void WinogradConvolution::backward_weights(const void* x, const void* y_gradient, float* weights_gradient,
+                                           float* bias_gradient, void* scratch) const {
+  const Pass p = forward_pass(shape_);
+  auto* memory = static_cast<float*>(scratch);
+  with_element(type_, [&](auto element) {
+    using T = typename decltype(element)::type;
+    const T* from = static_cast<const T*>(x);
+    const T* gradient = static_cast<const T*>(y_gradient);
+    gradient_by_weights(p) ? gradient_by_weights(p, from, gradient, weights_gradient, memory, threads_)
+                           : gradient_by_tiles(p, from, gradient, weights_gradient, memory, threads_);
+    if (bias_gradient != nullptr) sum_of_channels(p, gradient, bias_gradient, threads_);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the directions of WinogradConvolution share: an image as 4x4 tiles, transformed tensors, and the
+// products that are summed in each of their points. For winograd*.cpp only.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/affine.h"
+#include "kernels/cpu/winograd_transforms.h"
+
+// Between these, functions are compiled for AVX-512.
+#if defined(__x86_64__)
+#define LOCKSTEP_WINOGRAD_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f\")")
+#else
+#define LOCKSTEP_WINOGRAD_BEGIN _Pragma("GCC push_options")
+#endif
+#define LOCKSTEP_WINOGRAD_END _Pragma("GCC pop_options")
+
+#define INLINE LOCKSTEP_WINOGRAD_INLINE
+
+namespace lockstep::winograd {
+
+// One direction as a convolution from one tensor to another of 4x4 tiles: forward, or backward with the
+// weights turned around.
+struct Pass {
+  std::int64_t batch, in_blocks, out_blocks;  // of 16 channels
+  Plane in, out;
+  std::int64_t padding;
+  bool backward;  // weights are [in, out] in blocks, and turned
+
+  std::int64_t tile_rows() const { return (out.height + 3) / 4; }
+  std::int64_t tile_columns() const { return (out.width + 3) / 4; }
+  std::int64_t tiles() const { return batch * tile_rows() * tile_columns(); }
+  std::int64_t in_channels() const { return in_blocks * kBlock; }
+  std::int64_t out_channels() const { return out_blocks * kBlock; }
+};
+
+inline Pass forward_pass(const ConvolutionShape& s) {
+  return {.batch = s.batch,
+          .in_blocks = s.in_channels / kBlock,
+          .out_blocks = s.out_channels / kBlock,
+          .in = {s.in_height, s.in_width},
+          .out = {s.out_height(), s.out_width()},
+          .padding = s.padding,
+          .backward = false};
+}
+inline Pass backward_pass(const ConvolutionShape& s) {
+  const Pass f = forward_pass(s);
+  return {.batch = s.batch,
+          .in_blocks = f.out_blocks,
+          .out_blocks = f.in_blocks,
+          .in = f.out,
+          .out = f.in,
+          .padding = 2 - s.padding,
+          .backward = true};
+}
+
+struct Tile {
+  std::int64_t image, row, column;
+};
+INLINE Tile tile_at(const Pass& p, std::int64_t tile) {
+  const std::int64_t columns = p.tile_columns(), rows = p.tile_rows();
+  return {tile / (rows * columns), tile / columns % rows * 4, tile % columns * 4};
+}
+
+// Transformed tensors are [36 points][rows][columns], with a cache line more between points: they would all
+// fall into the same sets of the cache otherwise.
+constexpr std::int64_t points_stride(std::int64_t rows, std::int64_t columns) {
+  return rows * columns + kBlock;
+}
+constexpr std::int64_t points_floats(std::int64_t rows, std::int64_t columns) {
+  return kPoints * points_stride(rows, columns);
+}
+
+// How many tiles a thread takes at a time, so that both transformed tensors fit the second-level cache.
+inline std::int64_t tiles_at_a_time(const Pass& p, std::int64_t cache_bytes) {
+  const std::int64_t tile_bytes =
+      kPoints * static_cast<std::int64_t>(sizeof(float)) * (p.in_channels() + p.out_channels());
+  return std::min(std::max<std::int64_t>(cache_bytes / tile_bytes / 6 * 6, 12), p.tiles());
+}
+template <typename T>
+INLINE void input_tile(const Pass& p, const T* x, std::int64_t tile, std::int64_t block, float* points,
+                       std::int64_t stride) {
+  const Tile at = tile_at(p, tile);
+  Vector values[kPoints], transformed[kPoints];
+  p.in.read<6>(x + (at.image * p.in_blocks + block) * p.in.height * p.in.width * kBlock, at.row - p.padding,
+               at.column - p.padding, values);
+  transform<InputLine>(values, transformed);
+  store_points(transformed, points, stride);
+}
+
+// result[row][16 * B] = sum over k of left * right[k][16 * B].
+struct Product {
+  std::int64_t depth;
+  const float* left;  // [rows][depth] or [depth][rows]
+  std::int64_t left_stride;
+  const float* right;
+  std::int64_t right_stride;
+  float* result;
+  std::int64_t result_stride;
+  bool add;  // to what is there
+};
+enum class Left {
+  rows,   // left[row][k]; with add the sum goes on from what is there
+  depth,  // left[k][row]; with add it is added at the end: k are tiles, of which there are many
+};
+
+// Some rows of a product.
+template <Left kLeft, int Rows, int B>
+INLINE void multiply(const Product& a, std::int64_t row) {
+  const float* left = a.left + (kLeft == Left::rows ? row * a.left_stride : row);
+  float* result = a.result + row * a.result_stride;
+  Vector sums[Rows][B] = {};
+  if (kLeft == Left::rows && a.add) {
+#pragma GCC unroll 12
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) sums[r][b] = load(result + r * a.result_stride + b * kBlock);
+  }
+  for (std::int64_t k = 0; k < a.depth; ++k) {
+    Vector right[B];
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) right[b] = load(a.right + k * a.right_stride + b * kBlock);
+#pragma GCC unroll 12
+    for (int r = 0; r < Rows; ++r) {
+      const float factor = kLeft == Left::rows ? left[r * a.left_stride + k] : left[k * a.left_stride + r];
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) sums[r][b] += factor * right[b];
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) {
+      float* place = result + r * a.result_stride + b * kBlock;
+      store(place, kLeft == Left::depth && a.add ? load(place) + sums[r][b] : sums[r][b]);
+    }
+}
+
+LOCKSTEP_WINOGRAD_BEGIN
+
+// Rows are tiles, sums go over channels.
+template <int B>
+void multiply_tiles(const Product a, std::int64_t tiles) {
+  constexpr int kTiles = B == 2 ? 12 : 6;  // 24 sums stay in registers
+  std::int64_t tile = 0;
+  for (; tile + kTiles <= tiles; tile += kTiles) multiply<Left::rows, kTiles, B>(a, tile);
+  for (; tile + 4 <= tiles; tile += 4) multiply<Left::rows, 4, B>(a, tile);
+  for (; tile < tiles; ++tile) multiply<Left::rows, 1, B>(a, tile);
+}
+
+// Rows are channels, which come in sixteens; sums go over tiles.
+template <int B>
+void multiply_channels(const Product a, std::int64_t channels) {
+  for (std::int64_t in = 0; in < channels; in += 4) multiply<Left::depth, 4, B>(a, in);
+}
+
+// Calls product.template operator()<blocks>(first block) for out-blocks in fours, and the rest one by one.
+template <typename Blocks>
+INLINE void in_fours(std::int64_t blocks, Blocks product) {
+  std::int64_t block = 0;
+  for (; block + 4 <= blocks; block += 4) product.template operator()<4>(block);
+  for (; block < blocks; ++block) product.template operator()<1>(block);
+}
+
+LOCKSTEP_WINOGRAD_END
+
+}  // namespace lockstep::winograd
+
+#undef INLINE
