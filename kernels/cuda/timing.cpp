@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 
-#include "core/buffer.h"
 #include "core/cuda/check.h"
 #include "core/random.h"
 

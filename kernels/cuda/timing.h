@@ -9,6 +9,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/buffer.h"
+#include "core/dtype.h"
 #include "core/stream.h"
 #include "kernels/cuda/affine.h"
 #include "kernels/cuda/handle.h"

@@ -9,9 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/affine.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/image_input.h"
 #include "models/networks/networks.h"
+#include "tests/kernels/cuda_shapes.h"
+#include "tests/kernels/typed_kernels.h"
 #include "tests/message_of.h"
 #include "tests/models/convolutions_of.h"
 
@@ -253,6 +256,21 @@ TEST_P(CudnnPlans, ExistForEveryConvolutionOfEveryNetwork) {
                static_cast<double>(most) / (1 << 20), where);
   }
   fmt::print("{} distinct problems\n", planned_.size());
+}
+
+// What kernels_cuda_test will ask for, where there is a GPU.
+TEST_P(CudnnPlans, ExistForTheBackendsTests) {
+  const Precision& precision = GetParam().precision;
+  for (ConvolutionShape shape : cuda_test_convolutions()) {
+    shape.tf32 = precision.tf32;
+    const Shape image{shape.batch, shape.in_channels, shape.in_height, shape.in_width};
+    for (const Layout& input : cuda_layouts_of(image, precision.dtype)) {
+      const ConvolutionShape physical = plan_cuda_convolution(shape, input).physical;
+      for (const ConvolutionProblem& problem : problems_of(physical, precision)) {
+        workspace_bytes(problem, target_of(GetParam().gpu));
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans,
