@@ -63,7 +63,7 @@ struct Tensors {
 };
 
 // Runs every candidate of a problem in turn; prepare() before each, check() after.
-struct Run {
+struct Candidates {
   Tensors& tensors;
   Stream& stream;
   Write write = Write::overwrite;
@@ -90,7 +90,7 @@ TEST_P(CublasLinear, ForwardMatchesTheReference) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
         reference_forward(as_convolution(shape), widen(t.x_values), widen(t.w_values), {});
-    Run{t, stream}.each(
+    Candidates{t, stream}.each(
         problem(shape, AffineDirection::forward), [&] { t.y.poison(); },
         [&] { EXPECT_LT(relative_error(t.y.read(), expected), GetParam().tolerance); });
   }
@@ -103,7 +103,7 @@ TEST_P(CublasLinear, BackwardDataMatchesTheReference) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
         reference_backward_data(as_convolution(shape), widen(t.y_values), widen(t.w_values));
-    Run{t, stream}.each(
+    Candidates{t, stream}.each(
         problem(shape, AffineDirection::backward_data), [&] { t.x.poison(); },
         [&] { EXPECT_LT(relative_error(t.x.read(), expected), GetParam().tolerance); });
   }
@@ -116,7 +116,7 @@ TEST_P(CublasLinear, BackwardWeightsMatchesTheReference) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
         reference_backward_weights(as_convolution(shape), widen(t.x_values), widen(t.y_values));
-    Run{t, stream}.each(
+    Candidates{t, stream}.each(
         problem(shape, AffineDirection::backward_weights), [&] { t.w.poison(); },
         [&] { EXPECT_LT(relative_error(t.w.read(), expected), GetParam().tolerance); });
   }
@@ -131,7 +131,7 @@ TEST_P(CublasLinear, AddsToAGradient) {
         reference_backward_weights(as_convolution(shape), widen(t.x_values), widen(t.y_values));
     const Doubles before = widen(t.w_values);
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
-    Run{t, stream, Write::accumulate}.each(
+    Candidates{t, stream, Write::accumulate}.each(
         problem(shape, AffineDirection::backward_weights), [&] { t.w.write(t.w_values); },
         [&] { EXPECT_LT(relative_error(t.w.read(), expected), GetParam().tolerance); });
   }

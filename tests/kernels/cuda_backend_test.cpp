@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+using Results = std::vector<Values>;
+
 constexpr std::int64_t kCounts[] = {1, 7, 8, 1023, 100'003};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::relu6};
 
@@ -48,8 +50,8 @@ class CudaBackend : public testing::TestWithParam<DType> {
   template <typename Run>
   void expect_cpus(Run run) {
     Side cpu(Device{}), gpu(kGpu);
-    const std::vector<Values> expected = run(cpu, DType::f32);
-    const std::vector<Values> actual = run(gpu, GetParam());
+    const Results expected = run(cpu, DType::f32);
+    const Results actual = run(gpu, GetParam());
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_LT(relative_error(actual[i], widen(expected[i])), tolerance_of(GetParam())) << "result " << i;
@@ -71,7 +73,7 @@ TEST_P(CudaBackend, ActivationsSumsAndProducts) {
             side.stream, {activation, type, count, x.data(), gradient.data(), x_gradient.data()});
         side.backend.add(side.stream, {type, count, x.data(), gradient.data(), sum.data()});
         side.backend.scale(side.stream, {type, count, 0.3f, scaled.data()});
-        return std::vector{y.plain(), x_gradient.plain(), sum.plain(), scaled.plain()};
+        return Results{y.plain(), x_gradient.plain(), sum.plain(), scaled.plain()};
       });
     }
   }
@@ -130,7 +132,7 @@ TEST_P(CudaBackend, DropoutHasTheCpusMask) {
                                          .type = type,
                                          .x = x.data(),
                                          .y = y.data()});
-      return std::vector{y.plain()};
+      return Results{y.plain()};
     });
   }
 }
@@ -213,7 +215,7 @@ TEST_P(CudaBackend, Images) {
       const TypedTensor output(side.lab, kernel->output());
       kernel->run(side.stream, reinterpret_cast<const std::uint8_t*>(pixels.data()), output.data());
       EXPECT_TRUE(output.padding_is_zero());
-      return std::vector{output.plain()};
+      return Results{output.plain()};
     });
   }
 }
@@ -249,8 +251,8 @@ TEST_P(CudaBackend, SoftmaxCrossEntropy) {
                                             .sums = reinterpret_cast<LossSums*>(sums.data()),
                                             .scratch = scratch.data()});
         const auto total = read<LossSums>(side.stream, sums);
-        return std::vector{gradient.plain(), Values{total.loss, total.weight},
-                           Values{static_cast<float>(total.correct), static_cast<float>(total.samples)}};
+        return Results{gradient.plain(), Values{total.loss, total.weight},
+                       Values{static_cast<float>(total.correct), static_cast<float>(total.samples)}};
       });
     }
   }
