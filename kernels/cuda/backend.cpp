@@ -16,14 +16,10 @@
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/update.h"
+#include "kernels/library_versions.h"
 
 namespace lockstep {
 namespace {
-
-// 91900 is 9.19.0.
-std::string version_text(std::size_t version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
 
 std::string driver_text() {
   int driver = 0;
@@ -43,8 +39,7 @@ class CudaBackend final : public Backend {
 
   void set_threads(int) override {}
   std::string describe() const override {
-    return fmt::format("cuDNN {} and cuBLASLt {} on {}", version_text(cudnnGetVersion()),
-                       version_text(cublasLtGetVersion()), properties_.name);
+    return fmt::format("{} on {}", cuda_library_versions(), properties_.name);
   }
   std::string identity() const override {
     return fmt::format("{}, compute capability {}.{}, driver for CUDA {}", describe(), properties_.major,
