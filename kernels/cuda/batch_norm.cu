@@ -6,7 +6,8 @@
 #include <cmath>
 
 #include "kernels/cuda/batch_norm.h"
-#include "kernels/cuda/batch_norm_tiling.h"
+#include "kernels/cuda/batch_norm_memory.h"
+#include "kernels/cuda/tiling.h"
 #include "kernels/functors.h"
 
 namespace lockstep {

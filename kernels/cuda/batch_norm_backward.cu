@@ -4,7 +4,8 @@
 // gradient, the second writes x's: five elements (20 in fp32, 10 in half types). With a residual the bits of
 // the activation are read twice (1/4) and the residual's gradient is written, too (24, 12).
 #include "kernels/cuda/batch_norm.h"
-#include "kernels/cuda/batch_norm_tiling.h"
+#include "kernels/cuda/batch_norm_memory.h"
+#include "kernels/cuda/tiling.h"
 #include "kernels/functors.h"
 
 namespace lockstep {

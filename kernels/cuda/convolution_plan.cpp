@@ -100,7 +100,7 @@ CudnnDescriptor graph_of(const ConvolutionProblem& problem, const CudnnTarget& t
       .set(names.w, tensor(kW, problem.dtype, {s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}))
       .set(names.y, tensor(kY, problem.dtype, {s.batch, s.out_channels, s.out_height(), s.out_width()}))
       .set(names.alpha, 1.0f)
-      .set(names.beta, problem.write == Write::accumulate ? 1.0f : 0.0f)
+      .set(names.beta, 0.0f)
       .finalize();
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
@@ -131,7 +131,7 @@ bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem
   const auto behavior =
       engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
   const auto notes = [](const auto& all, auto note) { return std::ranges::count(all, note) > 0; };
-  const bool exact_products = problem.dtype == DType::f32 && !problem.tf32;
+  const bool exact_products = problem.dtype == DType::f32 && !problem.shape.tf32;
   return !notes(numerics, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
          !notes(numerics, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
          !notes(numerics, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
@@ -156,11 +156,10 @@ std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configu
 std::string describe(const ConvolutionProblem& problem) {
   const ConvolutionShape& s = problem.shape;
   return fmt::format(
-      "convolution {} {}{}, {} x {} x {}x{} to {} channels, kernel {} stride {} padding {} dilation {} "
+      "convolution {} {}, {} x {} x {}x{} to {} channels, kernel {} stride {} padding {} dilation {} "
       "groups {}",
-      name_of(problem.direction), problem.tf32 ? "tf32" : name_of(problem.dtype),
-      problem.write == Write::accumulate ? " added" : "", s.batch, s.in_channels, s.in_height, s.in_width,
-      s.out_channels, s.kernel, s.stride, s.padding, s.dilation, s.groups);
+      name_of(problem.direction), name_of_precision(problem.dtype, s.tf32), s.batch, s.in_channels,
+      s.in_height, s.in_width, s.out_channels, s.kernel, s.stride, s.padding, s.dilation, s.groups);
 }
 
 std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProblem& problem,
@@ -196,7 +195,7 @@ ConvolutionPlan::ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDes
       static_cast<std::size_t>(plan_.value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
 }
 
-void ConvolutionPlan::execute(cudnnHandle_t handle, const ConvolutionOperands& operands) {
+void ConvolutionPlan::execute(cudnnHandle_t handle, const AffineOperands& operands) {
   if (!variant_pack_ || operands != operands_) {
     const std::array<std::int64_t, 3> ids = {kX, kW, kY};
     const std::array<const void*, 3> pointers = {operands.x, operands.w, operands.y};

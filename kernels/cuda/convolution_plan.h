@@ -27,23 +27,10 @@ namespace lockstep {
 struct ConvolutionProblem {
   ConvolutionShape shape;  // without its bias and activation: these are not the plan's
   AffineDirection direction = AffineDirection::forward;
-  DType dtype = DType::f32;        // of all three tensors: f32, f16 or bf16
-  bool tf32 = false;               // f32: operands may be rounded to 10 bits of mantissa
-  Write write = Write::overwrite;  // accumulate: result += ...
+  DType dtype = DType::f32;  // of all three tensors: f32, f16 or bf16
 };
 // One line, different for different problems.
 std::string describe(const ConvolutionProblem& problem);
-
-// The direction's result is written, the other two are read: y = w * x, x = w^T * y, or w = y * x^T.
-// Tensors are aligned to kPlanAlignment, the workspace to kWorkspaceAlignment.
-struct ConvolutionOperands {
-  const void* x = nullptr;
-  const void* w = nullptr;
-  const void* y = nullptr;
-  void* workspace = nullptr;  // workspace_bytes()
-
-  bool operator==(const ConvolutionOperands&) const = default;
-};
 
 // A configuration of an engine that computes the problem.
 struct ConvolutionCandidate {
@@ -62,7 +49,7 @@ class ConvolutionPlan {
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   // Only with a plan for the handle's own device.
-  void execute(cudnnHandle_t handle, const ConvolutionOperands& operands);
+  void execute(cudnnHandle_t handle, const AffineOperands& operands);
 
  private:
   ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDescriptor plan);
@@ -71,7 +58,7 @@ class ConvolutionPlan {
   std::shared_ptr<const CudnnDescriptor> configuration_;
   CudnnDescriptor plan_;
   std::size_t workspace_bytes_ = 0;
-  ConvolutionOperands operands_;
+  AffineOperands operands_;
   std::optional<CudnnDescriptor> variant_pack_;  // of operands_
 };
 

@@ -7,7 +7,6 @@
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/image_input.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/functors.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +15,10 @@ struct Channels {
   Normalize normalize[kMostImageChannels];
 };
 
-constexpr int padded(int channels) { return static_cast<int>(padded_image_channels(channels)); }
+template <typename T>
+constexpr int padded(int channels) {
+  return static_cast<int>(padded_channels(channels, std::is_same_v<T, float> ? DType::f32 : DType::f16));
+}
 
 // Bytes that a thread reads together.
 template <int kCount>
@@ -28,12 +30,12 @@ struct alignas(kCount % 16 == 0  ? 16
 
 // A thread's pixels: whole words of input, and two packs of output where that is as much.
 template <typename T, int kChannels>
-constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded(kChannels) * sizeof(T))));
+constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded<T>(kChannels) * sizeof(T))));
 
 template <typename T, int kChannels>
 __global__ void __launch_bounds__(kBlockThreads)
     image_input_kernel(std::int64_t pixels, Channels channels, const std::uint8_t* images, T* output) {
-  constexpr int kPadded = padded(kChannels);
+  constexpr int kPadded = padded<T>(kChannels);
   constexpr int kCount = kPixels<T, kChannels>;
   const std::int64_t first = kCount * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
   const std::uint8_t* from = images + first * kChannels;
@@ -59,24 +61,28 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// What a call is about.
+struct Images {
+  const CudaImageInput& input;
+  const std::uint8_t* from;
+  void* to;
+};
+
 template <typename T, int kChannels>
-void run(Stream& stream, const CudaImageInput& a) {
+void run(Stream& stream, const Images& images) {
   Channels channels;
-  for (std::size_t c = 0; c < kChannels; ++c) {
-    channels.normalize[c] = Normalize::from(a.input.mean.empty() ? 0.0f : a.input.mean[c],
-                                            a.input.deviation.empty() ? 1.0f : a.input.deviation[c]);
-  }
-  const std::int64_t pixels = a.input.batch * a.input.height * a.input.width;
+  std::copy_n(images.input.normalize.begin(), kMostImageChannels, channels.normalize);
+  const std::int64_t pixels = images.input.pixels;
   if (pixels == 0) return;
   const std::int64_t blocks = ceil_div(pixels, std::int64_t{kBlockThreads} * kPixels<T, kChannels>);
   launch(image_input_kernel<T, kChannels>,
          {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kBlockThreads)}, stream, pixels,
-         channels, a.images, static_cast<T*>(a.output));
+         channels, images.from, static_cast<T*>(images.to));
 }
 
 }  // namespace
 
-void check_cuda_image_input(const ImageInput& input) {
+CudaImageInput CudaImageInput::from(const ImageInput& input) {
   if (input.channels < 1 || input.channels > kMostImageChannels) {
     throw ConfigError(fmt::format("image input: {} channels, a CUDA device takes images of 1 to {}",
                                   input.channels, kMostImageChannels));
@@ -88,21 +94,28 @@ void check_cuda_image_input(const ImageInput& input) {
     throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
                                   input.mean.size(), input.deviation.size(), input.channels));
   }
+  CudaImageInput made{
+      .pixels = input.batch * input.height * input.width, .channels = input.channels, .type = input.type};
+  for (std::size_t c = 0; c < static_cast<std::size_t>(input.channels); ++c) {
+    made.normalize[c] = Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
+                                        input.deviation.empty() ? 1.0f : input.deviation[c]);
+  }
+  return made;
 }
 
-void cuda_image_input(Stream& stream, const CudaImageInput& a) {
-  check_cuda_image_input(a.input);
-  with_element(a.type, [&](auto element) {
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output) {
+  const Images all{.input = input, .from = images, .to = output};
+  with_element(input.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    switch (a.input.channels) {
+    switch (input.channels) {
       case 1:
-        return run<T, 1>(stream, a);
+        return run<T, 1>(stream, all);
       case 2:
-        return run<T, 2>(stream, a);
+        return run<T, 2>(stream, all);
       case 3:
-        return run<T, 3>(stream, a);
+        return run<T, 3>(stream, all);
       default:
-        return run<T, 4>(stream, a);
+        return run<T, 4>(stream, all);
     }
   });
 }

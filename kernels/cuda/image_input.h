@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images from the loader, uint8 [N, H, W, C], to normalised NHWC activations in fp32 or a half type. Three
-// channels become four, the last one zero: a convolution reads them in whole packs.
+// Images from the loader, uint8 [N, H, W, C], to normalised NHWC activations in fp32 or a half type. Channels
+// are padded with zeros to what tensor cores take: a convolution reads them in whole packs.
 #pragma once
 
 #include <array>
@@ -10,23 +10,28 @@
 #include "core/dtype.h"
 #include "core/stream.h"
 #include "kernels/backend.h"
+#include "kernels/functors.h"
 
 namespace lockstep {
 
 inline constexpr std::int64_t kMostImageChannels = 4;
-// Of the activations.
-constexpr std::int64_t padded_image_channels(std::int64_t channels) { return channels == 3 ? 4 : channels; }
+// How many channels the kernels of the type want where a tensor has this many: in 16 bits tensor cores take
+// no fewer than 4, and 3 of any type are slower than 4.
+constexpr std::int64_t padded_channels(std::int64_t channels, DType type) {
+  return channels == 3 || (channels < 4 && size_of(type) == 2) ? 4 : channels;
+}
 
-// Throws ConfigError for more than kMostImageChannels channels, or statistics for another number.
-void check_cuda_image_input(const ImageInput& input);
-
-// images and output are [N, H, W, C] and [N, H, W, padded_image_channels(C)].
 struct CudaImageInput {
-  ImageInput input;
-  DType type = DType::f16;
-  const std::uint8_t* images = nullptr;
-  void* output = nullptr;
+  std::int64_t pixels = 0;  // of all images
+  std::int64_t channels = 0;
+  DType type = DType::f32;
+  std::array<Normalize, kMostImageChannels> normalize;  // by channel
+
+  // Throws ConfigError for more than kMostImageChannels channels, or statistics for another number.
+  static CudaImageInput from(const ImageInput& input);
 };
-void cuda_image_input(Stream& stream, const CudaImageInput& arguments);
+
+// images and output are [N, H, W, C] and [N, H, W, padded_channels(C, type)].
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output);
 
 }  // namespace lockstep

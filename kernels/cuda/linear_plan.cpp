@@ -29,17 +29,6 @@ void set(const MatmulPreference& preference, cublasLtMatmulPreferenceAttributes_
   CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference.get(), name, &value, sizeof(value)));
 }
 
-cublasLtEpilogue_t epilogue_of(const LinearProblem& problem) {
-  const bool bias = has_bias_operand(problem);
-  if (problem.direction == AffineDirection::backward_weights) {
-    return bias ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
-  }
-  const bool relu =
-      problem.direction == AffineDirection::forward && problem.shape.activation == Activation::relu;
-  if (relu) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-}
-
 // cuBLASLt counts along columns: a row-major [r, c] matrix is its c x r one. So it computes transposes,
 // D = A * B, with A and B turned where the direction says so:
 //   forward           y^T = w   * x^T    (w stored as in x out, hence turned)
@@ -59,17 +48,11 @@ MatrixLayout layout(DType type, std::int64_t rows, std::int64_t columns) {
 
 Matmul matmul_of(const LinearProblem& problem) {
   const LinearShape& s = problem.shape;
-  const bool tf32 = problem.dtype == DType::f32 && problem.tf32;
+  const bool tf32 = problem.dtype == DType::f32 && s.tf32;
   cublasLtMatmulDesc_t descriptor = nullptr;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&descriptor, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                         CUDA_R_32F));
   Matmul matmul{.descriptor = MatmulDescriptor(descriptor)};
-  set(matmul.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(problem));
-  // The heuristics read the address for its alignment only.
-  if (has_bias_operand(problem)) {
-    set(matmul.descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(kPlanAlignment));
-  }
-
   MatrixLayout x = layout(problem.dtype, s.batch, s.in_features);
   MatrixLayout w = layout(problem.dtype, s.out_features, s.in_features);
   MatrixLayout y = layout(problem.dtype, s.batch, s.out_features);
@@ -127,20 +110,12 @@ std::string tag_of(const cublasLtMatmulAlgo_t& algorithm) {
 
 std::string describe(const LinearProblem& problem) {
   const LinearShape& s = problem.shape;
-  return fmt::format("linear {} {}{}, {} x {} to {} features{}{}", name_of(problem.direction),
-                     problem.tf32 ? "tf32" : name_of(problem.dtype),
-                     problem.write == Write::accumulate ? " added" : "", s.batch, s.in_features,
-                     s.out_features, s.bias ? ", bias" : "",
-                     s.activation == Activation::relu ? ", relu" : "");
-}
-
-bool has_bias_operand(const LinearProblem& problem) {
-  if (!problem.shape.bias || problem.direction == AffineDirection::backward_data) return false;
-  return problem.direction == AffineDirection::forward || problem.write == Write::overwrite;
+  return fmt::format("linear {} {}, {} x {} to {} features", name_of(problem.direction),
+                     name_of_precision(problem.dtype, s.tf32), s.batch, s.in_features, s.out_features);
 }
 
 LinearPlan::LinearPlan(const LinearProblem& problem, const cublasLtMatmulHeuristicResult_t& proposal)
-    : problem_(problem),
+    : direction_(problem.direction),
       algorithm_(proposal.algo),
       workspace_bytes_(proposal.workspaceSize),
       tag_(tag_of(proposal.algo)) {
@@ -149,14 +124,12 @@ LinearPlan::LinearPlan(const LinearProblem& problem, const cublasLtMatmulHeurist
   a_ = std::move(matmul.a), b_ = std::move(matmul.b), d_ = std::move(matmul.d);
 }
 
-void LinearPlan::execute(cublasLtHandle_t handle, cudaStream_t stream, const LinearOperands& o) {
-  CHECK(has_bias_operand(problem_) == (o.bias != nullptr));
-  if (o.bias != nullptr) set(matmul_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+void LinearPlan::execute(cublasLtHandle_t handle, const LinearCall& call) {
   struct Order {
     const void *a, *b, *d;
   };
-  const Order order = [&]() -> Order {
-    switch (problem_.direction) {
+  const Order order = [&, &o = call.operands]() -> Order {
+    switch (direction_) {
       case AffineDirection::forward:
         return {o.w, o.x, o.y};
       case AffineDirection::backward_data:
@@ -166,16 +139,15 @@ void LinearPlan::execute(cublasLtHandle_t handle, cudaStream_t stream, const Lin
     }
     return {o.x, o.y, o.w};
   }();
-  const float alpha = 1, beta = problem_.write == Write::accumulate ? 1 : 0;
+  const float alpha = 1, beta = call.write == Write::accumulate ? 1 : 0;
   CUBLAS_CHECK(cublasLtMatmul(handle, matmul_.get(), &alpha, order.a, a_.get(), order.b, b_.get(), &beta,
                               order.d, d_.get(), const_cast<void*>(order.d), d_.get(), &algorithm_,
-                              o.workspace, workspace_bytes_, stream));
+                              call.operands.workspace, workspace_bytes_, call.stream));
 }
 
 std::vector<LinearPlan> plan_linear(const LinearProblem& problem, cublasLtHandle_t handle,
                                     const PlanLimits& limits) {
   CHECK(limits.plans > 0);
-  CHECK(problem.shape.activation == Activation::none || problem.shape.activation == Activation::relu);
   const Matmul matmul = matmul_of(problem);
   const MatmulPreference preference = preference_of(limits);
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(limits.plans);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Linear layers by cuBLASLt: which of its algorithms may compute one direction, and a plan that does with a
-// given one. The bias is added, the ReLU applied and the bias gradient summed in the same kernel as the
-// product. Tensors are dense and row-major: x [batch, in_features], w [out_features, in_features],
-// y [batch, out_features]; bias [out_features] has their type, which is all that cuBLASLt can do. Products
-// are summed in fp32, in a fixed order.
+// given one. Tensors are dense and row-major: x [batch, in_features], w [out_features, in_features],
+// y [batch, out_features]. Products are summed in fp32, in a fixed order.
 //
 // Planning asks cuBLASLt's heuristics and needs a device. Running a plan allocates nothing. A plan is used
 // by one thread at a time.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,27 +21,18 @@
 namespace lockstep {
 
 struct LinearProblem {
-  LinearShape shape;  // its activation: none or relu
+  LinearShape shape;  // without its bias and activation: these are not the plan's
   AffineDirection direction = AffineDirection::forward;
-  DType dtype = DType::f32;        // of all tensors: f32, f16 or bf16
-  bool tf32 = false;               // f32: operands may be rounded to 10 bits of mantissa
-  Write write = Write::overwrite;  // accumulate: result += ...
+  DType dtype = DType::f32;  // of all tensors: f32, f16 or bf16
 };
 // One line, different for different problems.
 std::string describe(const LinearProblem& problem);
 
-// Whether operands have a bias: read by forward, written by backward_weights (its gradient, which is always
-// overwritten: a problem that accumulates leaves it to the caller).
-bool has_bias_operand(const LinearProblem& problem);
-
-// The direction's result is written, the other two are read: y = x * w^T, x = y * w, or w = y^T * x.
-// Tensors are aligned to kPlanAlignment, the workspace to kWorkspaceAlignment.
-struct LinearOperands {
-  const void* x = nullptr;
-  const void* w = nullptr;
-  const void* y = nullptr;
-  const void* bias = nullptr;  // exactly with has_bias_operand
-  void* workspace = nullptr;   // workspace_bytes()
+// What a call computes on, and where.
+struct LinearCall {
+  AffineOperands operands;
+  Write write = Write::overwrite;  // of the result
+  cudaStream_t stream = nullptr;
 };
 
 class LinearPlan {
@@ -53,14 +41,14 @@ class LinearPlan {
   // as cuBLASLt's version is.
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  void execute(cublasLtHandle_t handle, cudaStream_t stream, const LinearOperands& operands);
+  void execute(cublasLtHandle_t handle, const LinearCall& call);
 
  private:
   friend std::vector<LinearPlan> plan_linear(const LinearProblem&, cublasLtHandle_t, const PlanLimits&);
 
   LinearPlan(const LinearProblem& problem, const cublasLtMatmulHeuristicResult_t& proposal);
 
-  LinearProblem problem_;
+  AffineDirection direction_;
   MatmulDescriptor matmul_;
   MatrixLayout a_, b_, d_;
   cublasLtMatmulAlgo_t algorithm_{};

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/dropout.h"
-#include "kernels/dropout.h"
 #include "tests/cuda_emulator/device_memory.h"
 
 namespace lockstep {
@@ -47,8 +46,9 @@ TEST_F(CudaElementwise, ActivationsAreTheCpus) {
     for (const Activation activation : kActivations) {
       const Values x = values(count, "x", type), y_gradient = values(count, "y gradient", type);
       Values y(x.size()), x_gradient(x.size());
-      cpu_.activation_forward(stream_, activation, count, x.data(), y.data());
-      cpu_.activation_backward(stream_, activation, count, y.data(), y_gradient.data(), x_gradient.data());
+      cpu_.activation_forward(stream_, {activation, DType::f32, count, x.data(), y.data()});
+      cpu_.activation_backward(
+          stream_, {activation, DType::f32, count, y.data(), y_gradient.data(), x_gradient.data()});
       const DeviceMemory x_memory(x, type, misaligned), y_gradient_memory(y_gradient, type, misaligned);
       DeviceMemory y_memory(x.size() * size_of(type), misaligned),
           x_gradient_memory(x.size() * size_of(type));
@@ -145,48 +145,30 @@ TEST_F(CudaElementwise, TheLargestNumbersAreFinite) {
 
 TEST_F(CudaElementwise, DropoutHasTheCpusMask) {
   const std::vector<SampleId> samples = {{1, 7}, {2, 7}, {0, 123456}};
-  const auto batch = static_cast<std::int64_t>(samples.size());
+  const DeviceMemory ids(samples);
   for (const DType type : kElementTypes) {
-    for (const auto& [channels, pixels] : {std::pair{1, 1}, {3, 1}, {2048, 1}, {2049, 1}, {3, 49}, {16, 9}}) {
-      SCOPED_TRACE(fmt::format("{} channels of {} pixels in {}", channels, pixels, name_of(type)));
-      const std::int64_t features = channels * pixels;
-      const Values plain = values(batch * features, "x", type);
-      Values expected(plain.size());
-      cpu_.dropout(stream_, {.batch = batch,
-                             .features = features,
-                             .samples = samples.data(),
-                             .key = key_for(1, "test"),
-                             .probability = 0.4f,
-                             .x = plain.data(),
-                             .y = expected.data()});
-      const auto channels_last = [&, c_count = channels, p_count = pixels](const Values& from) {
-        Values to(from.size());
-        for (std::int64_t n = 0; n < batch; ++n) {
-          for (std::int64_t c = 0; c < c_count; ++c) {
-            for (std::int64_t p = 0; p < p_count; ++p) {
-              to[static_cast<std::size_t>((n * p_count + p) * c_count + c)] =
-                  from[static_cast<std::size_t>((n * c_count + c) * p_count + p)];
-            }
-          }
-        }
-        return to;
-      };
-      const DeviceMemory ids(samples);
-      DeviceMemory memory(plain.size() * size_of(type));
-      EXPECT_EQ(in_any_order([&, c_count = channels, p_count = pixels] {
-                  memory.write(channels_last(plain), type);
-                  cuda_dropout(stream_, {.type = type,
-                                         .batch = batch,
-                                         .channels = c_count,
-                                         .pixels = p_count,
-                                         .samples = ids.as<const SampleId>(),
-                                         .key = key_for(1, "test"),
-                                         .probability = 0.4f,
-                                         .x = memory.data(),
-                                         .y = memory.data()});
+    for (const std::int64_t features : {1, 3, 8, 147, 2048, 2049}) {
+      SCOPED_TRACE(fmt::format("{} features in {}", features, name_of(type)));
+      DropoutArguments arguments{.batch = static_cast<std::int64_t>(samples.size()),
+                                 .features = features,
+                                 .samples = ids.as<const SampleId>(),
+                                 .key = key_for(1, "test"),
+                                 .probability = 0.4f};
+      const Values x = values(arguments.batch * features, "x", type);
+      Values expected(x.size());
+      arguments.x = x.data();
+      arguments.y = expected.data();
+      cpu_.dropout(stream_, arguments);
+      DeviceMemory memory(x.size() * size_of(type));
+      arguments.type = type;
+      arguments.x = memory.data();
+      arguments.y = memory.data();
+      EXPECT_EQ(in_any_order([&] {
+                  memory.write(x, type);
+                  cuda_dropout(stream_, arguments);
                   return memory.values(type);
                 }),
-                channels_last(rounded(expected, type)));
+                rounded(expected, type));
     }
   }
   EXPECT_THROW(cuda_dropout(stream_, {.probability = 1}), Error);

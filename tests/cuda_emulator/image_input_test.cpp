@@ -14,7 +14,7 @@ namespace {
 constexpr float kMean[] = {0.1f, 0.5f, 0.9f, 0.3f};
 constexpr float kDeviation[] = {0.25f, 0.5f, 2.0f, 1.0f};
 
-TEST(CudaImageInput, IsTheCpusWithChannelsLastAndThreeMadeFour) {
+TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {1, 2, 3, 4}) {
@@ -33,7 +33,10 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndThreeMadeFour) {
                                .deviation = std::span(kDeviation).first(count)};
         Values planes(images.size());
         backend_for(Device{}).image_input(input)->run(stream, images.data(), planes.data());
-        const std::int64_t padded = padded_image_channels(channels);
+        ImageInput of_type = input;
+        of_type.type = type;
+        const CudaImageInput planned = CudaImageInput::from(of_type);
+        const std::int64_t padded = padded_channels(channels, type);
         Values expected(static_cast<std::size_t>(pixels * padded), 0.0f);
         const std::int64_t plane = std::int64_t{height} * width;
         for (std::int64_t i = 0; i < pixels; ++i) {
@@ -45,7 +48,7 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndThreeMadeFour) {
         for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
           const DeviceMemory bytes(images), output(expected.size() * size_of(type), misaligned);
           EXPECT_EQ(in_any_order([&] {
-                      cuda_image_input(stream, {input, type, bytes.as<const std::uint8_t>(), output.data()});
+                      cuda_image_input(stream, planned, bytes.as<const std::uint8_t>(), output.data());
                       return output.values(type);
                     }),
                     expected);
@@ -58,21 +61,18 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndThreeMadeFour) {
 TEST(CudaImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   Stream stream(Device{}, StreamUse::compute);
   const DeviceMemory images(std::vector<std::uint8_t>{0, 255}), output(2 * sizeof(float));
-  cuda_image_input(stream, {{.batch = 1, .height = 1, .width = 2, .channels = 1},
-                            DType::f32,
-                            images.as<const std::uint8_t>(),
-                            output.data()});
+  cuda_image_input(stream, CudaImageInput::from({.batch = 1, .height = 1, .width = 2, .channels = 1}),
+                   images.as<const std::uint8_t>(), output.data());
   EXPECT_FLOAT_EQ(output.as<float>()[0], 0.0f);
   EXPECT_FLOAT_EQ(output.as<float>()[1], 1.0f);
 }
 
 TEST(CudaImageInput, RefusesWhatItCannotTake) {
-  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 5}), ConfigError);
-  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 0}), ConfigError);
-  EXPECT_THROW(check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = kMean}),
+  EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 5}), ConfigError);
+  EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 0}), ConfigError);
+  EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = kMean}),
                ConfigError);
-  EXPECT_NO_THROW(
-      check_cuda_image_input({.batch = 1, .height = 2, .width = 2, .channels = 4, .mean = kMean}));
+  EXPECT_NO_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 4, .mean = kMean}));
 }
 
 }  // namespace

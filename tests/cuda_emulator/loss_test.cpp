@@ -64,9 +64,9 @@ struct Batch {
         scratch(cuda_loss_scratch_bytes(samples));
     const DeviceMemory& gradient = where == Gradient::in_place ? input : output;
     cuda_softmax_cross_entropy(stream,
-                               {.type = type,
-                                .batch = samples,
+                               {.batch = samples,
                                 .classes = classes,
+                                .type = type,
                                 .logits = input.data(),
                                 .labels = label.as<const std::int32_t>(),
                                 .weights = weight.as<const float>(),

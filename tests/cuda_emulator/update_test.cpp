@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kCounts[] = {1,    7, 8, 9, 2049, kUpdateChunk - 1, kUpdateChunk, kUpdateChunk + 1,
                                     20001};
 constexpr int kSteps = 3;
-constexpr float kGradientFactor = 0.25f;
+constexpr float kLossScale = 4;
 
 using Segments = std::vector<UpdateSegment>;
 
@@ -35,6 +35,13 @@ struct Result {
   }
 };
 
+// Update functions of the CPU, or emulated.
+struct Updates {
+  std::function<void(Stream&, const Update&, const SgdUpdate&)> sgd;
+  std::function<void(Stream&, const Update&, const AdamWUpdate&)> adamw;
+  std::function<void(Stream&, const Update&, const LarsUpdate&)> lars;
+};
+
 class CudaUpdates : public testing::Test {
  protected:
   struct Case {
@@ -48,94 +55,46 @@ class CudaUpdates : public testing::Test {
     // As the device sees it; the loss scale is in it.
     Values gradient(int step) const {
       Values values = random_values(count, "gradient " + std::to_string(step));
-      for (float& value : values) value /= kGradientFactor;
+      for (float& value : values) value *= kLossScale;
       return rounded(values, gradient_type);
     }
     DType copy_type() const { return gradient_type == DType::bf16 ? DType::bf16 : DType::f16; }
   };
 
-  Result on_cpu(const Case& c, Rule rule) {
-    Result r = start(c);
-    const UpdateTable table({}, c.segments);
-    std::vector<SquaredNorms> norms(table.chunks().size());
-    const auto rate = static_cast<float>(learning_rate_of(rule));
-    for (int step = 1; step <= kSteps; ++step) {
-      Values gradient = c.gradient(step);
-      for (float& value : gradient) value *= kGradientFactor;
-      if (rule == Rule::sgd || rule == Rule::nesterov) {
-        cpu_.sgd_update(stream_, {.table = table,
-                                  .value = r.value.data(),
-                                  .gradient = gradient.data(),
-                                  .momentum_buffer = r.first.data(),
-                                  .learning_rate = rate,
-                                  .momentum = 0.9f,
-                                  .nesterov = rule == Rule::nesterov});
-      } else if (rule == Rule::adamw) {
-        cpu_.adamw_update(stream_, {.table = table,
-                                    .value = r.value.data(),
-                                    .gradient = gradient.data(),
-                                    .first_moment = r.first.data(),
-                                    .second_moment = r.second.data(),
-                                    .learning_rate = learning_rate_of(rule),
-                                    .step = step});
-      } else {
-        cpu_.lars_update(stream_, {.table = table,
-                                   .value = r.value.data(),
-                                   .gradient = gradient.data(),
-                                   .momentum_buffer = r.first.data(),
-                                   .norms = norms,
-                                   .trust_ratios = r.trust_ratios,
-                                   .learning_rate = rate,
-                                   .momentum = 0.9f,
-                                   .trust_coefficient = 0.02f});
-      }
-    }
-    if (c.copied) {
-      r.copy = Values(r.value.size(), 5.0f);
-      for (const UpdateSegment& s : c.segments) {
-        for (auto i = static_cast<std::size_t>(s.begin); i < static_cast<std::size_t>(s.begin + s.count);
-             ++i) {
-          r.copy[i] = rounded(r.value[i], c.copy_type());
-        }
-      }
-    }
-    return r;
-  }
-
-  Result emulated(const Case& c, Rule rule) {
+  Result run(const Updates& updates, const Case& c, Rule rule) {
     Result r = start(c);
     const DeviceMemory value(r.value, DType::f32, c.misaligned), first(r.first, DType::f32, c.misaligned),
         second(r.second, DType::f32), trust_ratios(r.trust_ratios, DType::f32),
-        copy(Values(c.copied ? r.value.size() : 0, 5.0f), c.copy_type()),
-        finite(std::vector<std::int32_t>{c.finite}), control(sizeof(StepControl));
+        copy(Values(c.copied ? r.value.size() : 0, 5.0f), c.copy_type()), control(sizeof(StepControl));
     const UpdateTable table({}, c.segments);
     const DeviceMemory norms(table.chunks().size() * sizeof(SquaredNorms));
     for (int step = 1; step <= kSteps; ++step) {
       const DeviceMemory gradient(c.gradient(step), c.gradient_type);
-      *control.as<StepControl>() = {
-          .learning_rate = learning_rate_of(rule), .step = step, .gradient_factor = kGradientFactor};
+      *control.as<StepControl>() = {.learning_rate = learning_rate_of(rule),
+                                    .step = step,
+                                    .loss_scale = kLossScale,
+                                    .finite = c.finite};
       const Update update{.table = table,
                           .value = value.as<float>(),
                           .gradient = gradient.data(),
                           .gradient_type = c.gradient_type,
                           .copy = c.copied ? copy.data() : nullptr,
                           .copy_type = c.copy_type(),
-                          .control = control.as<const StepControl>(),
-                          .finite = finite.as<const std::int32_t>()};
+                          .control = control.as<const StepControl>()};
       if (rule == Rule::sgd || rule == Rule::nesterov) {
-        cuda_sgd_update(
+        updates.sgd(
             stream_, update,
             {.momentum_buffer = first.as<float>(), .momentum = 0.9f, .nesterov = rule == Rule::nesterov});
       } else if (rule == Rule::adamw) {
-        cuda_adamw_update(stream_, update,
-                          {.first_moment = first.as<float>(), .second_moment = second.as<float>()});
+        updates.adamw(stream_, update,
+                      {.first_moment = first.as<float>(), .second_moment = second.as<float>()});
       } else {
-        cuda_lars_update(stream_, update,
-                         {.momentum_buffer = first.as<float>(),
-                          .norms = {norms.as<SquaredNorms>(), table.chunks().size()},
-                          .trust_ratios = {trust_ratios.as<float>(), table.segments().size()},
-                          .momentum = 0.9f,
-                          .trust_coefficient = 0.02f});
+        updates.lars(stream_, update,
+                     {.momentum_buffer = first.as<float>(),
+                      .norms = {norms.as<SquaredNorms>(), table.chunks().size()},
+                      .trust_ratios = {trust_ratios.as<float>(), table.segments().size()},
+                      .momentum = 0.9f,
+                      .trust_coefficient = 0.02f});
       }
     }
     return {.value = value.values(DType::f32),
@@ -143,6 +102,18 @@ class CudaUpdates : public testing::Test {
             .second = second.values(DType::f32),
             .copy = copy.values(c.copy_type()),
             .trust_ratios = trust_ratios.values(DType::f32)};
+  }
+  Result on_cpu(const Case& c, Rule rule) {
+    const Updates updates{
+        .sgd = [&](auto& stream, auto& update, auto& sgd) { cpu_.sgd_update(stream, update, sgd); },
+        .adamw = [&](auto& stream, auto& update, auto& adamw) { cpu_.adamw_update(stream, update, adamw); },
+        .lars = [&](auto& stream, auto& update, auto& lars) { cpu_.lars_update(stream, update, lars); }};
+    Case aligned = c;
+    aligned.misaligned = 0;
+    return run(updates, aligned, rule);
+  }
+  Result emulated(const Case& c, Rule rule) {
+    return run({.sgd = cuda_sgd_update, .adamw = cuda_adamw_update, .lars = cuda_lars_update}, c, rule);
   }
 
   static Result start(const Case& c) {
@@ -229,6 +200,47 @@ TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
   cuda_sgd_update(stream_, update, {});
   cuda_adamw_update(stream_, update, {});
   cuda_lars_update(stream_, update, {});
+}
+
+TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {
+  const DeviceMemory control(sizeof(StepControl));
+  for (const std::int64_t count : kCounts) {
+    for (const std::size_t misaligned : {0, 4}) {
+      const Values before = random_values(count, "before"), after = random_values(count, "after");
+      const DeviceMemory from(before, DType::f32, misaligned);
+      DeviceMemory to(after, DType::f32);
+      for (const std::int32_t finite : {1, 0}) {
+        *control.as<StepControl>() = {.finite = finite};
+        EXPECT_EQ(in_any_order([&] {
+                    to.write(after, DType::f32);
+                    cuda_restore_if_skipped(stream_, {.control = control.as<const StepControl>(),
+                                                      .count = count,
+                                                      .from = from.as<const float>(),
+                                                      .to = to.as<float>()});
+                    return to.values(DType::f32);
+                  }),
+                  finite == 0 ? before : after);
+      }
+    }
+  }
+}
+
+TEST_F(CudaUpdates, AStepIsCountedAndMovesTheLossScaleAsOnTheCpu) {
+  const LossScaleRule rule{.growth = 2, .backoff = 0.5f, .interval = 3};
+  const DeviceMemory control(sizeof(StepControl));
+  auto* emulated_control = control.as<StepControl>();
+  StepControl cpus{.loss_scale = 1024};
+  *emulated_control = cpus;
+  for (const std::int32_t finite : {1, 1, 1, 1, 0, 0, 1, 1, 1, 1}) {
+    emulated_control->finite = cpus.finite = finite;
+    cuda_finish_step(stream_, rule, emulated_control);
+    cpu_.finish_step(stream_, rule, &cpus);
+    EXPECT_EQ(emulated_control->step, cpus.step);
+    EXPECT_EQ(emulated_control->loss_scale, cpus.loss_scale);
+    EXPECT_EQ(emulated_control->good_steps, cpus.good_steps);
+  }
+  EXPECT_EQ(cpus.step, 9);
+  EXPECT_EQ(cpus.loss_scale, 1024.0f);  // doubled once, halved twice, doubled again
 }
 
 }  // namespace

@@ -98,19 +98,11 @@ class Computation {
       case AffineDirection::backward_weights:
         break;
     }
-    Doubles gradient = reference_backward_weights(s(), x, y);
-    if (problem_.write == Write::accumulate) {
-      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += w[i];
-    }
-    return gradient;
+    return reference_backward_weights(s(), x, y);
   }
 
   Values run(cudnnHandle_t handle, ConvolutionPlan& plan) {
-    if (problem_.write == Write::accumulate) {
-      result().write(w_values_);
-    } else {
-      result().poison();
-    }
+    result().poison();
     Buffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 1), stream_.device());
     plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .workspace = workspace.data()});
     return result().read();
@@ -136,13 +128,13 @@ class Computation {
   Values x_values_, w_values_, y_values_;
 };
 
-std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const Precision& precision) {
-  const ConvolutionProblem forward{.shape = shape, .dtype = precision.dtype, .tf32 = precision.tf32};
-  std::vector<ConvolutionProblem> problems(4, forward);
-  problems[1].direction = AffineDirection::backward_data;
-  problems[2].direction = AffineDirection::backward_weights;
-  problems[3].direction = AffineDirection::backward_weights;
-  problems[3].write = Write::accumulate;
+std::vector<ConvolutionProblem> problems_of(ConvolutionShape shape, const Precision& precision) {
+  shape.tf32 = precision.tf32;
+  std::vector<ConvolutionProblem> problems;
+  for (const auto direction :
+       {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights}) {
+    problems.push_back({.shape = shape, .direction = direction, .dtype = precision.dtype});
+  }
   return problems;
 }
 

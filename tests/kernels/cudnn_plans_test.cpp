@@ -9,8 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/affine.h"
 #include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/image_input.h"
 #include "models/networks/networks.h"
+#include "tests/kernels/cuda_shapes.h"
+#include "tests/kernels/typed_kernels.h"
 #include "tests/message_of.h"
 #include "tests/models/convolutions_of.h"
 
@@ -75,15 +79,11 @@ Graph graph_of(const Images& images) {
   return graph;
 }
 
-// In 16 bits the tensor cores take no fewer than 4 channels: images come with zeros for the rest.
-std::int64_t padded_channels(std::int64_t channels, const Precision& precision) {
-  return size_of(precision.dtype) == 2 ? std::max<std::int64_t>(channels, 4) : channels;
-}
-
 std::vector<ConvolutionShape> convolutions_of(const Images& images, const Precision& precision) {
   std::vector<ConvolutionShape> shapes = convolutions_of(graph_of(images));
   for (ConvolutionShape& shape : shapes) {
-    if (!shape.input_gradient) shape.in_channels = padded_channels(shape.in_channels, precision);
+    if (!shape.input_gradient) shape.in_channels = padded_channels(shape.in_channels, precision.dtype);
+    shape.tf32 = precision.tf32;
   }
   return shapes;
 }
@@ -93,8 +93,7 @@ std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const
   for (const auto direction :
        {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights}) {
     if (direction == AffineDirection::backward_data && !shape.input_gradient) continue;
-    problems.push_back(
-        {.shape = shape, .direction = direction, .dtype = precision.dtype, .tf32 = precision.tf32});
+    problems.push_back({.shape = shape, .direction = direction, .dtype = precision.dtype});
   }
   return problems;
 }
@@ -131,10 +130,10 @@ ConvolutionProblem convolution_3x3(const Precision& precision,
                     .in_width = 28,
                     .out_channels = 128,
                     .kernel = 3,
-                    .padding = 1},
+                    .padding = 1,
+                    .tf32 = precision.tf32},
           .direction = direction,
-          .dtype = precision.dtype,
-          .tf32 = precision.tf32};
+          .dtype = precision.dtype};
 }
 
 TEST_F(CudnnPlanning, KnowsEveryShippedNetwork) {
@@ -202,14 +201,6 @@ TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
   }
 }
 
-TEST_F(CudnnPlanning, CanAddToAGradient) {
-  for (const Precision& precision : {kFp32, kTf32, kFp16, kBf16}) {
-    ConvolutionProblem problem = convolution_3x3(precision, AffineDirection::backward_weights);
-    problem.write = Write::accumulate;
-    EXPECT_FALSE(plan_convolution(problem, target_of(kH200)).empty()) << precision.name;
-  }
-}
-
 TEST_F(CudnnPlanning, SaysWhatHasNoPlan) {
   const GpuModel t4{"Tesla T4", 750, 40, 64 << 10, 15'843'721'216, 4 << 20, 1'590'000, 5'001'000};
   EXPECT_FALSE(plan_convolution(convolution_3x3(kFp16), target_of(t4)).empty());
@@ -265,6 +256,21 @@ TEST_P(CudnnPlans, ExistForEveryConvolutionOfEveryNetwork) {
                static_cast<double>(most) / (1 << 20), where);
   }
   fmt::print("{} distinct problems\n", planned_.size());
+}
+
+// What kernels_cuda_test will ask for, where there is a GPU.
+TEST_P(CudnnPlans, ExistForTheBackendsTests) {
+  const Precision& precision = GetParam().precision;
+  for (ConvolutionShape shape : cuda_test_convolutions()) {
+    shape.tf32 = precision.tf32;
+    const Shape image{shape.batch, shape.in_channels, shape.in_height, shape.in_width};
+    for (const Layout& input : cuda_layouts_of(image, precision.dtype)) {
+      const ConvolutionShape physical = plan_cuda_convolution(shape, input).physical;
+      for (const ConvolutionProblem& problem : problems_of(physical, precision)) {
+        workspace_bytes(problem, target_of(GetParam().gpu));
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans,

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How batch norm's kernels share a [rows, channels] tensor among threads, and what they hand to each other.
-// A block works on a tile of neighbouring channels over a slice of the rows. A thread keeps its few channels
-// all the time, so what belongs to a channel stays in registers; threadIdx.y and the loop go over rows.
+// How kernels with a value for each channel (batch norm, bias) share a [rows, channels] tensor among threads:
+// channels last, a row for each pixel. A block works on a tile of neighbouring channels over a slice of the
+// rows. A thread keeps its few channels all the time, so what belongs to a channel stays in registers;
+// threadIdx.y and the loop go over rows.
 #pragma once
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
-#include "core/buffer.h"
-#include "kernels/cuda/batch_norm.h"
+#include "core/dtype.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -36,22 +35,23 @@ struct Tiling {
   unsigned tiles;
   dim3 block;
 
-  // lanes: channels of a thread.
-  static Tiling of(const CudaBatchNorm& norm, int lanes, std::int64_t blocks) {
+  // Of what has rows and channels. lanes: channels of a thread.
+  template <typename Rows>
+  static Tiling of(const Rows& tensor, int lanes, std::int64_t blocks) {
     constexpr std::int64_t kLeastRows = 4;  // of a thread
-    const auto threads = static_cast<unsigned>(ceil_div(norm.channels, lanes));
+    const auto threads = static_cast<unsigned>(ceil_div(tensor.channels, lanes));
     const unsigned across =
         lanes == 1 ? kWarpThreads
                    : std::min(std::bit_ceil(threads), unsigned{kMostTileChannels / kPackedChannels});
     const unsigned down = kBlockThreads / across;
     const std::int64_t tiles = ceil_div(threads, across);
-    const std::int64_t wanted = std::clamp<std::int64_t>(ceil_div(norm.rows, down * kLeastRows), 1,
+    const std::int64_t wanted = std::clamp<std::int64_t>(ceil_div(tensor.rows, down * kLeastRows), 1,
                                                          std::max<std::int64_t>(blocks / tiles, 1));
-    const std::int64_t slice_rows = ceil_div(norm.rows, wanted);
-    return {.rows = norm.rows,
-            .channels = static_cast<int>(norm.channels),
+    const std::int64_t slice_rows = ceil_div(tensor.rows, wanted);
+    return {.rows = tensor.rows,
+            .channels = static_cast<int>(tensor.channels),
             .slice_rows = slice_rows,
-            .slices = static_cast<unsigned>(ceil_div(norm.rows, slice_rows)),
+            .slices = static_cast<unsigned>(ceil_div(tensor.rows, slice_rows)),
             .tiles = static_cast<unsigned>(tiles),
             .block = dim3(across, down)};
   }
@@ -76,24 +76,6 @@ struct Part {
     if (end_row > t.rows) end_row = t.rows;
   }
 };
-
-// Lays out `saved` and `scratch`.
-struct BatchNormMemory {
-  static std::size_t row_bytes(std::int64_t channels) {
-    return align_up(static_cast<std::size_t>(channels) * sizeof(float));
-  }
-  static float* row(void* memory, std::int64_t channels, std::size_t index) {
-    return reinterpret_cast<float*>(static_cast<std::byte*>(memory) + index * row_bytes(channels));
-  }
-  static const float* row(const void* memory, std::int64_t channels, std::size_t index) {
-    return row(const_cast<void*>(memory), channels, index);
-  }
-};
-
-// Of a row of passed bits: whole words, so that a warp can write one.
-__host__ __device__ constexpr std::int64_t passed_row_bytes(std::int64_t channels) {
-  return ceil_div(channels, 32) * 4;
-}
 
 // Adds up what the threads of a block hold for each channel, in a fixed order: within warps, then over them.
 // total(channel, sum) is called once for each channel of the tile. Value has a device function add(Value).
@@ -142,10 +124,10 @@ inline LaunchShape channel_warps(std::int64_t channels) {
 }
 
 // function(std::type_identity<T>, std::integral_constant<int, channels of a thread>)
-template <typename F>
-void with_channels(const CudaBatchNorm& norm, bool aligned_memory, F function) {
-  with_element(norm.type, [&](auto element) {
-    if (aligned_memory && norm.channels % kPackedChannels == 0) {
+template <typename Rows, typename F>
+void with_channels(const Rows& tensor, bool aligned_memory, F function) {
+  with_element(tensor.type, [&](auto element) {
+    if (aligned_memory && tensor.channels % kPackedChannels == 0) {
       function(element, std::integral_constant<int, kPackedChannels>());
     } else {
       function(element, std::integral_constant<int, 1>());

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA backend: planned kernels and operations of one GPU.
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/check.h"
+#include "core/error.h"
+#include "kernels/backend_factories.h"
+#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/update.h"
+#include "kernels/library_versions.h"
+
+namespace lockstep {
+namespace {
+
+std::string driver_text() {
+  int driver = 0;
+  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  return fmt::format("{}.{}", driver / 1000, driver % 1000 / 10);
+}
+
+cudaDeviceProp properties_of(Device device) {
+  cudaDeviceProp properties = {};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index));
+  return properties;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(Device device) : libraries_(device), properties_(properties_of(device)) {}
+
+  void set_threads(int) override {}
+  std::string describe() const override {
+    return fmt::format("{} on {}", cuda_library_versions(), properties_.name);
+  }
+  std::string identity() const override {
+    return fmt::format("{}, compute capability {}.{}, driver for CUDA {}", describe(), properties_.major,
+                       properties_.minor, driver_text());
+  }
+  Peak measure_peak() override { return measure_cuda_peak(libraries_); }
+
+  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
+                                            KernelChoices& choices) override {
+    return make_cuda_convolution(libraries_, shape, input, choices);
+  }
+  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
+                                       KernelChoices& choices) override {
+    return make_cuda_linear(libraries_, shape, input, choices);
+  }
+  std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) override {
+    return make_cuda_batch_norm(options, input);
+  }
+  std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) override {
+    return make_cuda_pooling(options, input);
+  }
+  std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) override {
+    return make_cuda_reorder(from, to);
+  }
+  std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override {
+    return make_cuda_image_input(input);
+  }
+
+  void activation_forward(Stream& stream, const ActivationForward& arguments) override {
+    cuda_activation_forward(stream, arguments);
+  }
+  void activation_backward(Stream& stream, const ActivationBackward& arguments) override {
+    cuda_activation_backward(stream, arguments);
+  }
+  void add(Stream& stream, const Addition& arguments) override { cuda_add(stream, arguments); }
+  void scale(Stream& stream, const Scaling& arguments) override { cuda_scale(stream, arguments); }
+  void cast(Stream& stream, const Cast& arguments) override { cuda_cast(stream, arguments); }
+  void all_finite(Stream& stream, const FiniteCheck& arguments) override {
+    cuda_all_finite(stream, arguments);
+  }
+
+  void dropout(Stream& stream, const DropoutArguments& arguments) override {
+    cuda_dropout(stream, arguments);
+  }
+  std::size_t loss_scratch_bytes(std::int64_t batch) override { return cuda_loss_scratch_bytes(batch); }
+  void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override {
+    cuda_softmax_cross_entropy(stream, arguments);
+  }
+
+  void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) override {
+    cuda_sgd_update(stream, update, sgd);
+  }
+  void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) override {
+    cuda_adamw_update(stream, update, adamw);
+  }
+  void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) override {
+    cuda_lars_update(stream, update, lars);
+  }
+  void restore_if_skipped(Stream& stream, const Restore& arguments) override {
+    cuda_restore_if_skipped(stream, arguments);
+  }
+  void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
+    cuda_finish_step(stream, rule, control);
+  }
+
+ private:
+  CudaLibraries libraries_;
+  cudaDeviceProp properties_;
+};
+
+}  // namespace
+
+Backend& detail::cuda_backend(Device device) {
+  require_cuda_device(device);
+  // Never destroyed: when a process ends, the driver may be gone before its static variables.
+  static auto& mutex = *new std::mutex;
+  static auto& backends = *new std::map<int, std::unique_ptr<CudaBackend>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<CudaBackend>& backend = backends[device.index];
+  if (!backend) backend = std::make_unique<CudaBackend>(device);
+  return *backend;
+}
+
+bool detail::has_cuda_backend() { return true; }
+
+}  // namespace lockstep

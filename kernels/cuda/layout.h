@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layouts of the GPU: channels last, so that a warp reads neighbouring channels of one pixel. Activations are
+// [N][H][W][C], convolution weights [O][R][S][C], weights of a linear layer that reads images [O][H][W][C]:
+// nothing is rearranged while a network runs. Where that is the same memory as row-major, the layout is
+// plain.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/layout.h"
+
+namespace lockstep {
+
+// A tensor of outer * channels * pixels elements in C, H, W order, in memory [outer][pixels][physical
+// channels].
+struct ChannelsLast {
+  std::int64_t outer = 0;
+  std::int64_t channels = 0;
+  std::int64_t pixels = 0;
+  std::int64_t physical_channels = 0;  // channels, or more: the rest is zeros
+
+  std::int64_t physical_elements() const { return outer * pixels * physical_channels; }
+  bool operator==(const ChannelsLast&) const = default;
+};
+
+struct CudaLayout final : detail::LayoutBackend {
+  explicit CudaLayout(const ChannelsLast& memory) : arrangement(memory) {}
+
+  bool equals(const detail::LayoutBackend& other) const override;
+  std::string describe() const override;
+  std::shared_ptr<const detail::LayoutBackend> as_type(DType dtype) const override;
+
+  ChannelsLast arrangement;
+};
+
+// The arrangement has the shape's elements.
+Layout channels_last_layout(const Shape& shape, DType dtype, const ChannelsLast& arrangement);
+// How an activation [N, C] or [N, C, H, W] lies; empty where its channels are not last.
+std::optional<ChannelsLast> channels_last(const Layout& activation);
+// Null for a plain layout.
+const ChannelsLast* arrangement_of(const Layout& layout);
+
+}  // namespace lockstep

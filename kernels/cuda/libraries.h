@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CudaLibraries: the handles of cuDNN and cuBLASLt for one device. Plans are made and run with them, by one
+// thread at a time. Lives as long as the kernels that were planned with it.
+#pragma once
+
+#include "core/cuda/check.h"
+#include "core/stream.h"
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cudnn_backend.h"
+
+namespace lockstep {
+
+class CudaLibraries {
+ public:
+  explicit CudaLibraries(Device device) : device_(device) {
+    const DeviceGuard guard(device);
+    cudnn_ = make_cudnn_handle();
+    cublas_ = make_cublas_handle();
+  }
+
+  Device device() const { return device_; }
+  CudnnTarget target() const { return CudnnTarget(cudnn_.get()); }
+  // Its calls go to the stream.
+  cudnnHandle_t cudnn(Stream& stream) const {
+    CUDNN_CHECK(cudnnSetStream(cudnn_.get(), static_cast<cudaStream_t>(stream.native())));
+    return cudnn_.get();
+  }
+  cublasLtHandle_t cublas() const { return cublas_.get(); }
+
+ private:
+  Device device_;
+  CudnnHandle cudnn_;
+  CublasHandle cublas_;
+};
+
+}  // namespace lockstep

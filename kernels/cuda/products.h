@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Makers of the planned kernels whose products are a library's.
+#pragma once
+
+#include <memory>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/libraries.h"
+
+namespace lockstep {
+
+std::unique_ptr<AffineKernel> make_cuda_convolution(CudaLibraries& libraries, const ConvolutionShape& shape,
+                                                    const Layout& input, KernelChoices& choices);
+std::unique_ptr<AffineKernel> make_cuda_linear(CudaLibraries& libraries, const LinearShape& shape,
+                                               const Layout& input, KernelChoices& choices);
+Peak measure_cuda_peak(CudaLibraries& libraries);
+
+}  // namespace lockstep

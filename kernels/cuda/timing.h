@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long work takes on a GPU, by CUDA events: for the choice among plans, and for the device's ceilings.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "core/buffer.h"
+#include "core/dtype.h"
+#include "core/stream.h"
+#include "kernels/cuda/affine.h"
+#include "kernels/cuda/handle.h"
+#include "kernels/kernel_choices.h"
+
+namespace lockstep {
+
+class CudaStopwatch {
+ public:
+  explicit CudaStopwatch(Device device);
+
+  // Microseconds of one call of `enqueue`, which enqueues work on stream(): the median of some measurements
+  // of several calls each, after one that warms up. Blocks.
+  double microseconds(const std::function<void()>& enqueue);
+  Stream& stream() { return stream_; }
+
+ private:
+  double measure(const std::function<void()>& enqueue, int calls);
+
+  Stream stream_;
+  Handle<cudaEvent_t, cudaEventDestroy> begin_;
+  Handle<cudaEvent_t, cudaEventDestroy> end_;
+};
+
+// Memory on the device with random numbers in [-1, 1): zeros could hide what real data costs.
+Buffer random_memory(Stream& stream, std::size_t bytes, DType type);
+
+// What the products of one problem compute on.
+struct ProductSizes {
+  Device device;
+  DType type = DType::f32;
+  std::size_t x_bytes = 0;
+  std::size_t w_bytes = 0;
+  std::size_t y_bytes = 0;
+};
+// The product that the choices prefer; times those that have no choice yet on memory of its own. key says
+// what is computed.
+CudaProduct choose_product(KernelChoices& choices, const std::string& key, std::vector<CudaProduct> products,
+                           const ProductSizes& sizes);
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/shape_checks.h"
+
+#include "core/error.h"
+
+namespace lockstep {
+
+void check_convolution(const ConvolutionShape& s, const Layout& input) {
+  const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
+  const bool positive = s.batch > 0 && s.in_channels > 0 && s.in_height > 0 && s.in_width > 0 &&
+                        s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.padding >= 0 &&
+                        s.dilation > 0 && s.groups > 0;
+  if (!positive) {
+    throw ConfigError(
+        "convolution: sizes, kernel, stride, dilation and groups must be at least 1, padding at least 0");
+  }
+  if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
+    throw ConfigError(fmt::format("convolution: {} -> {} channels do not divide into {} groups",
+                                  s.in_channels, s.out_channels, s.groups));
+  }
+  const std::int64_t reach = s.dilation * (s.kernel - 1) + 1;
+  if (s.in_height + 2 * s.padding < reach || s.in_width + 2 * s.padding < reach) {
+    throw ConfigError(
+        fmt::format("convolution: kernel {} with dilation {} does not fit {}x{} with padding {}", s.kernel,
+                    s.dilation, s.in_height, s.in_width, s.padding));
+  }
+  if (input.shape() != expected) {
+    throw ConfigError(fmt::format("convolution: the input is {}, expected {}", to_string(input.shape()),
+                                  to_string(expected)));
+  }
+}
+
+void check_linear(const LinearShape& s, const Layout& input) {
+  if (s.batch < 1 || s.in_features < 1 || s.out_features < 1) {
+    throw ConfigError(fmt::format("linear: batch {}, {} -> {} features; each must be at least 1", s.batch,
+                                  s.in_features, s.out_features));
+  }
+  const Shape& shape = input.shape();
+  if (shape.rank() < 2 || shape[0] != s.batch || shape.elements() != s.batch * s.in_features) {
+    throw ConfigError(fmt::format("linear: the input is {}, expected {} samples of {} features",
+                                  to_string(shape), s.batch, s.in_features));
+  }
+}
+
+void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
+  const Shape& shape = input.shape();
+  if ((shape.rank() != 2 && shape.rank() != 4) || shape.elements() == 0) {
+    throw ConfigError(fmt::format(
+        "batch norm: the input is {}, expected [N, C] or [N, C, H, W] with no size of 0", to_string(shape)));
+  }
+  if (!(o.epsilon > 0)) {
+    throw ConfigError(fmt::format("batch norm: epsilon is {}, must be above 0 (usual: 1e-5)", o.epsilon));
+  }
+  if (!(o.momentum >= 0 && o.momentum <= 1)) {
+    throw ConfigError(fmt::format(
+        "batch norm: momentum is {}, must be from 0 to 1; it is the new batch's share", o.momentum));
+  }
+}
+
+void check_pooling(const PoolingOptions& o, const Layout& input) {
+  const Shape& in = input.shape();
+  if (in.rank() != 4 || in.elements() == 0) {
+    throw ConfigError(
+        fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
+  }
+  if (o.global) return;
+  // A window that lies in padding alone would have no maximum and no average.
+  if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {
+    throw ConfigError(fmt::format(
+        "pooling: kernel {}, stride {}, padding {}; kernel and stride must be at least 1, padding "
+        "between 0 and half the kernel",
+        o.kernel, o.stride, o.padding));
+  }
+  if (in[2] + 2 * o.padding < o.kernel || in[3] + 2 * o.padding < o.kernel) {
+    throw ConfigError(fmt::format(
+        "pooling: kernel {} is larger than the image of {}x{} with padding {}; use a smaller kernel, "
+        "or global pooling",
+        o.kernel, in[2], in[3], o.padding));
+  }
+}
+
+}  // namespace lockstep
