@@ -88,14 +88,15 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (unwinding()) return abort();
+  bool sound = !unwinding();
   try {
-    stream_.synchronize();
+    if (sound) stream_.synchronize();
   } catch (const std::exception& error) {
     log::warning("a communicator (nccl) ends after an error: {}", error.what());
     // A task's error leaves the device sound, and peers may still be receiving from this rank.
-    if (cudaStreamQuery(cuda_stream(stream_)) != cudaSuccess) return abort();
+    sound = cudaStreamQuery(cuda_stream(stream_)) == cudaSuccess;
   }
+  if (!sound) abort();
   watch_.reset();
   if (communicator_ != nullptr) log_failure("ncclCommDestroy", ncclCommDestroy(communicator_));
 }
