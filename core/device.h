@@ -26,9 +26,10 @@ inline std::string to_string(Device device) {
 
 struct CudaDevice {
   std::string name;
-  std::string uuid;
+  std::string uuid;  // "GPU-...", or "MIG-..." for a slice of a GPU (Multi-Instance GPU)
   std::size_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for 9.0
+  bool is_slice() const { return uuid.starts_with("MIG-"); }
 };
 
 struct CudaStatus {

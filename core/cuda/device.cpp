@@ -8,8 +8,9 @@
 namespace lockstep {
 namespace {
 
-std::string uuid_text(const cudaUUID_t& uuid) {
-  std::string text = "GPU-";
+// As nvidia-smi writes it.
+std::string uuid_text(const cudaUUID_t& uuid, bool mig) {
+  std::string text = mig ? "MIG-" : "GPU-";
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
@@ -59,8 +60,10 @@ CudaStatus cuda_status() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    status.devices.push_back({.name = properties.name,
-                              .uuid = uuid_text(properties.uuid),
+    const std::string name = properties.name;
+    const bool mig = name.find(" MIG ") != std::string::npos;
+    status.devices.push_back({.name = name,
+                              .uuid = uuid_text(properties.uuid, mig),
                               .memory_bytes = properties.totalGlobalMem,
                               .compute_capability = 10 * properties.major + properties.minor});
   }

@@ -96,9 +96,13 @@ CudaEvent& cuda_event(EventBackend& event) {
   return *found;
 }
 
+const char* name_of(StreamUse use) {
+  return use == StreamUse::compute ? "compute" : use == StreamUse::copy ? "copy" : "communication";
+}
+
 class CudaStream final : public StreamBackend {
  public:
-  CudaStream(Device device, StreamUse use) {
+  CudaStream(Device device, StreamUse use) : device_(device), use_(use) {
     require_cuda_device(device);
     const DeviceGuard guard(device);
     int least = 0;
@@ -132,8 +136,13 @@ class CudaStream final : public StreamBackend {
   void wait(EventBackend& event) override {
     CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda_event(event).get(), 0));
   }
+  // Kernels fail long after their launch: which stream they were on is all that is known here.
   void synchronize() override {
-    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    if (const cudaError_t status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
+      const std::string call =
+          fmt::format("cudaStreamSynchronize, {} stream of {},", name_of(use_), to_string(device_));
+      check_cuda(status, call.c_str(), __FILE__, __LINE__);
+    }
     errors_->rethrow();
   }
   void* native() override { return stream_; }
@@ -144,6 +153,8 @@ class CudaStream final : public StreamBackend {
     std::shared_ptr<HostErrors> errors;
   };
 
+  Device device_;
+  StreamUse use_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<HostErrors> errors_ = std::make_shared<HostErrors>(current_rank());
 };

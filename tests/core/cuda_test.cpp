@@ -28,6 +28,7 @@ TEST(CudaStatus, AnswersWithoutThrowing) {
   EXPECT_FALSE(status.message.empty());
   for (const CudaDevice& device : status.devices) {
     EXPECT_EQ(device.uuid.size(), 40u) << device.uuid;
+    EXPECT_EQ(device.is_slice(), device.name.find(" MIG ") != std::string::npos) << device.name;
     EXPECT_GT(device.memory_bytes, 0u);
   }
 }
