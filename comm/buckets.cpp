@@ -168,8 +168,9 @@ void GradientBuckets::compare_plans() {
   for (const Bucket& bucket : buckets_) plan += fmt::format("bucket {} {}\n", bucket.begin, bucket.end);
   const std::uint64_t mine = hash_of(plan);
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator_.size()));
-  communicator_.all_gather(&mine, hashes.data(), sizeof(mine), DType::u8);
-  communicator_.stream().synchronize();
+  Communicator& host = communicator_.host();
+  host.all_gather(&mine, hashes.data(), sizeof(mine), DType::u8);
+  host.stream().synchronize();
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
     if (hashes[rank] != hashes[0]) differing.push_back(rank);

@@ -4,9 +4,13 @@
 // operation is enqueued on stream() and returns at once; completion is stream order (record an Event and wait
 // for it). All ranks must enqueue the same operations in the same order.
 //
-// Results are the same bits on every rank: a sum is taken element by element in the order of ranks (over
-// several nodes: within each node, then over the nodes), whatever the size, alignment or kind of memory, so
-// splitting one all_reduce into several changes nothing.
+// Results are the same bits on every rank. On the CPU a sum is taken element by element in the order of ranks
+// (over several nodes: within each node, then over the nodes), whatever the size, alignment or kind of
+// memory, so splitting one all_reduce into several changes nothing. Between devices the order is NCCL's, and
+// depends on size and topology.
+//
+// Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. What ranks
+// agree on in host memory goes through host().
 //
 // On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
 #pragma once
@@ -37,12 +41,15 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view name() const = 0;  // "self", "threads", "mpi", "nccl"
   virtual Stream& stream() = 0;
+  // The same ranks, for a few bytes in host memory: this one on the CPU, the one over MPI beside a device's.
+  virtual Communicator& host() { return *this; }
 
   // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory).
   // Must be freed on every rank, before the communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
-  // In place over `count` elements; f32, f16, bf16, i32. 16-bit floats are added in fp32 and rounded once.
+  // In place over `count` elements; f32, f16, bf16, i32. On the CPU 16-bit floats are added in fp32 and
+  // rounded once; NCCL may round each partial sum.
   virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
   // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
   // may be that share's place in send.

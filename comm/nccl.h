@@ -9,7 +9,11 @@
 
 namespace lockstep {
 
-// Collective over the world. Throws ConfigError when NCCL was not built in.
-std::unique_ptr<Communicator> make_nccl_communicator(World& world, Device device);
+struct MpiSession;
+
+// Collective over the world; see World::communicator. Throws ConfigError when NCCL was not built in.
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession> session, Device device,
+                                                     Communicator& host,
+                                                     const DeviceCommunicatorOptions& options);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
+#include "core/error.h"
 
 namespace lockstep {
 
@@ -40,16 +41,15 @@ int World::node() const { return state_->session->node; }
 int World::nodes() const { return state_->session->nodes; }
 const std::string& World::host() const { return state_->session->host; }
 
-std::unique_ptr<Communicator> World::communicator(Device device) {
-  if (device.kind != DeviceKind::cpu) return make_nccl_communicator(*this, device);
-  return make_mpi_communicator(state_->session);
+std::unique_ptr<Communicator> World::communicator() { return make_mpi_communicator(state_->session); }
+
+std::unique_ptr<Communicator> World::communicator(Device device, Communicator& host,
+                                                  const DeviceCommunicatorOptions& options) {
+  CHECK(device.kind == DeviceKind::cuda, "{} needs no device communicator", to_string(device));
+  return make_nccl_communicator(state_->session, device, host, options);
 }
 
-void World::abort(int exit_code) {
-  state_->session->failing = true;
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
-}
+void World::abort(int exit_code) { abort_mpi(*state_->session, exit_code); }
 
 int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {

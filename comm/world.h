@@ -17,6 +17,17 @@ struct WorldOptions {
   int ranks_per_node = 0;
 };
 
+// How ranks communicate between devices.
+struct DeviceCommunicatorOptions {
+  // Thread blocks a collective may occupy, and so take from compute; 0: NCCL's own choice.
+  int max_ctas = 0;
+  // Whether allocate() registers its memory with NCCL, which then needs fewer thread blocks.
+  bool register_memory = true;
+  // Lets several ranks use one device: each passes for a node of its own, and data goes over sockets. Right
+  // results, meaningless times.
+  bool share_device = false;
+};
+
 class World {
  public:
   // Collective over all processes. Sets the process's rank for log and errors.
@@ -33,8 +44,14 @@ class World {
   int nodes() const;
   const std::string& host() const;
 
-  // A new communicator over all ranks (collective). CPU memory: MPI; device memory: NCCL, where built.
-  std::unique_ptr<Communicator> communicator(Device device = {});
+  // A new communicator over all ranks (collective), for host memory: MPI.
+  std::unique_ptr<Communicator> communicator();
+  // The same for memory of a CUDA device: NCCL, where built. `host` is what its host() returns: it also
+  // carries what ranks tell each other to connect, and must outlive the new one. An error NCCL finds behind
+  // calls that have returned ends the whole job. Throws ConfigError where NCCL was not built in or refuses
+  // how ranks are placed on devices.
+  std::unique_ptr<Communicator> communicator(Device device, Communicator& host,
+                                             const DeviceCommunicatorOptions& options = {});
 
   // Ends the whole job at once: every rank, with this exit code. The last resort of a rank in trouble: others
   // may be waiting for it.
@@ -51,5 +68,8 @@ int launched_rank();
 
 // The MPI library's name and version: "Open MPI v4.1.4". Needs no World.
 std::string mpi_version();
+
+// The NCCL library's version: "2.28.9"; empty in a build without NCCL. Needs no device.
+std::string nccl_version();
 
 }  // namespace lockstep

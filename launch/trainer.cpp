@@ -128,7 +128,7 @@ void Trainer::stop_if_not_finite() {
   stream_.synchronize();
   if (finite != 0) return;
 
-  Communicator& communicator = parts_.communicator;
+  Communicator& communicator = parts_.communicator.host();
   const std::int32_t mine = loss_finite_ ? 0 : 1;
   std::vector<std::int32_t> flags(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(&mine, flags.data(), 1, DType::i32);
@@ -182,7 +182,7 @@ void Trainer::average_statistics() {
 
 // In rank order, so that every rank gets the same doubles.
 LossTotals Trainer::over_ranks(const LossTotals& mine) {
-  Communicator& communicator = parts_.communicator;
+  Communicator& communicator = parts_.communicator.host();
   std::vector<LossTotals> all(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(&mine, all.data(), sizeof(LossTotals), DType::u8);
   communicator.stream().synchronize();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
 
 #include "core/error.h"
@@ -105,6 +106,12 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
 void stop_mpi(MpiSession& session) noexcept {
   if (!session.usable()) return;
   if (MPI_Finalize() != MPI_SUCCESS) log::warning("MPI_Finalize failed");
+}
+
+void abort_mpi(MpiSession& session, int exit_code) noexcept {
+  session.failing = true;
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
 }
 
 std::string mpi_version() {

@@ -46,6 +46,8 @@ struct MpiSession {
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options);
 // Ends MPI, unless the session is failing.
 void stop_mpi(MpiSession& session) noexcept;
+// Ends every process of the job, on the spot. Any thread.
+[[noreturn]] void abort_mpi(MpiSession& session, int exit_code) noexcept;
 
 // Collective.
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session);

@@ -4,12 +4,15 @@
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_nccl_communicator(World&, Device device) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>, Device device,
+                                                     Communicator&, const DeviceCommunicatorOptions&) {
   throw ConfigError(
       fmt::format("ranks cannot communicate on {}: Lockstep was built without NCCL. Configure with "
                   "-DLOCKSTEP_CUDA=ON on a "
                   "machine that has NCCL, or train on the cpu",
                   to_string(device)));
 }
+
+std::string nccl_version() { return {}; }
 
 }  // namespace lockstep

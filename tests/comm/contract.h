@@ -10,9 +10,14 @@
 
 namespace lockstep {
 
+// What sums promise. In the order of ranks: the same bits as that sum. In any order: right where every order
+// gives the same, so such values are used.
+enum class Sums { in_rank_order, in_any_order };
+
 struct ContractRank {
   Communicator& communicator;
   int ranks_per_node;  // sums are taken within a node first
+  Sums sums = Sums::in_rank_order;
 };
 
 struct ContractCase {

@@ -43,7 +43,8 @@ TEST(MpiWorld, IsJoinedOnce) { EXPECT_THROW(World::join(), Error); }
 TEST(MpiWorld, ADeviceThatWasNotBuiltIsNamed) {
   if (cuda_status().built) GTEST_SKIP() << "built with CUDA";
   try {
-    test_world().communicator({.kind = DeviceKind::cuda, .index = 0});
+    const std::unique_ptr<Communicator> host = test_world().communicator();
+    test_world().communicator({.kind = DeviceKind::cuda, .index = 0}, *host);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string_view(error.what()).find("LOCKSTEP_CUDA"), std::string_view::npos);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL_CHECK(call): throws Error naming the failing call, the rank, and what NCCL says about it.
+#pragma once
+
+#include <string>
+
+#include <nccl.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+// What NCCL calls a status, and the last thing it complained about.
+inline std::string nccl_words(ncclResult_t status) {
+  const std::string last = ncclGetLastError(nullptr);
+  return fmt::format("{}{}{}", ncclGetErrorString(status), last.empty() ? "" : ": ", last);
+}
+
+namespace detail {
+inline void check_nccl(ncclResult_t status, const char* call, const char* file, int line) {
+  if (status == ncclSuccess) return;
+  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on rank {}: {}", file, line, call,
+                                             current_rank(), nccl_words(status)));
+}
+}  // namespace detail
+
+#define NCCL_CHECK(call) ::lockstep::detail::check_nccl((call), #call, __FILE__, __LINE__)
+
+}  // namespace lockstep

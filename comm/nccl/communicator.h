@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NcclCommunicator: the collectives of ranks that compute on CUDA devices. One NCCL communicator, in blocking
+// mode, used by the thread that made it; its stream has the highest priority, so that its few thread blocks
+// find room among compute's. Sums and maxima only: an average would cost NVLink SHARP.
+//
+// Errors: one that a call returns is thrown. One that NCCL finds later (a lost peer, a network error) leaves
+// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. While an exception
+// unwinds the stack, nothing here waits for peers: the communicator is aborted.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <nccl.h>
+
+#include "comm/communicator.h"
+#include "comm/watch.h"
+#include "comm/world.h"
+
+namespace lockstep {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // Ends the job after saying why. From the Watch's thread.
+  using EndJob = std::function<void(const std::string& reason)>;
+
+  // Collective over the ranks of `host`, which outlives this.
+  NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
+                   EndJob end_job);
+  ~NcclCommunicator() override;
+
+  std::string_view name() const override { return "nccl"; }
+  Stream& stream() override { return stream_; }
+  Communicator& host() override { return host_; }
+  // Registered with NCCL; plain device memory when that is switched off or fails on any rank.
+  Buffer allocate(std::size_t bytes) override;
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
+  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
+  void barrier() override;
+  // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
+  // (trees, reduction in the switch) send other amounts.
+  Traffic traffic() const override { return {sent_bytes_, operations_}; }
+
+ private:
+  struct Call {
+    const char* name = "ncclCommInitRankConfig";
+    std::size_t count = 0;
+    DType dtype = DType::u8;
+    std::uint64_t number = 0;
+  };
+
+  // function(communicator, stream), on the device, after `sent_bytes` were counted.
+  template <typename F>
+  void enqueue(Call call, std::size_t sent_bytes, F function);
+  ncclResult_t reduce_flag(cudaStream_t stream);
+  bool on_any_rank(bool mine);
+  void release(void* data, void* registration) noexcept;
+  void abort() noexcept;
+  bool healthy();
+  bool unwinding() const;
+  std::string describe(const char* event, ncclResult_t status);
+
+  Device device_;
+  Communicator& host_;
+  DeviceCommunicatorOptions options_;
+  EndJob end_job_;
+  int exceptions_;  // being handled when this was made
+  std::uint64_t sent_bytes_ = 0;
+  std::uint64_t operations_ = 0;
+  std::mutex mutex_;
+  Call last_;  // guarded: the Watch reads it
+  Buffer flag_;
+  Stream stream_;
+  ncclComm_t communicator_ = nullptr;
+  std::optional<Watch> watch_;
+};
+
+}  // namespace lockstep

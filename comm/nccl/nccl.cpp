@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl.h"
+
+#include <cstdlib>
+
+#include "comm/mpi/session.h"
+#include "comm/nccl/check.h"
+#include "comm/nccl/communicator.h"
+#include "comm/nccl/sharing.h"
+#include "core/log.h"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession> session, Device device,
+                                                     Communicator& host,
+                                                     const DeviceCommunicatorOptions& options) {
+  if (options.share_device) {
+    const SharingRank rank{.rank = session->rank, .nodes = session->nodes, .max_ctas = options.max_ctas};
+    for (const EnvironmentVariable& variable : sharing_environment(rank)) {
+      setenv(variable.name.c_str(), variable.value.c_str(), variable.forced ? 1 : 0);
+    }
+  }
+  const auto end_job = [session](const std::string& reason) {
+    log::error("{}", reason);
+    abort_mpi(*session, exit_code::failed);
+  };
+  return std::make_unique<NcclCommunicator>(device, host, options, end_job);
+}
+
+std::string nccl_version() {
+  int version = 0;
+  NCCL_CHECK(ncclGetVersion(&version));
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+}  // namespace lockstep

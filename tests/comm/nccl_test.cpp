@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL between ranks that share the devices of this machine: each passes for a node of its own.
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "comm/nccl/sharing.h"
+#include "core/error.h"
+#include "tests/comm/contract.h"
+#include "tests/comm/mpi_world.h"
+
+namespace lockstep {
+namespace {
+
+class NcclTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaStatus status = cuda_status();
+    if (status.devices.empty()) GTEST_SKIP() << "no CUDA device: " << status.message;
+    device_.index = test_world().local_rank() % static_cast<int>(status.devices.size());
+  }
+
+  Device device_{.kind = DeviceKind::cuda, .index = 0};
+};
+
+struct Pair {
+  std::unique_ptr<Communicator> host = test_world().communicator();
+  std::unique_ptr<Communicator> nccl;
+
+  explicit Pair(Device device, DeviceCommunicatorOptions options = {}) {
+    options.share_device = true;
+    nccl = test_world().communicator(device, *host, options);
+  }
+};
+
+class NcclContract : public NcclTest, public testing::WithParamInterface<ContractCase> {};
+
+TEST_P(NcclContract, Holds) {
+  on_every_rank([this] {
+    const Pair ranks(device_);
+    EXPECT_EQ(ranks.nccl->name(), "nccl");
+    GetParam().check({*ranks.nccl, ranks.nccl->size(), Sums::in_any_order});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, NcclContract,
+                         testing::ValuesIn(communicator_contract().begin(), communicator_contract().end()),
+                         [](const auto& suite) { return std::string(suite.param.name); });
+
+using Nccl = NcclTest;
+
+TEST_F(Nccl, AllocatedMemoryIsZeroedRegisteredOrNot) {
+  on_every_rank([this] {
+    for (const bool register_memory : {true, false}) {
+      const Pair ranks(device_, {.register_memory = register_memory});
+      for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'001}}) {
+        const Buffer memory = ranks.nccl->allocate(bytes);
+        EXPECT_EQ(memory.bytes(), bytes);
+        EXPECT_EQ(memory.device(), device_);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignment, 0u);
+        std::vector<std::byte> seen(bytes, std::byte{1});
+        ranks.nccl->stream().copy(seen.data(), memory.data(), bytes);
+        ranks.nccl->stream().synchronize();
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{0}), static_cast<std::ptrdiff_t>(bytes));
+      }
+    }
+  });
+}
+
+TEST_F(Nccl, FewerThreadBlocksGiveTheSameSums) {
+  on_every_rank([this] {
+    const Pair ranks(device_, {.max_ctas = 1});
+    const Buffer memory = ranks.nccl->allocate(4);
+    std::int32_t number = 1 << ranks.nccl->rank();
+    ranks.nccl->stream().copy(memory.data(), &number, 4);
+    ranks.nccl->all_reduce(memory.data(), 1, DType::i32, ReduceOp::sum);
+    ranks.nccl->stream().copy(&number, memory.data(), 4);
+    ranks.nccl->stream().synchronize();
+    EXPECT_EQ(number, (1 << ranks.nccl->size()) - 1);
+  });
+}
+
+// Rank 0 is in a collective the others never reach.
+TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
+  on_every_rank([this] {
+    const std::unique_ptr<Communicator> host = test_world().communicator();
+    try {
+      const std::unique_ptr<Communicator> nccl =
+          test_world().communicator(device_, *host, {.share_device = true});
+      const Buffer memory = nccl->allocate(1 << 20);
+      nccl->all_reduce(memory.data(), 1 << 18, DType::f32, ReduceOp::sum);  // all are connected for it now
+      nccl->stream().synchronize();
+      host->barrier();
+      host->stream().synchronize();
+      if (nccl->rank() == 0) nccl->all_reduce(memory.data(), 1 << 18, DType::f32, ReduceOp::sum);
+      throw std::runtime_error("trouble");
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "trouble");
+    }
+    host->barrier();  // every rank got here
+    host->stream().synchronize();
+  });
+}
+
+std::string value_of(const std::vector<EnvironmentVariable>& variables, const std::string& name) {
+  for (const EnvironmentVariable& variable : variables) {
+    if (variable.name == name) return variable.value;
+  }
+  return "";
+}
+
+TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
+  const auto first = sharing_environment({.rank = 0});
+  const auto second = sharing_environment({.rank = 1});
+  EXPECT_NE(value_of(first, "NCCL_HOSTID"), value_of(second, "NCCL_HOSTID"));
+  EXPECT_EQ(value_of(first, "NCCL_NET"), "Socket");
+  EXPECT_EQ(value_of(first, "NCCL_SOCKET_IFNAME"), "lo");
+  EXPECT_EQ(value_of(sharing_environment({.rank = 0, .nodes = 2}), "NCCL_SOCKET_IFNAME"), "")
+      << "other nodes are not reached through lo";
+}
+
+TEST(NcclSharing, LeavesThreadBlocksToWhoAskedForThem) {
+  EXPECT_EQ(value_of(sharing_environment({.rank = 0}), "NCCL_MAX_CTAS"), "2");
+  EXPECT_EQ(value_of(sharing_environment({.rank = 0, .nodes = 1, .max_ctas = 8}), "NCCL_MAX_CTAS"), "");
+}
+
+TEST(NcclVersion, IsTheLibrarys) {
+  const std::string version = nccl_version();
+  EXPECT_EQ(version.substr(0, 2), "2.") << version;
+  EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
+}
+
+}  // namespace
+}  // namespace lockstep
