@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/agreement.h"
 
+#include <algorithm>
 #include <optional>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -42,6 +42,21 @@ std::string broadcast_text(Communicator& communicator, std::string text, int roo
   communicator.broadcast(text.data(), text.size(), DType::u8, root);
   communicator.stream().synchronize();
   return text;
+}
+
+std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
+  const std::vector<std::int32_t> lengths = gather(communicator, static_cast<std::int32_t>(text.size()));
+  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::string mine = text;
+  mine.resize(longest);
+  std::string all(longest * lengths.size(), '\0');
+  communicator.all_gather(mine.data(), all.data(), longest, DType::u8);
+  communicator.stream().synchronize();
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    texts.push_back(all.substr(rank * longest, static_cast<std::size_t>(lengths[rank])));
+  }
+  return texts;
 }
 
 void run_agreed(Communicator& communicator, const std::function<void()>& work) {

@@ -62,6 +62,8 @@ struct Config {
   struct {
     bool overlap = true;
     std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
+    std::int64_t max_ctas = 0;                      // NCCL's thread blocks; 0: its own choice
+    bool register_buckets = true;                   // with NCCL
   } comm;
   struct {
     std::string choose = "time";  // time, direct, winograd: see KernelChoices
@@ -69,6 +71,7 @@ struct Config {
   } kernels;
   struct {
     std::string device = "auto";  // auto, cpu, cuda
+    bool share_device = false;    // several ranks on one GPU, for correctness only
   } world;
   struct {
     std::string dir = "runs/latest";

@@ -93,6 +93,12 @@ std::vector<Key> make_keys() {
       {"comm.overlap", MEMBER(comm.overlap), "average gradients during the backward pass"},
       {"comm.bucket_mib", MEMBER(comm.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket", kAboveZero},
+      {"comm.max_ctas",
+       MEMBER(comm.max_ctas),
+       "thread blocks NCCL may take from compute on a GPU; 0: NCCL's own choice",
+       {.least = 0, .most = 64}},
+      {"comm.register_buckets", MEMBER(comm.register_buckets),
+       "register gradient memory with NCCL, which then takes fewer thread blocks"},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here, or by name",
@@ -101,6 +107,8 @@ std::vector<Key> make_keys() {
       {"kernels.cache", MEMBER(kernels.cache),
        "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
       {"world.device", MEMBER(world.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
+      {"world.share_device", MEMBER(world.share_device),
+       "let ranks share a GPU where there are too few: right results, meaningless times"},
       {"run.dir", MEMBER(run.dir), "folder for metrics and checkpoints"},
   };
 }

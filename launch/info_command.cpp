@@ -4,6 +4,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "kernels/backend.h"
+#include "kernels/library_versions.h"
 #include "launch/commands.h"
 #include "launch/config.h"
 #include "launch/version.h"
@@ -17,11 +18,13 @@ int run_info() {
   fmt::print("mpi      {}\n", mpi_version());
   const CudaStatus cuda = cuda_status();
   fmt::print("cuda     {}; {}\n", cuda.built ? "built in" : "not built in", cuda.message);
+  if (cuda.built) fmt::print("         {}, NCCL {}\n", cuda_library_versions(), nccl_version());
   for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
     const CudaDevice& device = cuda.devices[i];
-    fmt::print("  cuda:{}  {}  {:.1f} GiB  compute capability {}.{}  {}\n", i, device.name,
+    fmt::print("  cuda:{}  {}  {:.1f} GiB  compute capability {}.{}  {}  {}\n", i, device.name,
                static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
-               device.compute_capability / 10, device.compute_capability % 10, device.uuid);
+               device.compute_capability / 10, device.compute_capability % 10, device.uuid,
+               device.is_slice() ? "a MIG slice" : "a whole GPU");
   }
   fmt::print("presets  {}\n", fmt::join(preset_names(), ", "));
   return exit_code::done;

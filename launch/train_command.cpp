@@ -48,7 +48,7 @@ struct TrainRun {
   std::optional<Trainer> trainer;
 };
 
-void build(TrainRun& run, const Command& command, const World& world) {
+void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
   Training& training = run.training.emplace(

@@ -77,20 +77,6 @@ void check_channels(const Config& config, const Dataset& dataset) {
 
 }  // namespace
 
-Device choose_device(const std::string& wanted, const World& world) {
-  if (wanted == "cpu") return {};
-  const CudaStatus cuda = cuda_status();
-  const auto devices = static_cast<int>(cuda.devices.size());
-  if (wanted == "auto" && (devices < world.local_size() || !has_backend(DeviceKind::cuda))) return {};
-  if (devices < world.local_size()) {
-    throw ConfigError(
-        fmt::format("world.device = \"cuda\": {} ranks on {}, but {} CUDA devices ({}); start fewer ranks "
-                    "or use --device cpu",
-                    world.local_size(), world.host(), devices, cuda.message));
-  }
-  return {.kind = DeviceKind::cuda, .index = world.local_rank()};
-}
-
 int choose_threads(std::int64_t wanted, const World& world) {
   if (wanted > 0) return static_cast<int>(wanted);
   const int cores = usable_cores();
@@ -102,22 +88,21 @@ int choose_threads(std::int64_t wanted, const World& world) {
   return std::max(1, cores / world.local_size());
 }
 
-Training::Training(const Config& config, const World& world, Communicator& communicator,
-                   const Options& options)
-    : config_(config), communicator_(communicator) {
-  Device device;
-  run_agreed(communicator, [&] {
-    device = choose_device(config_.world.device, world);
+Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
+    : config_(config), host_(host), communicator_(&host) {
+  const DeviceChoice choice = choose_device(config_, world, host);
+  run_agreed(host, [&] {
     threads_ = choose_threads(config_.train.threads, world);
     open_data({.rank = world.rank(), .size = world.size()});
   });
-  plan_network(device);
-  run_agreed(communicator, [&] {
+  plan_network(choice.device);
+  run_agreed(host, [&] {
     if (!options.init.empty()) load_state(*network_, options.init);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
-  buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), communicator, bucket_options(config_),
-                                               timeline_.get());
+  connect(world, choice);
+  buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
+                                               bucket_options(config_), timeline_.get());
   optimizer_ = make_optimizer({.device = network_->device(),
                                .parameters = network_->parameters(),
                                .values = network_->values(),
@@ -145,6 +130,16 @@ void Training::open_data(Shard shard) {
   test_loader_ = std::make_unique<BatchLoader>(*test_set_, shard, options);
 }
 
+// Gradients are reduced where they are computed.
+void Training::connect(World& world, const DeviceChoice& choice) {
+  if (choice.device.kind == DeviceKind::cpu) return;
+  device_communicator_ = world.communicator(choice.device, host_,
+                                            {.max_ctas = static_cast<int>(config_.comm.max_ctas),
+                                             .register_memory = config_.comm.register_buckets,
+                                             .share_device = choice.shared});
+  communicator_ = device_communicator_.get();
+}
+
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
 void Training::plan_network(Device device) {
   const ImageShape image = train_set_->image_shape();
@@ -157,8 +152,8 @@ void Training::plan_network(Device device) {
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
   const auto plan = [&] { network_ = std::make_unique<Network>(*graph_, options); };
-  const bool first = communicator_.rank() == 0;
-  run_agreed(communicator_, [&] {
+  const bool first = host_.rank() == 0;
+  run_agreed(host_, [&] {
     graph_.emplace(GraphInput{.batch = config_.train.batch,
                               .height = image.height,
                               .width = image.width,
@@ -173,8 +168,8 @@ void Training::plan_network(Device device) {
                                                           : std::filesystem::path(config_.kernels.cache);
     by_time ? KernelCache(folder, backend.identity()).use(kernels_, plan) : plan();
   });
-  const std::string choices = broadcast_text(communicator_, to_text(kernels_), 0);
-  run_agreed(communicator_, [&] {
+  const std::string choices = broadcast_text(host_, to_text(kernels_), 0);
+  run_agreed(host_, [&] {
     if (first) return;
     from_text(choices, kernels_);
     plan();
@@ -187,7 +182,7 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .optimizer = *optimizer_,
           .train = *train_loader_,
           .test = *test_loader_,
-          .communicator = communicator_,
+          .communicator = *communicator_,
           .timeline = timeline_.get(),
           .observer = observer};
 }

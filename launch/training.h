@@ -13,6 +13,7 @@
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 #include "launch/config.h"
+#include "launch/device_choice.h"
 #include "launch/trainer.h"
 #include "models/network.h"
 #include "models/optimizer.h"
@@ -20,22 +21,19 @@
 
 namespace lockstep {
 
-// The device of this rank: what world.device asks for, or with "auto" a GPU where the build and the machine
-// have one for every local rank, else the CPU. Throws ConfigError.
-Device choose_device(const std::string& wanted, const World& world);
-
 // Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the
 // node.
 int choose_threads(std::int64_t wanted, const World& world);
 
-// Collective. Errors are agreed by all ranks.
+// Collective. Errors are agreed by all ranks. Ranks agree over `host`, a communicator of host memory that
+// outlives this; gradients are reduced by it, too, or by one of the devices that this makes.
 class Training {
  public:
   struct Options {
     std::string init;    // safetensors to start from; empty: random
     bool trace = false;  // record a timeline
   };
-  Training(const Config& config, const World& world, Communicator& communicator, const Options& options);
+  Training(const Config& config, World& world, Communicator& host, const Options& options);
 
   Dataset& train_set() { return *train_set_; }
   Dataset& test_set() { return *test_set_; }
@@ -49,15 +47,18 @@ class Training {
   Timeline* timeline() { return timeline_.get(); }
   Schedule schedule() const;
   int threads() const { return threads_; }
-  // What a Trainer works with; valid as long as this and the communicator are.
+  // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
   void open_data(Shard shard);
   void plan_network(Device device);
+  void connect(World& world, const DeviceChoice& choice);
 
   Config config_;
-  Communicator& communicator_;
+  Communicator& host_;
+  Communicator* communicator_;
+  std::unique_ptr<Communicator> device_communicator_;
   std::unique_ptr<Dataset> train_set_;
   std::unique_ptr<Dataset> test_set_;
   std::unique_ptr<BatchLoader> train_loader_;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/device.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -187,6 +188,12 @@ TEST(Info, NamesWhatIsBuiltIn) {
   for (const char* part : {"oneDNN", "Open MPI", "cuda", "fashion_mnist_cnn"}) {
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
   }
+  const CudaStatus cuda = cuda_status();
+  for (const char* part : {"cuDNN 9.", "cuBLAS 1", "NCCL 2."}) {
+    EXPECT_EQ(count(result.output, part), cuda.built ? 1 : 0) << part << " in\n" << result.output;
+  }
+  for (const CudaDevice& device : cuda.devices) EXPECT_EQ(count(result.output, device.uuid), 1);
+  EXPECT_NE(result.output.find(cuda.message), std::string::npos) << "why there is no device";
 }
 
 TEST(Usage, WrongCommandLinesNameTheNearest) {
@@ -210,7 +217,20 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   expect_failure(run("train.batch=400"), exit_code::config, {"512", "800"});
   expect_failure(run_ranks(2, program("lockstep") + " train fashion_mnist_cn"), exit_code::config,
                  {"did you mean fashion_mnist_cnn?"});
-  expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, {"cuda"});
+}
+
+TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
+  const CudaStatus cuda = cuda_status();
+  if (!cuda.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
+  const Workplace workplace("device");
+  const std::vector<std::string> reason_and_remedy = {
+      cuda.built ? "no CUDA device on" : "this build has no CUDA", "--device cpu"};
+  expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, reason_and_remedy);
+  expect_failure(run_ranks(2, workplace.train({"world.share_device=true"}, "--device cuda")),
+                 exit_code::config, reason_and_remedy);
+  const ProgramResult any = run_ranks(2, workplace.train({"train.steps=1"}, "--device auto"));
+  EXPECT_EQ(any.exit_code, 0) << any.output;
+  EXPECT_NE(any.output.find(" on cpu"), std::string::npos) << any.output;
 }
 
 TEST(BadInput, DataNamesTheFile) {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/device_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Devices = std::vector<int>;
+
+std::vector<RankDevices> ranks_that_see(int ranks, const std::vector<std::string>& uuids) {
+  return std::vector<RankDevices>(static_cast<std::size_t>(ranks),
+                                  {.node = 0, .host = "one", .uuids = uuids});
+}
+
+TEST(DealDevices, LocalRankPicksTheDeviceAmongTheVisibleOnes) {
+  const auto ranks = ranks_that_see(3, {"a", "b", "c", "d"});
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1, 2}));
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1, 2}));
+}
+
+TEST(DealDevices, RanksBeyondTheDevicesGetNoneOrShareRoundRobin) {
+  const auto ranks = ranks_that_see(5, {"a", "b"});
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1, -1, -1, -1}));
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1, 0, 1, 0}));
+}
+
+TEST(DealDevices, NothingIsSharedWhereNothingIsVisible) {
+  EXPECT_EQ(deal_devices(ranks_that_see(2, {}), DeviceSharing::allowed), (Devices{-1, -1}));
+}
+
+TEST(DealDevices, EachNodeHasItsOwn) {
+  std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b"});
+  ranks[1].node = ranks[3].node = 1;  // as mpirun --map-by node numbers them
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 0, 1, 1}));
+}
+
+// As Slurm's --gpus-per-task and MIG do: every rank's only device is its number 0.
+TEST(DealDevices, ADeviceShownToOneRankIsThatRanks) {
+  std::vector<RankDevices> ranks = ranks_that_see(2, {"a"});
+  ranks[1].uuids = {"b"};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 0}));
+  ranks[1].uuids = {"a", "b"};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1}));
+}
+
+TEST(DealDevices, SharingIsTheSameDeviceOrSlicesOfOne) {
+  const auto shared = [](const std::vector<RankDevices>& ranks) {
+    return devices_are_shared(ranks, deal_devices(ranks, DeviceSharing::allowed));
+  };
+  EXPECT_FALSE(shared(ranks_that_see(2, {"GPU-a", "GPU-b"})));
+  EXPECT_TRUE(shared(ranks_that_see(3, {"GPU-a", "GPU-b"})));
+  std::vector<RankDevices> slices = ranks_that_see(2, {"MIG-a"});
+  slices[1].uuids = {"MIG-b"};
+  EXPECT_TRUE(shared(slices));
+  slices[1].node = 1;
+  EXPECT_FALSE(shared(slices));
+}
+
+TEST(DeviceTable, ShowsTheNodeThatHasTooFew) {
+  std::vector<RankDevices> ranks = ranks_that_see(2, {"GPU-a", "GPU-b"});
+  for (const RankDevices& rank : ranks_that_see(2, {"GPU-c"})) {
+    ranks.push_back(rank);
+    ranks.back().node = 1;
+    ranks.back().host = "two";
+  }
+  EXPECT_EQ(device_table(ranks, deal_devices(ranks, DeviceSharing::refused)),
+            "  rank  local rank  device    two\n"
+            "     2           0  cuda:0    GPU-c\n"
+            "     3           1  none      \n");
+}
+
+}  // namespace
+}  // namespace lockstep
