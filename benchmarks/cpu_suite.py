@@ -5,13 +5,15 @@ two ranks against two threads; what recomputation costs and saves; memory. Needs
 and, for PyTorch's side, a Python that has torch (--python). Each part that fails is reported and the others go on."""
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
+
+import suite
 
 HERE = pathlib.Path(__file__).resolve().parent
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,14 +37,15 @@ failed = []
 
 def run(command):
     """The JSON that a program writes with --json; None where it fails, which is reported."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        full = command + ["--json", file.name]
-        done = subprocess.run(full, capture_output=True, text=True)
-        if done.returncode != 0:
-            failed.append(" ".join(command))
-            print(f"FAILED ({done.returncode}): {' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr)
-            return None
-        return json.loads(pathlib.Path(file.name).read_text())
+    done = suite.execute_with_json(command)
+    if done.status != "ok":
+        report(done)
+    return done.result
+
+
+def report(done):
+    failed.append(done.text)
+    print(f"FAILED ({done.exit_code}): {done.text}\n{done.output or done.reason}", file=sys.stderr)
 
 
 def flags(case):
@@ -51,40 +54,20 @@ def flags(case):
 
 
 def compare_steps(case):
-    ours_command = [f"{options.bin}/step_bench", *flags(case)]
-    ours, peers = [], {}
-    run(ours_command + ["--steps", "1"])  # so that the kernels are chosen before anything is timed
-    ways = list(PEERS)
-    for turn in range(options.rounds):
-        ours.append(run(ours_command))
-        for way in list(ways):
-            result = run([options.python, str(HERE / "peers/pytorch_step.py"), *flags(case), *way])
-            if result is None:
-                ways.remove(way)
-                continue
-            peers.setdefault(" ".join(way) or "eager", []).append(result)
-        # The first turn tells the best; the others go on with it alone.
-        if turn == 0 and peers:
-            best = max(peers, key=lambda name: peers[name][0]["samples_per_second"])
-            ways = [way for way in ways if (" ".join(way) or "eager") == best]
-    ours = [result for result in ours if result]
-    row = {**case, "lockstep": ours,
-           "samples_per_second": statistics.median(r["samples_per_second"] for r in ours) if ours else None}
+    command = [f"{options.bin}/step_bench", *flags(case)]
+    peer = [options.python, str(HERE / "peers/pytorch_step.py"), *flags(case)]
+    run(command + ["--steps", "1"])  # so that the kernels are chosen before anything is timed
+    ways = {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
+    ours, peers = suite.take_turns(functools.partial(run, command), ways, options.rounds)
+    row = {**case, **suite.compare(ours, peers)}
+    text = f"{row['model']:<14} {suite.summary(row)}"
+    if "ratio" in row:
+        text += f", target {row['target']}"
     if ours:
         row["memory_over_plan"] = max(
             (r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"] for r in ours)
-    if peers:
-        best = max(peers, key=lambda name: statistics.median(r["samples_per_second"] for r in peers[name]))
-        row["pytorch"] = {"version": peers[best][0]["version"], "best": best,
-                          "samples_per_second": statistics.median(r["samples_per_second"] for r in peers[best]),
-                          "first_turn": {name: r[0]["samples_per_second"] for name, r in peers.items()}}
-        if ours:
-            row["ratio"] = row["samples_per_second"] / row["pytorch"]["samples_per_second"]
-    text = f"{row['model']:<14} {row['samples_per_second'] or 0:8.1f} samples/s"
-    if "ratio" in row:
-        text += (f"   PyTorch {row['pytorch']['version']} ({row['pytorch']['best']}) "
-                 f"{row['pytorch']['samples_per_second']:8.1f}   ratio {row['ratio']:.2f}, target {row['target']}")
-    print(text + (f"   memory {row['memory_over_plan']:.2f} of plan" if ours else ""), flush=True)
+        text += f"   memory {row['memory_over_plan']:.2f} of plan"
+    print(text, flush=True)
     return row
 
 
@@ -103,10 +86,9 @@ def train_speed(ranks, threads, folder, steps=40):
                "--set", f"train.steps={steps // ranks}", "--set", "schedule.warmup_epochs=0",
                "--set", f"run.dir={run_dir}"]
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        failed.append(" ".join(command))
-        print(f"FAILED: {' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr)
+    done = suite.execute(command, environment=environment)
+    if done.status != "ok":
+        report(done)
         return None
     return json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])["samples_per_second"]
 

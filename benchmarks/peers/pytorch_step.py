@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of step_bench: full training steps on random images, in one of its four ways to run."""
+"""PyTorch's side of step_bench: full training steps on random images, in the way the options say.
+
+On a GPU it gets what its users would give it: kernels chosen by time, the fused optimizer, TF32 where it is allowed,
+autocast for half precision with a loss scale for fp16, and a host that does not wait for each step."""
 
 import argparse
 import json
@@ -8,7 +11,7 @@ import statistics
 import sys
 import time
 
-parser = argparse.ArgumentParser(description=__doc__)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="resnet18")
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--image", type=int, default=32)
@@ -17,46 +20,91 @@ parser.add_argument("--classes", type=int, default=10)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--warmup", type=int, default=3)
-parser.add_argument("--compile", action="store_true", help="torch.compile")
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+parser.add_argument("--precision", choices=["fp32", "tf32", "bf16", "fp16"], default="fp32",
+                    help="bf16 and fp16 by autocast, tf32 on a GPU only")
+parser.add_argument("--compile", nargs="?", const="default", metavar="MODE",
+                    choices=["default", "reduce-overhead", "max-autotune"], help="torch.compile, in this mode of its")
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--json", default="")
 options = parser.parse_args()
+if options.precision == "tf32" and options.device == "cpu":
+    parser.error("--precision tf32 is a GPU's; on the CPU there are fp32, bf16 and fp16")
 
 import torch  # after --help
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tests", "peers"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "peers"))
 import models
 
+on_gpu = options.device == "cuda"
+if on_gpu and not torch.cuda.is_available():
+    sys.exit(f"PyTorch {torch.__version__} sees no GPU; --device cpu runs without")
 torch.manual_seed(1)
 torch.set_num_threads(options.threads)
-model = models.build(options.model, options.channels, options.classes, options.image)
-images = torch.randn(options.batch, options.channels, options.image, options.image)
+torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = options.precision != "fp32"
+model = models.build(options.model, options.channels, options.classes, options.image).to(options.device)
+images = torch.randn(options.batch, options.channels, options.image, options.image).to(options.device)
 if options.channels_last:
     model = model.to(memory_format=torch.channels_last)
     images = images.to(memory_format=torch.channels_last)
-labels = torch.randint(0, options.classes, (options.batch,))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
-run = torch.compile(model) if options.compile else model
-losses, times = [], []
-for step in range(-options.warmup, options.steps):
-    begin = time.perf_counter()
+labels = torch.randint(0, options.classes, (options.batch,)).to(options.device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=True if on_gpu else None)
+half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
+scaler = torch.amp.GradScaler(options.device, enabled=half == torch.float16)
+run = torch.compile(model, mode=options.compile) if options.compile else model
+
+
+def train_step():
     optimizer.zero_grad(set_to_none=True)
-    loss = torch.nn.functional.cross_entropy(run(images), labels)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-    if step >= 0:
+    with torch.autocast(options.device, dtype=half, enabled=half is not None):
+        loss = torch.nn.functional.cross_entropy(run(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.detach()
+
+
+def steps_on_cpu():
+    losses, times = [], []
+    for _ in range(options.warmup + options.steps):
+        begin = time.perf_counter()
+        losses.append(train_step().item())
         times.append(time.perf_counter() - begin)
+    return losses, times[options.warmup:]
+
+
+def steps_on_gpu():
+    """From one step's end on the stream to the next one's."""
+    losses = [train_step() for _ in range(options.warmup)]
+    torch.cuda.synchronize()
+    ends = [torch.cuda.Event(enable_timing=True) for _ in range(options.steps + 1)]
+    ends[0].record()
+    for end in ends[1:]:
+        losses.append(train_step())
+        end.record()
+    torch.cuda.synchronize()
+    return [loss.item() for loss in losses], [a.elapsed_time(b) * 1e-3 for a, b in zip(ends, ends[1:])]
+
+
+losses, times = steps_on_gpu() if on_gpu else steps_on_cpu()
 if not losses[-1] < losses[0]:
     sys.exit(f"the loss went from {losses[0]} to {losses[-1]}: these steps do not train")
 
 seconds = statistics.median(times)
 result = {"peer": "PyTorch", "version": torch.__version__, "model": options.model, "batch": options.batch,
           "image": [options.image, options.image, options.channels], "threads": options.threads,
-          "compile": options.compile, "channels_last": options.channels_last, "steps": options.steps,
-          "samples_per_second": options.batch / seconds, "step_ms": seconds * 1e3}
-print(f"PyTorch {torch.__version__} {options.model} batch {options.batch} "
-      f"{'compiled' if options.compile else 'eager'} {'channels-last' if options.channels_last else 'contiguous'}: "
+          "device": torch.cuda.get_device_name() if on_gpu else "cpu", "precision": options.precision,
+          "compile": options.compile is not None, "compile_mode": options.compile,
+          "channels_last": options.channels_last, "steps": options.steps,
+          "samples_per_second": options.batch / seconds, "step_ms": seconds * 1e3,
+          "mean_step_ms": statistics.fmean(times) * 1e3}
+if on_gpu:
+    result["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    result["cudnn"] = torch.backends.cudnn.version()
+print(f"PyTorch {torch.__version__} {options.model} batch {options.batch} {options.device} {options.precision} "
+      f"{'compiled ' + options.compile if options.compile else 'eager'} "
+      f"{'channels-last' if options.channels_last else 'contiguous'}: "
       f"step {seconds * 1e3:.1f} ms, {options.batch / seconds:.1f} samples/s")
 if options.json:
     with open(options.json, "w") as file:

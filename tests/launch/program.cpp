@@ -57,7 +57,7 @@ ProgramResult run_shell(const std::string& command) {
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"}) {
     setenv(name, "1", 0);
   }
-  setenv("XDG_CACHE_HOME", LOCKSTEP_BINARY_DIR "/../cache", 0);
+  setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   ProgramResult result;
   FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
   CHECK(pipe != nullptr);
@@ -73,7 +73,14 @@ ProgramResult run_ranks(int ranks, const std::string& command) {
   return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
 }
 
-std::string program(const std::string& name) { return std::string(LOCKSTEP_BINARY_DIR) + "/" + name; }
+std::filesystem::path build_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
+
+std::string program(const std::string& name) {
+  const std::filesystem::path test = build_folder() / "tests" / name;  // where a bundle keeps those of tests
+  return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
+}
 
 Workplace::Workplace(const std::string& name)
     : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())) {

@@ -18,6 +18,8 @@ struct ProgramResult {
 ProgramResult run_shell(const std::string& command);
 // mpirun -np ranks COMMAND
 ProgramResult run_ranks(int ranks, const std::string& command);
+// The build folder, or the unpacked bundle, that this program lies in.
+std::filesystem::path build_folder();
 // The path of the built program NAME.
 std::string program(const std::string& name);
 

