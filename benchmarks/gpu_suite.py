@@ -91,7 +91,7 @@ class GpuSuite:
 
     def output_of(self, command, environment=None):
         run = suite.execute(command, max(1, min(60, self.seconds_left())), environment)
-        return run.output.strip() if run.status == "ok" else f"{run.text}: {run.reason}"
+        return run.output.strip() if run.status == "ok" else f"{run.command[0]}: {run.reason}"
 
     def describe_machine(self):
         processors = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
@@ -126,7 +126,7 @@ class GpuSuite:
         ours = {**case, "device": "cuda"}
         peer = {**case, "device": "cuda"}
         if self.options.rehearse:
-            peer.update(device="cpu", batch=4, image=32, steps=2)
+            peer.update(device="cpu", model="resnet18", batch=8, image=32, steps=3, precision="bf16")
         command = [str(BUNDLE / "bin/step_bench"), *flags(ours)]
         peer_command = [self.options.python, "-B", str(HERE / "peers/pytorch_step.py"), "--channels-last", *flags(peer)]
         runs = []

@@ -11,7 +11,7 @@ import time
 import suite
 
 FILTER = "--gtest_filter="
-LINE = re.compile(r"\[ *(RUN|OK|FAILED|SKIPPED) *\] ([^ ,]+)(?:.*\((\d+) ms\))?")
+LINE = re.compile(r"\[ *(RUN|OK|FAILED|SKIPPED) *\] ([^\s,]+)(?:.*\((\d+) ms\))?")
 PROGRAM_LIMIT = 75  # seconds
 KEPT_OUTPUT = 4000  # characters of a failed case's output
 
@@ -53,7 +53,7 @@ class CudaTests:
                 part = str(next((file for file in found if file.exists()), ""))
                 reason = reason or ("" if part else f"the bundle has no program {name}")
             elif "@source@" in part or "@scratch@" in part:
-                reason = reason or f"needs {part} of the source or build folder"
+                reason = reason or f"needs {part.split('@')[-1].lstrip('/')} of the source or build folder"
             command.append(part)
         if not command:
             return command, {}, "it was not built"

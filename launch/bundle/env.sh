@@ -78,13 +78,13 @@ bundle_fall_back() {
   done
 }
 
-# The folder of libmpi.so.40 under an Open MPI's prefix; empty where the loader finds it by itself.
+# The folder of the libmpi.so.40 that belongs to an Open MPI's prefix.
 bundle_mpi_libraries() {
-  local folder
+  local folder found
   for folder in "$1/lib" "$1/lib64" "$1/lib/x86_64-linux-gnu" "$1/lib/aarch64-linux-gnu"; do
     if [ -e "$folder/libmpi.so.40" ]; then echo "$folder"; return 0; fi
   done
-  bundle_loader_finds libmpi.so.40 >/dev/null
+  found=$(bundle_loader_finds libmpi.so.40) && dirname "$found"
 }
 
 bundle_find_mpi() {
@@ -96,11 +96,12 @@ bundle_find_mpi() {
     if [ -z "$prefix" ] || [ ! -x "$prefix/bin/mpirun" ]; then continue; fi
     libraries=$(bundle_mpi_libraries "$prefix") || continue
     if [ "$prefix" = "$bundle_root/mpi" ]; then export OPAL_PREFIX=$prefix PMIX_PREFIX=$prefix PRTE_PREFIX=$prefix; fi
-    version=$(LD_LIBRARY_PATH=$libraries:$bundle_given_path "$prefix/bin/mpirun" --version 2>/dev/null || true)
+    version=$(LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path} "$prefix/bin/mpirun" --version 2>/dev/null || true)
     case $version in *"Open MPI"*) ;; *) continue ;; esac
     export LOCKSTEP_MPIRUN=$prefix/bin/mpirun
     case :$PATH: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:$PATH ;; esac
-    if [ -n "$libraries" ]; then bundle_add "$libraries"; fi
+    # The system's own folder must not come before those of other libraries.
+    if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
     # Open MPI 5 would serve shared windows through UCX, which cannot.
     export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
     # Open MPI refuses to start as root unless told twice that this is meant (containers).
