@@ -22,7 +22,7 @@ parser.add_argument("--python", default=sys.executable, help="a Python that has 
 parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks, recompute")
-parser.add_argument("--models", nargs="*", default=[], help="of the steps; all without")
+parser.add_argument("--models", nargs="*", default=[], help="of the steps (\"resnet18 bf16\"); all without")
 parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
 options = parser.parse_args()
 
@@ -30,7 +30,8 @@ options = parser.parse_args()
 STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target": 2.0},
          {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "target": 1.5},
          {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "target": 1.5},
-         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "target": 1.2}]
+         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "target": 1.2},
+         {"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "precision": "bf16", "target": 1.25}]
 PEERS = [["--channels-last"], [], ["--compile"], ["--compile", "--channels-last"]]
 failed = []
 
@@ -49,8 +50,12 @@ def report(done):
 
 
 def flags(case):
-    return [part for name in ("model", "batch", "image", "channels") for part in (f"--{name}", str(case[name]))] + \
-        ["--threads", str(options.threads)]
+    return [part for name in ("model", "batch", "image", "channels", "precision") if name in case
+            for part in (f"--{name}", str(case[name]))] + ["--threads", str(options.threads)]
+
+
+def label(case):
+    return f"{case['model']} {case['precision']}" if "precision" in case else case["model"]
 
 
 def compare_steps(case):
@@ -60,7 +65,7 @@ def compare_steps(case):
     ways = {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
     ours, peers = suite.take_turns(functools.partial(run, command), ways, options.rounds)
     row = {**case, **suite.compare(ours, peers)}
-    text = f"{row['model']:<14} {suite.summary(row)}"
+    text = f"{label(row):<14} {suite.summary(row)}"
     if "ratio" in row:
         text += f", target {row['target']}"
     if ours:
@@ -74,7 +79,8 @@ def compare_steps(case):
 def engine_cost():
     result = run([f"{options.bin}/engine_bench", "--threads", str(options.threads)])
     if result:
-        print(f"engine over bare network: {100 * (result['ratio'] - 1):+.2f} %", flush=True)
+        print(f"engine over bare network: {100 * (result['ratio'] - 1):+.2f} %; outside its kernels "
+              f"{100 * result['share_outside_kernels']:.3f} %", flush=True)
     return result
 
 
@@ -135,8 +141,8 @@ def keep(part, result):
 
 if "step" in wanted:
     for case in STEPS:
-        if not options.models or case["model"] in options.models:
-            keep(f"step {case['model']}", compare_steps(case))
+        if not options.models or label(case) in options.models:
+            keep(f"step {label(case)}", compare_steps(case))
 if "engine" in wanted:
     keep("engine", engine_cost())
 if "ranks" in wanted:
