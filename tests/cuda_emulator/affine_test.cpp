@@ -31,9 +31,7 @@ struct Matrix {
     }
   }
   Doubles read(const void* memory, DType type) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(elements()) * size_of(type));
-    std::memcpy(bytes.data(), memory, bytes.size());
-    const Values physical = from_bytes(bytes, type);
+    const Values physical = from_elements(memory, static_cast<std::size_t>(elements()) * size_of(type), type);
     Doubles plain(physical.size());
     each([&](std::size_t to, std::size_t from) { plain[to] = physical[from]; });
     return plain;
@@ -41,7 +39,7 @@ struct Matrix {
   void write(const Doubles& plain, const void* memory, DType type) const {
     Values physical(plain.size());
     each([&](std::size_t from, std::size_t to) { physical[to] = static_cast<float>(plain[from]); });
-    const std::vector<std::byte> bytes = to_bytes(physical, type);
+    const std::vector<std::byte> bytes = to_elements(physical, type);
     std::memcpy(const_cast<void*>(memory), bytes.data(), bytes.size());
   }
 };

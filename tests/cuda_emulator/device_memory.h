@@ -37,10 +37,6 @@ inline float rounded(float value, DType type) {
   if (type == DType::bf16) return static_cast<float>(BFloat16(value));
   return value;
 }
-inline Values rounded(Values values, DType type) {
-  for (float& value : values) value = rounded(value, type);
-  return values;
-}
 
 class DeviceMemory {
  public:

@@ -73,7 +73,7 @@ class TypedAffine {
 
  private:
   static Values values(const Layout& layout, std::string_view purpose) {
-    return as_type(random_values(layout.shape().elements(), purpose), layout.dtype());
+    return rounded(random_values(layout.shape().elements(), purpose), layout.dtype());
   }
   static Doubles multiplied(Doubles values, double factor) {
     for (double& value : values) value *= factor;

@@ -29,7 +29,7 @@ std::vector<Layout> cuda_layouts_of(const Shape& shape, DType type) {
 std::vector<Values> run_batch_norm(const Lab& lab, BatchNormKernel& kernel, const BatchNormOptions& options) {
   const Shape& shape = kernel.layout().shape();
   const auto tensor = [&](std::string_view purpose) {
-    return TypedTensor(lab, kernel.layout(), as_type(random_values(shape.elements(), purpose), DType::bf16));
+    return TypedTensor(lab, kernel.layout(), rounded(random_values(shape.elements(), purpose), DType::bf16));
   };
   const auto channel = [&](std::string_view purpose) {
     Values values = random_values(shape[1], purpose);
