@@ -194,7 +194,7 @@ def worst(runs):
 
 def main():
     options = parse_arguments()
-    if not (BUNDLE / "env.sh").exists():
+    if not (BUNDLE / "share/version").exists():
         print("gpu_suite.sh: run it from an unpacked bundle, which launch/bundle.sh makes", file=sys.stderr)
         return 78
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(70))  # so that what runs is ended, too

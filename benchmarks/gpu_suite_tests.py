@@ -31,9 +31,9 @@ class CudaTests:
             return {"status": "skipped", "reason": "the bundle was made from a build without tests of label cuda"}
         programs = {}
         for test in tests:
-            command, environment, reason = self.translate(test)
-            if reason:
-                self.cases[test["name"]] = {"status": "skipped", "reason": reason}
+            command, environment, obstacle = self.translate(test)
+            if obstacle:
+                self.cases[test["name"]] = obstacle
             elif len(command) > 1 and command[1].startswith(FILTER):
                 key = (command[0], tuple(sorted(environment.items())))
                 programs.setdefault(key, {})[command[1].removeprefix(FILTER)] = test["name"]
@@ -44,27 +44,31 @@ class CudaTests:
         return self.outcome()
 
     def translate(self, test):
-        """The command and environment of a test as they are here, or the reason why it cannot run."""
-        command, reason = [], ""
+        """The command and environment of a test as they are here, or why it cannot run: "skipped" for what should be
+        here, "not packed" for what belongs to a source or build folder."""
+        command, obstacle = [], None
         for part in test.get("command", []):
             if part.startswith("@programs@/"):
                 name = part.removeprefix("@programs@/")
                 found = [self.bundle / folder / name for folder in ("tests", "bin")]
                 part = str(next((file for file in found if file.exists()), ""))
-                reason = reason or ("" if part else f"the bundle has no program {name}")
+                if not part:
+                    obstacle = {"status": "skipped", "reason": f"the bundle has no program {name}"}
             elif "@source@" in part or "@scratch@" in part:
-                reason = reason or f"needs {part.split('@')[-1].lstrip('/')} of the source or build folder"
+                needed = part.split("@")[-1].lstrip("/")
+                obstacle = {"status": "not packed", "reason": f"needs {needed} of the source or build folder"}
             command.append(part)
         if not command:
-            return command, {}, "it was not built"
+            return command, {}, {"status": "skipped", "reason": "it was not built"}
         if re.match(r"(mpirun|mpiexec|orterun)", os.path.basename(command[0])):
             command[0] = self.environment.get("LOCKSTEP_MPIRUN", "")
-            reason = reason or ("" if command[0] else "no Open MPI was found")
-        elif not command[0].startswith(str(self.bundle)):
-            reason = reason or f"needs {command[0]}, which no bundle has"
+            if not command[0]:
+                obstacle = {"status": "skipped", "reason": "no Open MPI was found"}
+        elif not obstacle and not command[0].startswith(str(self.bundle)):
+            obstacle = {"status": "not packed", "reason": f"needs {command[0]}, which no bundle has"}
         settings = next((p["value"] for p in test.get("properties", []) if p["name"] == "ENVIRONMENT"), [])
         pairs = [setting.replace("@scratch@", str(self.scratch)).split("=", 1) for setting in settings]
-        return command, {name: value for name, value in pairs}, reason
+        return command, {name: value for name, value in pairs}, obstacle
 
     def execute(self, command, environment):
         seconds = min(PROGRAM_LIMIT, self.end - time.monotonic())
@@ -104,7 +108,7 @@ class CudaTests:
         counts = {}
         for case in self.cases.values():
             counts[case["status"]] = counts.get(case["status"], 0) + 1
-        status = next(s for s in ("failed", "not reached", "ok", "skipped") if s in counts)
+        status = next(s for s in ("failed", "not reached", "skipped", "ok", "not packed") if s in counts)
         result = {"status": status, "counts": counts, "cases": self.cases}
         bad = [name for name, case in self.cases.items() if case["status"] == status]
         if status != "ok":

@@ -9,7 +9,8 @@ usage() {
 launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--limit MB]
 
 Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
-into one relocatable archive. Not packed: glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's.
+into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: glibc, the CUDA toolkit,
+cuDNN, NCCL and the driver, which are the node's.
 
   --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz)
   --mpi FOLDER    packs this Open MPI, too, for nodes that have none: FOLDER/bin/mpirun, FOLDER/lib/libmpi.so.40. The
@@ -51,7 +52,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$build" ] || fail 64 "which build folder? For example build/cuda; see --help"
 [[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
-[ -f "$build/CMakeCache.txt" ] || fail 74 "\"$build\" is no build folder: it has no CMakeCache.txt; configure with cmake"
+[ -f "$build/CMakeCache.txt" ] || fail 74 "\"$build\" is no build folder: it has no CMakeCache.txt; run cmake"
 build=$(cd "$build" && pwd)
 [ -x "$build/bin/lockstep" ] || fail 74 "\"$build/bin/lockstep\" is missing; build first: cmake --build \"$build\""
 output=${output:-$build/lockstep-bundle.tar.xz}
@@ -99,9 +100,7 @@ collect() {
       fallback) target=lib/fallback/$name ;;
       bundle) target=lib ;;
     esac
-    if [ -n "$mpi" ] && [[ $file == "$root"/mpi/* ]] && [ -n "$(find "$root/mpi/lib" -name "$name" -print -quit)" ]; then
-      continue
-    fi
+    if [[ $file == "$root"/mpi/* ]] && [ -n "$(find "$root/mpi/lib" -name "$name" -print -quit)" ]; then continue; fi
     path=$(ldd "$file" | awk -v name="$name" '$1 == name && $3 ~ /^\// { print $3; exit }')
     [ -n "$path" ] || fail 74 "$(basename "$file") needs $name, which this machine does not have: install it, or set \
 LD_LIBRARY_PATH to its folder"
@@ -143,13 +142,20 @@ fi
 find "$root/bin" "$root/tests" -type f -exec strip {} +
 find "$root/lib" -type f -exec strip --strip-unneeded {} +
 
+# symbol_versions FOLDER ..: lines LIBRARY VERSION, what the files there ask of each library.
+symbol_versions() {
+  find "$@" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null | awk '
+    /^Version .* section/ { file = "" }
+    / File: / { for (i = 1; i < NF; ++i) if ($i == "File:") file = $(i + 1) }
+    file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u
+}
+
 # What the node must have, for env.sh: glibc VERSION; cuda LIBRARY; fallback LIBRARY with the versions of its symbols.
-find "$root" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null | awk '
-  /^Version .* section/ { file = "" }
-  / File: / { for (i = 1; i < NF; ++i) if ($i == "File:") file = $(i + 1) }
-  file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u >"$work/versions"
+# The fallbacks' own wish for a glibc does not count: a node that has them does not use ours.
+symbol_versions "$root" >"$work/versions"
 {
-  echo "glibc $(sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' "$work/versions" | sort -V | tail -1)"
+  echo "glibc $(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
+    sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1)"
   sed 's/^/cuda /' "$work/cuda"
   for folder in "$root"/lib/fallback/*/; do
     [ -d "$folder" ] || continue
@@ -170,7 +176,8 @@ echo "Lockstep $(cache CMAKE_PROJECT_VERSION), commit $commit, CUDA $(cache LOCK
   >"$root/share/version"
 if [ -f "$build/CTestTestfile.cmake" ] && command -v ctest >/dev/null; then
   ctest --test-dir "$build" --show-only=json-v1 -L '^cuda$' |
-    sed "s|$build/bin/|@programs@/|g; s|$build|@scratch@|g; s|$source_folder|@source@|g" >"$root/tests/cuda_tests.json" ||
+    sed "s|$build/bin/|@programs@/|g; s|$build|@scratch@|g; s|$source_folder|@source@|g" \
+      >"$root/tests/cuda_tests.json" ||
     fail 74 "ctest cannot list the tests of \"$build\"; build all of it first"
 fi
 
@@ -179,7 +186,8 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - lockstep-bu
   xz --lzma2=preset=2,dict=64MiB >"$work/archive" || fail 74 "could not write the archive to $work"
 bytes=$(stat -c %s "$work/archive")
 if [ "$bytes" -gt $((limit * 1000000)) ]; then
-  (cd "$root" && find . -type f -printf '%s %P\n' | sort -rn | head -5 | awk '{ printf "  %.1f MB %s\n", $1 / 1e6, $2 }' >&2)
+  find "$root" -type f -printf '%s %P\n' | sort -rn | sed -n 1,5p |
+    awk '{ printf "  %.1f MB %s\n", $1 / 1e6, $2 }' >&2
   fail 78 "the archive has $bytes bytes, more than --limit $limit MB allows; the largest files, unpacked, are above"
 fi
 mv "$work/archive" "$output" || fail 74 "could not write \"$output\""

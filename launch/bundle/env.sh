@@ -96,13 +96,14 @@ bundle_find_mpi() {
     if [ -z "$prefix" ] || [ ! -x "$prefix/bin/mpirun" ]; then continue; fi
     libraries=$(bundle_mpi_libraries "$prefix") || continue
     if [ "$prefix" = "$bundle_root/mpi" ]; then export OPAL_PREFIX=$prefix PMIX_PREFIX=$prefix PRTE_PREFIX=$prefix; fi
-    version=$(LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path} "$prefix/bin/mpirun" --version 2>/dev/null || true)
+    version=$(LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path} \
+      "$prefix/bin/mpirun" --version 2>/dev/null || true)
     case $version in *"Open MPI"*) ;; *) continue ;; esac
     export LOCKSTEP_MPIRUN=$prefix/bin/mpirun
     case :$PATH: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:$PATH ;; esac
     # The system's own folder must not come before those of other libraries.
     if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
-    # Open MPI 5 would serve shared windows through UCX, which cannot.
+    # Open MPI 5 with UCX for one-sided communication has no shared windows.
     export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
     # Open MPI refuses to start as root unless told twice that this is meant (containers).
     if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

@@ -93,6 +93,7 @@ void plant_tests(const fs::path& folder) {
   }
   list["tests"].push_back(
       {{"name", "Absent"}, {"command", {"@programs@/absent_test", "--gtest_filter=A.B"}}});
+  list["tests"].push_back({{"name", "OfTheSource"}, {"command", {"@source@/tests/check.sh"}}});
   std::ofstream(folder / "cuda_tests.json") << list;
 }
 
@@ -116,7 +117,8 @@ void expect_suite_reports(const Workplace& workplace, const fs::path& root) {
       {"Skips", {"skipped", "no device here"}},
       {"Crashes", {"failed", "ended in this case: exit code -11"}},
       {"PassesAfterThat", {"ok", ""}},
-      {"Absent", {"skipped", "no program absent_test"}}};
+      {"Absent", {"skipped", "no program absent_test"}},
+      {"OfTheSource", {"not packed", "needs tests/check.sh"}}};
   ASSERT_EQ(cases.size(), expected.size()) << parts;
   for (const auto& [name, outcome] : expected) {
     EXPECT_EQ(cases[name]["status"], outcome.first) << cases;
