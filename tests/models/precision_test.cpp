@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Networks in half precision beside the same network in fp32.
+#include "models/precision.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/networks/networks.h"
+#include "models/optimizer.h"
+#include "tests/message_of.h"
+#include "tests/models/network_fixture.h"
+
+namespace lockstep {
+namespace {
+
+constexpr GraphInput kInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+
+struct Case {
+  const char* name;
+  Precision precision;
+  double epsilon;  // the spacing of the type around 1
+};
+constexpr Case kHalves[] = {{"fp16", Precision::fp16, 0x1p-10}, {"bf16", Precision::bf16, 0x1p-7}};
+
+NetworkFixture fixture_in(Precision precision, const char* network = "resnet20") {
+  return NetworkFixture(
+      kInput, [&](Graph& graph) { build_network(graph, {.name = network}); }, 1, Recompute::nothing,
+      precision);
+}
+
+// Every gradient as floats, by the parameter's name.
+std::map<std::string, std::vector<float>> gradients_of(NetworkFixture& fixture) {
+  std::map<std::string, std::vector<float>> gradients;
+  for (const Parameter& parameter : fixture.network().parameters()) {
+    const auto count = static_cast<std::size_t>(parameter.layout.physical_elements());
+    std::vector<float>& values = gradients[parameter.name];
+    values.resize(count);
+    fixture.network().backend().cast(fixture.stream(), {.count = static_cast<std::int64_t>(count),
+                                                        .from_type = parameter.gradient_type,
+                                                        .to_type = DType::f32,
+                                                        .from = parameter.gradient,
+                                                        .to = values.data()});
+  }
+  return gradients;
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+TEST(PrecisionNames, AreParsedOrRefused) {
+  EXPECT_EQ(storage_type(parse_precision("fp16")), DType::f16);
+  EXPECT_EQ(storage_type(parse_precision("bf16")), DType::bf16);
+  EXPECT_EQ(storage_type(parse_precision("tf32")), DType::f32);
+  EXPECT_EQ(storage_type(parse_precision("fp32")), DType::f32);
+  EXPECT_NE(message_of<ConfigError>([] { parse_precision("fp8"); }).find("bf16"), std::string::npos);
+}
+
+// Weights of convolutions and linear layers are half where layers read them; batch norm and biases are not.
+TEST(HalfNetwork, KeepsWeightsAndTheirGradientsInHalf) {
+  for (const Case& half : kHalves) {
+    NetworkFixture fixture = fixture_in(half.precision);
+    Network& network = fixture.network();
+    const FlatRange copies = network.weight_copies();
+    EXPECT_EQ(copies.type, storage_type(half.precision));
+    for (const Parameter& parameter : network.parameters()) {
+      const bool is_weight = parameter.layout.shape().rank() > 1;
+      EXPECT_EQ(parameter.gradient_type, is_weight ? copies.type : DType::f32) << parameter.name;
+      EXPECT_EQ(parameter.offset < copies.end, is_weight) << parameter.name;
+      EXPECT_EQ(parameter.layout.dtype(), DType::f32) << parameter.name;
+    }
+    EXPECT_EQ(network.memory().weight_copies, copies.bytes());
+    EXPECT_LT(network.memory().activations, 0.7 * fixture_in(Precision::fp32).network().memory().activations);
+  }
+}
+
+TEST(HalfNetwork, LossAndGradientsFollowFp32) {
+  for (const char* name : {"cnn", "resnet20"}) {
+    NetworkFixture exact = fixture_in(Precision::fp32, name);
+    const double loss = exact.forward_backward();
+    const auto wanted = gradients_of(exact);
+    for (const Case& half : kHalves) {
+      NetworkFixture fixture = fixture_in(half.precision, name);
+      EXPECT_NEAR(fixture.forward_backward(), loss, 8 * half.epsilon * loss) << name << " " << half.name;
+      double worst = 1;
+      for (const auto& [parameter, gradient] : gradients_of(fixture)) {
+        // A bias in front of batch norm has no gradient but noise.
+        if (parameter.ends_with("weight")) worst = std::min(worst, cosine(gradient, wanted.at(parameter)));
+      }
+      EXPECT_GT(worst, 1 - 30 * half.epsilon) << name << " " << half.name;
+    }
+  }
+}
+
+// The copies are the rounded values, from the start, after a step, and after values were written.
+TEST(HalfNetwork, CopiesStayTrueToTheValues) {
+  for (const Case& half : kHalves) {
+    NetworkFixture fixture = fixture_in(half.precision, "cnn");
+    Network& network = fixture.network();
+    const auto optimizer = make_optimizer(fixture.trained_memory(), AdamWOptions{});
+    const auto expect_true = [&](const char* when) {
+      const FlatRange copies = network.weight_copies();
+      std::vector<std::uint16_t> rounded(static_cast<std::size_t>(copies.end));
+      network.backend().cast(fixture.stream(), {.count = copies.end,
+                                                .from_type = DType::f32,
+                                                .to_type = copies.type,
+                                                .from = network.values().data(),
+                                                .to = rounded.data()});
+      EXPECT_EQ(std::memcmp(rounded.data(), copies.data, copies.bytes()), 0) << half.name << " " << when;
+    };
+    expect_true("at first");
+    fixture.forward_backward();
+    optimizer->check_gradients(fixture.stream());
+    optimizer->step(fixture.stream(), 0.01);
+    expect_true("after a step");
+    for (float& value : network.values()) value *= 1.01f;
+    network.copy_weights(fixture.stream());
+    expect_true("after values were written");
+  }
+}
+
+TEST(HalfNetwork, EveryOptimizerLowersTheLoss) {
+  const std::vector<std::pair<OptimizerOptions, double>> optimizers = {
+      {SgdOptions{}, 0.02}, {AdamWOptions{}, 0.003}, {LarsOptions{.trust_coefficient = 0.02}, 1.0}};
+  for (const Case& half : kHalves) {
+    for (const auto& [options, rate] : optimizers) {
+      NetworkFixture fixture = fixture_in(half.precision, "cnn");
+      const auto optimizer = make_optimizer(fixture.trained_memory(), options);
+      const double before = fixture.forward_backward();
+      for (int step = 0; step < 12; ++step) {
+        optimizer->check_gradients(fixture.stream());
+        optimizer->step(fixture.stream(), rate);
+        fixture.forward_backward();
+      }
+      EXPECT_LT(fixture.forward(), 0.6 * before) << half.name << ", optimizer " << options.index();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
