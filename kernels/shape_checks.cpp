@@ -4,6 +4,14 @@
 #include "core/error.h"
 
 namespace lockstep {
+namespace {
+
+void check_type(const char* what, const Layout& input) {
+  const DType type = input.dtype();
+  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "{} of {}", what, name_of(type));
+}
+
+}  // namespace
 
 void check_convolution(const ConvolutionShape& s, const Layout& input) {
   const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
@@ -28,6 +36,7 @@ void check_convolution(const ConvolutionShape& s, const Layout& input) {
     throw ConfigError(fmt::format("convolution: the input is {}, expected {}", to_string(input.shape()),
                                   to_string(expected)));
   }
+  check_type("convolution", input);
 }
 
 void check_linear(const LinearShape& s, const Layout& input) {
@@ -40,6 +49,7 @@ void check_linear(const LinearShape& s, const Layout& input) {
     throw ConfigError(fmt::format("linear: the input is {}, expected {} samples of {} features",
                                   to_string(shape), s.batch, s.in_features));
   }
+  check_type("linear", input);
 }
 
 void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
@@ -55,6 +65,7 @@ void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
     throw ConfigError(fmt::format(
         "batch norm: momentum is {}, must be from 0 to 1; it is the new batch's share", o.momentum));
   }
+  check_type("batch norm", input);
 }
 
 void check_pooling(const PoolingOptions& o, const Layout& input) {
@@ -63,6 +74,7 @@ void check_pooling(const PoolingOptions& o, const Layout& input) {
     throw ConfigError(
         fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
   }
+  check_type("pooling", input);
   if (o.global) return;
   // A window that lies in padding alone would have no maximum and no average.
   if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {

@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -325,26 +326,10 @@ class CpuBatchNorm final : public BatchNormKernel {
   std::size_t sums_offset_ = 0;  // in scratch
 };
 
-void validate(const BatchNormOptions& o, const Layout& input) {
-  const Shape& shape = input.shape();
-  if ((shape.rank() != 2 && shape.rank() != 4) || shape.elements() == 0) {
-    throw ConfigError(fmt::format(
-        "batch norm: the input is {}, expected [N, C] or [N, C, H, W] with no size of 0", to_string(shape)));
-  }
-  if (!(o.epsilon > 0)) {
-    throw ConfigError(fmt::format("batch norm: epsilon is {}, must be above 0 (usual: 1e-5)", o.epsilon));
-  }
-  if (!(o.momentum >= 0 && o.momentum <= 1)) {
-    throw ConfigError(fmt::format(
-        "batch norm: momentum is {}, must be from 0 to 1; it is the new batch's share", o.momentum));
-  }
-  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "batch norm of {}", name_of(input.dtype()));
-}
-
 }  // namespace
 
 std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input) {
-  validate(options, input);
+  check_batch_norm(options, input);
   return std::make_unique<CpuBatchNorm>(options, input);
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/winograd.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -19,32 +20,6 @@ constexpr auto kAny = memory::format_tag::any;
 struct Sizes {
   memory::dims source, weights, bias, destination, strides, dilation, padding;
 };
-
-void validate(const ConvolutionShape& s, const Layout& input) {
-  const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
-  const bool positive = s.batch > 0 && s.in_channels > 0 && s.in_height > 0 && s.in_width > 0 &&
-                        s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.padding >= 0 &&
-                        s.dilation > 0 && s.groups > 0;
-  if (!positive) {
-    throw ConfigError(
-        "convolution: sizes, kernel, stride, dilation and groups must be at least 1, padding at least 0");
-  }
-  if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
-    throw ConfigError(fmt::format("convolution: {} -> {} channels do not divide into {} groups",
-                                  s.in_channels, s.out_channels, s.groups));
-  }
-  const std::int64_t reach = s.dilation * (s.kernel - 1) + 1;
-  if (s.in_height + 2 * s.padding < reach || s.in_width + 2 * s.padding < reach) {
-    throw ConfigError(
-        fmt::format("convolution: kernel {} with dilation {} does not fit {}x{} with padding {}", s.kernel,
-                    s.dilation, s.in_height, s.in_width, s.padding));
-  }
-  if (input.shape() != expected) {
-    throw ConfigError(fmt::format("convolution: the input is {}, expected {}", to_string(input.shape()),
-                                  to_string(expected)));
-  }
-  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "convolution of {}", name_of(input.dtype()));
-}
 
 Sizes sizes_of(const ConvolutionShape& s) {
   Sizes sizes{.source = {s.batch, s.in_channels, s.in_height, s.in_width},
@@ -298,7 +273,7 @@ class ConvolutionPlanner {
 
 std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
                                                    KernelChoices& choices) {
-  validate(shape, input);
+  check_convolution(shape, input);
   const std::string what =
       fmt::format("a {0}x{0} convolution of {1}", shape.kernel, to_string(input.shape()));
   return plan_with_onednn(

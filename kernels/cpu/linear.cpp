@@ -4,25 +4,13 @@
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
 
 using dnnl::memory;
 using Type = memory::data_type;
-
-void validate(const LinearShape& s, const Layout& input) {
-  if (s.batch < 1 || s.in_features < 1 || s.out_features < 1) {
-    throw ConfigError(fmt::format("linear: batch {}, {} -> {} features; each must be at least 1", s.batch,
-                                  s.in_features, s.out_features));
-  }
-  const Shape& shape = input.shape();
-  if (shape.rank() < 2 || shape[0] != s.batch || shape.elements() != s.batch * s.in_features) {
-    throw ConfigError(fmt::format("linear: the input is {}, expected {} samples of {} features",
-                                  to_string(shape), s.batch, s.in_features));
-  }
-  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "linear of {}", name_of(input.dtype()));
-}
 
 // The input is taken as it lies: images stay blocked, and the weights are seen as [out, C, H, W], which in
 // plain memory is [out, C * H * W]. Forward is chosen first, because it decides how weights are kept.
@@ -149,7 +137,7 @@ class LinearPlanner {
 
 std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input,
                                               KernelChoices& choices) {
-  validate(shape, input);
+  check_linear(shape, input);
   const std::string what = fmt::format("a linear layer of {}", to_string(input.shape()));
   return plan_with_onednn(what,
                           [&] { return make_onednn_affine(LinearPlanner(shape, input, choices).plan()); });

@@ -8,6 +8,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -125,33 +126,10 @@ class CpuPooling final : public PoolingKernel {
   Primitive backward_;
 };
 
-void validate(const PoolingOptions& o, const Layout& input) {
-  const Shape& in = input.shape();
-  if (in.rank() != 4 || in.elements() == 0) {
-    throw ConfigError(
-        fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
-  }
-  CHECK(input.dtype() == DType::f32 || is_half(input.dtype()), "pooling of {}", name_of(input.dtype()));
-  if (o.global) return;
-  // A window that lies in padding alone would have no maximum and no average.
-  if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {
-    throw ConfigError(fmt::format(
-        "pooling: kernel {}, stride {}, padding {}; kernel and stride must be at least 1, padding "
-        "between 0 and half the kernel",
-        o.kernel, o.stride, o.padding));
-  }
-  if (in[2] + 2 * o.padding < o.kernel || in[3] + 2 * o.padding < o.kernel) {
-    throw ConfigError(fmt::format(
-        "pooling: kernel {} is larger than the image of {}x{} with padding {}; use a smaller kernel, "
-        "or global pooling",
-        o.kernel, in[2], in[3], o.padding));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, const Layout& input) {
-  validate(options, input);
+  check_pooling(options, input);
   return plan_with_onednn(fmt::format("pooling of {}", to_string(input.shape())),
                           [&] { return std::make_unique<CpuPooling>(options, input); });
 }

@@ -5,30 +5,15 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "launch/digest.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
+#include "tests/launch/grays.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kSteps = 9;  // odd: both recordings are replayed
-
-// Brightness tells the class.
-class Grays final : public Dataset {
- public:
-  std::int64_t size() const override { return 4096; }
-  ImageShape image_shape() const override { return {16, 16, 3}; }
-  std::int64_t classes() const override { return 4; }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    const Random random(1, std::to_string(index));
-    for (std::size_t i = 0; i < image.size(); ++i) {
-      image[i] = static_cast<std::uint8_t>(60 * (index % 4) + static_cast<std::int64_t>(random.bits(i) % 40));
-    }
-    return static_cast<std::int32_t>(index % 4);
-  }
-};
 
 struct Outcome {
   std::string digest;
@@ -36,7 +21,7 @@ struct Outcome {
   double loss_after = 0;
 };
 
-struct Run {
+struct TrainingRun {
   Device device;
   Precision precision = Precision::fp32;
   bool record = true;
@@ -44,10 +29,10 @@ struct Run {
   const char* network = "resnet20";
 };
 
-Outcome train(const Run& run) {
+Outcome train(const TrainingRun& run) {
   Graph graph({.batch = 16, .height = 16, .width = 16, .channels = 3, .classes = 4});
   build_network(graph, {.name = run.network});
-  const Grays dataset;
+  const Grays dataset({16, 16, 3});
   const auto communicator = make_self_communicator(run.device);
   KernelChoices first;  // no choice by time: two runs must plan alike
   Network network(graph, {.device = run.device, .precision = run.precision, .choices = &first});
@@ -91,8 +76,8 @@ TEST_F(CudaTraining, TheLossFallsAndTheSameRunGivesTheSameBits) {
 TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
   for (const Precision precision : kPrecisions) {
     for (const std::int64_t accumulation : {1, 2, 3}) {
-      const Run recorded{.device = device_, .precision = precision, .accumulation = accumulation};
-      Run eager = recorded;
+      const TrainingRun recorded{.device = device_, .precision = precision, .accumulation = accumulation};
+      TrainingRun eager = recorded;
       eager.record = false;
       EXPECT_EQ(train(recorded).digest, train(eager).digest)
           << static_cast<int>(precision) << ", " << accumulation << " micro-batches";

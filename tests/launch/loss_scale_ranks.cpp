@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "launch/digest.h"
 #include "launch/job_end.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
+#include "tests/launch/grays.h"
 
 namespace lockstep {
 namespace {
@@ -19,21 +19,6 @@ namespace {
 constexpr int kAccumulation = 2;
 constexpr float kInitialScale = 1024;
 constexpr int kInterval = 4;
-
-// Brightness tells the class.
-class Grays final : public Dataset {
- public:
-  std::int64_t size() const override { return 4096; }
-  ImageShape image_shape() const override { return {8, 8, 1}; }
-  std::int64_t classes() const override { return 4; }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    const Random random(1, std::to_string(index));
-    for (std::size_t i = 0; i < image.size(); ++i) {
-      image[i] = static_cast<std::uint8_t>(60 * (index % 4) + static_cast<std::int64_t>(random.bits(i) % 40));
-    }
-    return static_cast<std::int32_t>(index % 4);
-  }
-};
 
 // Makes one gradient infinite in the micro-batches (of all steps) it is told.
 class Overflow final : public LayerObserver {
@@ -78,7 +63,7 @@ constexpr Expected kSteps[] = {
 int train(World& world) {
   Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
   cnn(graph);
-  const Grays dataset;
+  const Grays dataset({8, 8, 1});
   const Shard shard{.rank = world.rank(), .size = world.size()};
   const std::unique_ptr<Communicator> communicator = world.communicator();
   return run_or_abort(world, [&] {
