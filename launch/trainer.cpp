@@ -42,7 +42,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
-      records_(options.record_steps && stream_.can_record()) {
+      records_(options.record_steps && stream_.can_record()),
+      loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   if (!records_ || (parts.timeline == nullptr && parts.observer == nullptr)) return;
   log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
   records_ = false;

@@ -102,7 +102,7 @@ class Trainer {
   PhaseClock clock_;
   LossTotals totals_;         // of this rank, since the epoch began
   std::int64_t skipped_ = 0;  // steps, since the epoch began
-  float loss_scale_ = 1;      // after the last step that was settled
+  float loss_scale_;          // after the last step that was settled
   std::int64_t step_ = 0;     // steps done
 };
 

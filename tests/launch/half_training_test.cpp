@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training in half precision ends as well as in fp32, on real data.
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
+constexpr int kSeeds = 3;
+
+// Test accuracy in per cent after an epoch, the mean over seeds.
+double accuracy_in(const std::string& precision) {
+  double sum = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    const Workplace workplace("half_training");
+    const auto folder = workplace.path("run");
+    const ProgramResult result = run_ranks(
+        2, fmt::format("{} train fashion_mnist_cnn --set train.epochs=1 --set kernels.choose=direct "
+                       "--set train.precision={} --set train.seed={} --set run.dir={}",
+                       program("lockstep"), precision, seed, folder.string()));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    sum += nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
+  }
+  return 100 * sum / kSeeds;
+}
+
+TEST(HalfTraining, EndsWithinFourTenthsOfAPointOfFp32) {
+  if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
+  const double fp32 = accuracy_in("fp32");
+  EXPECT_GT(fp32, 88);
+  for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 0.4) << half;
+}
+
+std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
+  const auto file = workplace.path("digest");
+  const ProgramResult result = run_ranks(2, workplace.train(settings, "--digest " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return text_of(file);
+}
+
+// The sums of ranks round in half; where buckets begin and when they leave changes nothing.
+TEST(HalfTraining, TheSameCommandGivesTheSameBits) {
+  const Workplace workplace("half_digest");
+  for (const std::string precision : {"train.precision=fp16", "train.precision=bf16"}) {
+    const std::string digest = digest_of(workplace, {precision, "train.steps=10"});
+    EXPECT_EQ(digest_of(workplace, {precision, "train.steps=10"}), digest);
+    EXPECT_EQ(digest_of(workplace, {precision, "train.steps=10", "comm.bucket_mib=[0.001, 0.01, 0.001]",
+                                    "comm.overlap=false"}),
+              digest);
+  }
+}
+
+// Nothing is trained while the scale is too large; then it is.
+TEST(HalfTraining, ALossScaleThatIsTooLargeIsHalvedUntilItFits) {
+  const Workplace workplace("loss_scale");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"train.precision=fp16", "train.loss_scale=1e12", "train.epochs=2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_NE(result.output.find("step 1 skipped: its gradients overflow at a loss scale of 1e+12"),
+            std::string::npos)
+      << result.output;
+  const std::string metrics = text_of(workplace.path("run") / "metrics.jsonl");
+  const auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
+  EXPECT_GE(first.at("skipped_steps").get<int>(), 5);
+  EXPECT_LT(first.at("loss_scale").get<double>(), 1e11);
+  EXPECT_GT(first.at("test_accuracy").get<double>(), 0.5);
+}
+
+}  // namespace
+}  // namespace lockstep
