@@ -63,7 +63,7 @@ TEST(HalfTraining, ALossScaleThatIsTooLargeIsHalvedUntilItFits) {
   const ProgramResult result =
       run_ranks(2, workplace.train({"train.precision=fp16", "train.loss_scale=1e12", "train.epochs=2"}));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_NE(result.output.find("step 1 skipped: its gradients overflow at a loss scale of 1e+12"),
+  EXPECT_NE(result.output.find("step 1 skipped: its gradients overflow at a loss scale of 1000000000000"),
             std::string::npos)
       << result.output;
   const std::string metrics = text_of(workplace.path("run") / "metrics.jsonl");
