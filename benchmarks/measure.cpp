@@ -37,7 +37,11 @@ std::size_t kibibytes(const std::string& name) {
 }  // namespace
 
 int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {  // --help is one, too
+    return app.exit(error) == 0 ? exit_code::done : exit_code::usage;
+  }
   try {
     return run();
   } catch (const Error& error) {
