@@ -114,4 +114,16 @@ std::size_t BenchNetwork::planned_bytes() const {
          buckets->memory_bytes() + optimizer->state().size_bytes();
 }
 
+BenchTraining::BenchTraining(BenchNetwork& bench, const Dataset& images, const TrainerOptions& options)
+    : train(images, {}, {.batch = bench.network->batch(), .device = bench.network->device()}),
+      test(images, {},
+           {.batch = bench.network->batch(), .tail = Tail::pad, .device = bench.network->device()}),
+      trainer({.network = *bench.network,
+               .buckets = *bench.buckets,
+               .optimizer = *bench.optimizer,
+               .train = train,
+               .test = test,
+               .communicator = *bench.self},
+              {.base = kBenchRate, .total_steps = 1 << 30}, options) {}
+
 }  // namespace lockstep

@@ -13,11 +13,14 @@
 
 #include "comm/buckets.h"
 #include "data/dataset.h"
+#include "launch/trainer.h"
 #include "models/graph.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 
 namespace lockstep {
+
+inline constexpr double kBenchRate = 0.001;  // learning rate: the loss falls, and stays finite
 
 struct BenchOptions {
   std::string model = "resnet18";
@@ -79,6 +82,15 @@ struct BenchNetwork {
   std::unique_ptr<Communicator> self;
   std::unique_ptr<GradientBuckets> buckets;
   std::unique_ptr<Optimizer> optimizer;
+};
+
+// A BenchNetwork's training by the engine: loaders of its own on the images, and the Trainer.
+struct BenchTraining {
+  BenchTraining(BenchNetwork& bench, const Dataset& images, const TrainerOptions& options = {});
+
+  BatchLoader train;
+  BatchLoader test;
+  Trainer trainer;
 };
 
 }  // namespace lockstep

@@ -22,8 +22,6 @@ struct Options : BenchOptions {
   std::string json;
 };
 
-constexpr float kRate = 0.001f;
-
 void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
   const Pass pass{.stream = stream,
                   .gradient_scale = 1.0f / static_cast<float>(bench.network->batch()),
@@ -31,7 +29,7 @@ void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
   bench.network->forward(batch.input(), pass);
   bench.network->loss(stream);
   bench.network->backward(pass);
-  bench.optimizer->step(stream, kRate);
+  bench.optimizer->step(stream, kBenchRate);
 }
 
 template <typename Step>
@@ -45,15 +43,8 @@ int run(const Options& o) {
   BenchNetwork bench(o);
   const RandomImages images(o, 8 * o.batch);
   const FixedBatch batch(images, o.batch, o.where());
-  BatchLoader train(images, {}, {.batch = o.batch});
-  BatchLoader test(images, {}, {.batch = o.batch, .tail = Tail::pad});
-  Trainer trainer({.network = *bench.network,
-                   .buckets = *bench.buckets,
-                   .optimizer = *bench.optimizer,
-                   .train = train,
-                   .test = test,
-                   .communicator = *bench.self},
-                  Schedule{.base = kRate, .total_steps = 1 << 30}, {});
+  BenchTraining training(bench, images);
+  Trainer& trainer = training.trainer;
   Stream stream(o.where(), StreamUse::compute);
   std::vector<double> bare, engine, ratios, shares;
   for (int block = -1; block < o.blocks; ++block) {  // one to warm up

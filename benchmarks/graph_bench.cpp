@@ -25,23 +25,14 @@ struct Options : BenchOptions {
 class Run {
  public:
   Run(const Options& o, const Dataset& images, bool record)
-      : bench_(o),
-        train_(images, {}, {.batch = o.batch, .device = o.where()}),
-        test_(images, {}, {.batch = o.batch, .tail = Tail::pad, .device = o.where()}),
-        trainer_({.network = *bench_.network,
-                  .buckets = *bench_.buckets,
-                  .optimizer = *bench_.optimizer,
-                  .train = train_,
-                  .test = test_,
-                  .communicator = *bench_.self},
-                 Schedule{.base = 0.001, .total_steps = 1 << 30}, {.record_steps = record}) {}
+      : bench_(o), training_(bench_, images, {.record_steps = record}) {}
 
   void block(int steps) {
-    trainer_.take_account();
+    training_.trainer.take_account();
     const std::int64_t begin = now_ns();
-    for (int i = 0; i < steps; ++i) trainer_.step();
+    for (int i = 0; i < steps; ++i) training_.trainer.step();
     const double total = static_cast<double>(now_ns() - begin) * 1e-6 / steps;
-    const StepAccount account = trainer_.take_account();
+    const StepAccount account = training_.trainer.take_account();
     step_ms.push_back(total);
     host_us.push_back((account.total() - account[Phase::device_wait] - account[Phase::data_wait]) * 1e6 /
                       steps);
@@ -57,9 +48,7 @@ class Run {
 
  private:
   BenchNetwork bench_;
-  BatchLoader train_;
-  BatchLoader test_;
-  Trainer trainer_;
+  BenchTraining training_;
 };
 
 int run(const Options& o) {

@@ -16,8 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kRate = 0.001;
-
 struct Options : BenchOptions {
   int steps = 10;
   int warmup = 3;
@@ -47,7 +45,7 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
     stream.synchronize();
     const std::int64_t backward = now_ns();
     optimizer.check_gradients(stream);
-    optimizer.step(stream, kRate);
+    optimizer.step(stream, kBenchRate);
     stream.synchronize();
     const std::int64_t end = now_ns();
     if (step == -options.warmup) times.first_loss = loss;
@@ -76,7 +74,7 @@ double pipelined_seconds(const Options& options, Network& network, Optimizer& op
     network.copy_loss(stream, results.loss(0));
     network.backward(pass);
     optimizer.check_gradients(stream);
-    optimizer.step(stream, kRate);
+    optimizer.step(stream, kBenchRate);
     results.copy_control(stream, optimizer.control());
     results.enqueued(stream);
     results.take();

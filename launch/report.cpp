@@ -135,8 +135,9 @@ void Report::step(std::int64_t epoch, std::int64_t step, double loss, double sam
   last_drawn_ns_ = now;
   Progress progress{.start = fmt::format("epoch {}/{}", epoch, options_.epochs),
                     .fraction = static_cast<double>(step) / static_cast<double>(steps),
-                    .parts = {fmt::format("{}/{}", step, steps), "loss " + loss_text(loss),
-                              thousands(samples_per_second) + " samples/s"}};
+                    .parts = {fmt::format("{}/{}", step, steps)}};
+  if (!std::isnan(loss)) progress.parts.push_back("loss " + loss_text(loss));
+  progress.parts.push_back(thousands(samples_per_second) + " samples/s");
   if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");
   say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
 }

@@ -48,7 +48,8 @@ class Report {
   // epoch and global batch.
   void header(const std::string& line);
   // After a step (from 1, within its epoch). The bar is redrawn at most ten times a second and never wraps;
-  // without a terminal ten steps an epoch get a line. loss is the running mean of the epoch.
+  // without a terminal ten steps an epoch get a line. loss is the running mean of the epoch; NaN, left
+  // out, as long as there is none.
   void step(std::int64_t epoch, std::int64_t step, double loss, double samples_per_second);
   // Writes and flushes a line of metrics.jsonl and prints a summary with the step account in per cent. Throws
   // IoError.

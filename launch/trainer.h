@@ -45,7 +45,8 @@ struct LossTotals {
   std::int64_t samples = 0;
 
   void add(const LossSums& sums);
-  double mean() const { return weight > 0 ? loss / weight : 0; }
+  // NaN where there were none: every step so far was skipped.
+  double mean() const { return loss / weight; }
 };
 
 class Trainer {

@@ -139,13 +139,12 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
     : backend_(backend_for(memory.device)),
       memory_(memory),
       loss_scale_(loss_scale),
-      gradients_(memory.gradients.begin(), memory.gradients.end()),
       state_names_(std::move(state_names)),
       state_(state_names_.size() * memory.values.size_bytes(), memory.device),
       control_(sizeof(StepControl), memory.device),
       learning_rates_(2 * sizeof(double), memory.device, MemoryKind::pinned_host) {
   std::int64_t end = 0;
-  for (const FlatRange& range : gradients_) {
+  for (const FlatRange& range : memory_.gradients) {
     CHECK(range.begin == end, "gradients from {} on, behind {}", range.begin, end);
     CHECK(range.type == DType::f32 || range.end <= memory.copies.end,
           "half gradients up to {}, copies up to {}", range.end, memory.copies.end);
@@ -164,7 +163,7 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
 
 void Optimizer::check_gradients(Stream& stream) {
   Write write = loss_scale_.dynamic() ? Write::overwrite : Write::accumulate;
-  for (const FlatRange& range : gradients_) {
+  for (const FlatRange& range : memory_.gradients) {
     backend_.all_finite(stream, {.type = range.type,
                                  .count = range.count(),
                                  .values = range.data,
@@ -182,7 +181,7 @@ void Optimizer::step(Stream& stream) {
   stream.copy(&control()->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + learning_rate_,
               sizeof(double));
   for (std::size_t piece = 0; piece < pieces(); ++piece) {
-    const FlatRange& gradients = gradients_[piece];
+    const FlatRange& gradients = memory_.gradients[piece];
     const bool copied = gradients.type != DType::f32;
     update(stream,
            {.table = tables_[piece],

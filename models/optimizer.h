@@ -83,7 +83,6 @@ class Optimizer {
   Backend& backend_;
   TrainedMemory memory_;
   LossScaleOptions loss_scale_;
-  std::vector<FlatRange> gradients_;
   std::vector<UpdateTable> tables_;  // of each range of gradients
   std::vector<std::string> state_names_;
   Buffer state_;

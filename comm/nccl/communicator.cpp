@@ -176,16 +176,10 @@ void NcclCommunicator::release(void* data, void* registration) noexcept {
   log_failure("ncclMemFree", ncclMemFree(data));
 }
 
-ncclResult_t NcclCommunicator::reduce_flag(cudaStream_t stream) {
-  return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator_, stream);
-}
-
 bool NcclCommunicator::on_any_rank(bool mine) {
   std::int32_t flag = mine ? 1 : 0;
-  stream_.copy(flag_.data(), &flag, sizeof(flag));
-  NCCL_CHECK(reduce_flag(cuda_stream(stream_)));
-  stream_.copy(&flag, flag_.data(), sizeof(flag));
-  stream_.synchronize();
+  host_.all_reduce(&flag, 1, DType::i32, ReduceOp::max);
+  host_.stream().synchronize();
   return flag != 0;
 }
 
@@ -229,7 +223,9 @@ void NcclCommunicator::broadcast(void* data, std::size_t count, DType dtype, int
 // NCCL has none: the smallest all_reduce, on memory nobody looks at.
 void NcclCommunicator::barrier() {
   enqueue({"ncclAllReduce as a barrier", 1, DType::i32}, 0,
-          [this](ncclComm_t, cudaStream_t stream) { return reduce_flag(stream); });
+          [this](ncclComm_t communicator, cudaStream_t stream) {
+            return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator, stream);
+          });
 }
 
 }  // namespace lockstep

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
+#include "kernels/cuda/affine.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "tests/kernels/affine_reference.h"
+#include "tests/kernels/cuda_shapes.h"
 #include "tests/kernels/device_tensor.h"
 
 namespace lockstep {
@@ -21,53 +23,17 @@ class CudnnConvolution : public testing::TestWithParam<Precision> {
   }
 };
 
-const ConvolutionShape kShapes[] = {{.batch = 3,
-                                     .in_channels = 64,
-                                     .in_height = 14,
-                                     .in_width = 14,
-                                     .out_channels = 32,
-                                     .kernel = 3,
-                                     .padding = 1},
-                                    {.batch = 2,
-                                     .in_channels = 64,
-                                     .in_height = 15,
-                                     .in_width = 13,
-                                     .out_channels = 128,
-                                     .kernel = 1,
-                                     .stride = 2},
-                                    {.batch = 2,
-                                     .in_channels = 4,
-                                     .in_height = 32,
-                                     .in_width = 32,
-                                     .out_channels = 64,
-                                     .kernel = 7,
-                                     .stride = 2,
-                                     .padding = 3},
-                                    {.batch = 2,
-                                     .in_channels = 3,
-                                     .in_height = 17,
-                                     .in_width = 17,
-                                     .out_channels = 5,
-                                     .kernel = 3,
-                                     .padding = 2,
-                                     .dilation = 2},
-                                    {.batch = 3,
-                                     .in_channels = 24,
-                                     .in_height = 14,
-                                     .in_width = 14,
-                                     .out_channels = 24,
-                                     .kernel = 3,
-                                     .stride = 2,
-                                     .padding = 1,
-                                     .groups = 24},
-                                    {.batch = 3,
-                                     .in_channels = 32,
-                                     .in_height = 7,
-                                     .in_width = 7,
-                                     .out_channels = 64,
-                                     .kernel = 3,
-                                     .padding = 1,
-                                     .groups = 4}};
+// As the backend hands them to cuDNN: channels padded, bias and activation left to itself.
+std::vector<ConvolutionShape> shapes_in(DType type) {
+  std::vector<ConvolutionShape> shapes;
+  for (const ConvolutionShape& s : cuda_test_convolutions()) {
+    const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, type);
+    shapes.push_back(plan_cuda_convolution(s, input).physical);
+    shapes.back().bias = false;
+    shapes.back().activation = Activation::none;
+  }
+  return shapes;
+}
 
 // One direction of one shape: operands on the device, what is to come out in `expected`.
 class Computation {
@@ -143,7 +109,7 @@ TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
   const DeviceGuard guard(stream.device());
   const CudnnHandle handle = make_cudnn_handle();
   CUDNN_CHECK(cudnnSetStream(handle.get(), static_cast<cudaStream_t>(stream.native())));
-  for (const ConvolutionShape& shape : kShapes) {
+  for (const ConvolutionShape& shape : shapes_in(GetParam().dtype)) {
     for (const ConvolutionProblem& problem : problems_of(shape, GetParam())) {
       Computation computation(problem, stream);
       const Doubles expected = computation.expected();

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the contract's checks compute with: elements in either kind of memory of a communicator's device,
+// values for them, and what their sums must be.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/buffer.h"
+#include "tests/comm/contract.h"
+
+namespace lockstep {
+
+inline constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723};
+
+enum class Memory { plain, registered };
+inline constexpr std::array kMemories = {Memory::plain, Memory::registered};
+
+// Elements in either kind of memory of the communicator's device, at an offset that is not aligned to
+// anything but the element.
+template <typename T>
+class Elements {
+ public:
+  Elements(Communicator& communicator, Memory memory, std::size_t count)
+      : stream_(communicator.stream()), host_(count) {
+    const std::size_t bytes = (count + kSkip) * sizeof(T);
+    buffer_ = memory == Memory::plain ? Buffer(bytes, stream_.device()) : communicator.allocate(bytes);
+  }
+  T* data() const { return reinterpret_cast<T*>(buffer_.data()) + kSkip; }
+
+  template <typename F>
+  void set(F at) {
+    for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = static_cast<T>(at(i));
+    stream_.copy(data(), host_.data(), host_.size() * sizeof(T));
+    stream_.synchronize();
+  }
+  // After everything enqueued so far.
+  const std::vector<T>& get() {
+    stream_.copy(host_.data(), data(), host_.size() * sizeof(T));
+    stream_.synchronize();
+    return host_;
+  }
+
+ private:
+  static constexpr std::size_t kSkip = 3;
+  Stream& stream_;
+  std::vector<T> host_;
+  Buffer buffer_;
+};
+
+inline std::uint32_t mix(std::uint32_t word) {  // the finalizer of MurmurHash3
+  word = (word ^ (word >> 16)) * 0x85ebca6bu;
+  word = (word ^ (word >> 13)) * 0xc2b2ae35u;
+  return word ^ (word >> 16);
+}
+
+// Values without a pattern, whose sum depends on its order unless it may be any: then small integers, whose
+// sums even bf16 holds.
+template <typename T>
+T value(Sums sums, int rank, std::size_t i) {
+  constexpr std::array<float, 8> kFloats = {1e4f, -1e4f, 1.1f, 0.1f, 3e-3f, -7.7f, 2047.3f, -0.0f};
+  const std::uint32_t word = mix(static_cast<std::uint32_t>(i) * 61u + static_cast<std::uint32_t>(rank));
+  if constexpr (std::is_same_v<T, std::int32_t>) {
+    return static_cast<std::int32_t>(word % 2001) - 1000;
+  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+    return static_cast<std::uint8_t>(word);
+  } else if (sums == Sums::in_any_order) {
+    return static_cast<T>(static_cast<float>(word % 33) - 16);
+  } else {
+    return static_cast<T>(kFloats[word % kFloats.size()]);
+  }
+}
+
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, float>;
+
+template <typename T>
+T expected(ContractRank rank, std::size_t i, ReduceOp op) {
+  const auto combine = [op](Wide<T> a, Wide<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); };
+  const int size = rank.communicator.size();
+  const int group = size % rank.ranks_per_node == 0 ? rank.ranks_per_node : size;
+  Wide<T> total = {};
+  for (int node = 0; node < size; node += group) {
+    auto partial = static_cast<Wide<T>>(value<T>(rank.sums, node, i));
+    for (int k = node + 1; k < node + group; ++k)
+      partial = combine(partial, static_cast<Wide<T>>(value<T>(rank.sums, k, i)));
+    total = node == 0 ? partial : combine(total, partial);
+  }
+  return static_cast<T>(total);
+}
+
+// This rank's values.
+template <typename T>
+void fill(ContractRank rank, Elements<T>& elements) {
+  elements.set([&](std::size_t i) { return value<T>(rank.sums, rank.communicator.rank(), i); });
+}
+
+template <typename T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+// Counts the elements that differ, and shows the first.
+template <typename T, typename F>
+void expect_elements(std::span<const T> actual, F expected_at) {
+  std::size_t wrong = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (same_bits(actual[i], static_cast<T>(expected_at(i)))) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return;
+  ADD_FAILURE() << wrong << " of " << actual.size() << " elements of " << name_of(dtype_of<T>)
+                << " are wrong; element " << first << " is " << static_cast<float>(actual[first]) << ", not "
+                << static_cast<float>(static_cast<T>(expected_at(first)));
+}
+
+}  // namespace lockstep
