@@ -173,8 +173,8 @@ class ConvolutionPlanner {
       const auto whole = describe(v, any_like(sizes_.source, v.type), any_like(sizes_.destination, v.type));
       const auto pd =
           v.pieces == 1 ? whole : describe(v, wanted(source_, v), piece_of(whole.dst_desc(), v.pieces));
-      const Kept keeps{onednn::with_type(pd.weights_desc(), type_),
-                       onednn::with_type(whole.dst_desc(), type_)};
+      const Kept keeps{onednn::with_type_or_plain(pd.weights_desc(), type_),
+                       onednn::with_type_or_plain(whole.dst_desc(), type_)};
       AffineStep step(forward_roles(keeps.weights, keeps.destination),
                       {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
                        pd.scratchpad_desc(), v.pieces});

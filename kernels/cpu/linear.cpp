@@ -75,7 +75,7 @@ class LinearPlanner {
     std::vector<memory::desc> kept;  // weights, of each step
     std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
       const auto pd = describe_forward(type);
-      const memory::desc weights = as(pd.weights_desc(), type_);
+      const memory::desc weights = onednn::with_type_or_plain(pd.weights_desc(), type_);
       AffineStep step({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
                        .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights, .batched = false},
                        .result = {.argument = DNNL_ARG_DST, .kept = destination_},

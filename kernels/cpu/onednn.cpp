@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/onednn.h"
 
+#include <optional>
+
 #include "core/error.h"
 
 namespace lockstep::onednn {
@@ -24,17 +26,51 @@ bool is_blocked(const dnnl::memory::desc& desc) {
   return desc.get_format_kind() == dnnl::memory::format_kind::blocked && desc.get_submemory_offset() == 0;
 }
 
-dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
-  if (type == type_of(desc)) return desc;
-  // The library builds a description of blocks from a tag only: the one that gives this description.
+namespace {
+
+// Strides matter only between blocks of which there are several.
+bool lies_alike(const dnnl::memory::desc& a, const dnnl::memory::desc& b) {
+  if (a == b) return true;
+  if (!is_blocked(a) || !is_blocked(b) || blocks_of(a) != blocks_of(b)) return false;
+  dnnl::memory::dims blocks = padded_dims_of(a);
+  if (blocks != padded_dims_of(b)) return false;
+  for (const auto& [dimension, elements] : blocks_of(a))
+    blocks[static_cast<std::size_t>(dimension)] /= elements;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] > 1 && strides_of(a)[i] != strides_of(b)[i]) return false;
+  }
+  return true;
+}
+
+// The library describes blocks of a type by their tag only: the one that gives this description, if any.
+std::optional<dnnl::memory::desc> tagged_with_type(const dnnl::memory::desc& desc,
+                                                   dnnl::memory::data_type type) {
   const dnnl::memory::dims dims = dims_of(desc);
   for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {
     const auto format = static_cast<dnnl::memory::format_tag>(tag);
-    if (dnnl::memory::desc(dims, type_of(desc), format, true) != desc) continue;
-    return dnnl::memory::desc(dims, type, format);
+    const dnnl::memory::desc tagged(dims, type_of(desc), format, true);  // empty: not for these dims
+    if (tagged.get(true) != nullptr && lies_alike(tagged, desc))
+      return dnnl::memory::desc(dims, type, format);
   }
-  CHECK(false, "a layout that oneDNN has no name for");
-  return {};
+  return std::nullopt;
+}
+
+}  // namespace
+
+dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  if (type == type_of(desc)) return desc;
+  const std::optional<dnnl::memory::desc> made = tagged_with_type(desc, type);
+  CHECK(made, "a layout that oneDNN has no name for");
+  return *made;
+}
+
+dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  if (type == type_of(desc) && type == dnnl::memory::data_type::f32) return desc;  // never changes its type
+  if (const std::optional<dnnl::memory::desc> made = tagged_with_type(desc, type)) return *made;
+  const dnnl::memory::dims dims = dims_of(desc);
+  dnnl::memory::dims strides(dims.size(), 1);
+  for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
+  return dnnl::memory::desc(dims, type, strides);
 }
 
 void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
@@ -75,6 +111,10 @@ dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_
   dnnl::memory::desc made = desc;
   made.data.data_type = dnnl::memory::convert_to_c(type);
   return made;
+}
+
+dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
+  return with_type(desc, type);
 }
 
 void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {

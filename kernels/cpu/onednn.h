@@ -54,7 +54,10 @@ typename P::primitive_desc describe_backward(const dnnl::engine& engine,
 dnnl::memory::dims dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims padded_dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims strides_of(const dnnl::memory::desc& desc);
+// The same arrangement of elements of another type. 3.x can say that of what has a format tag only: tensors
+// that are kept are described by with_type_or_plain first, which falls back to plain row-major order.
 dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type);
+dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type);
 dnnl::memory::data_type type_of(const dnnl::memory::desc& desc);
 // The inner blocks, outermost first: (dimension, elements).
 std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& desc);

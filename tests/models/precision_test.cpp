@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "models/optimizer.h"
 #include "tests/message_of.h"
@@ -36,18 +37,20 @@ NetworkFixture fixture_in(Precision precision, const char* network = "resnet20")
       precision);
 }
 
-// Every gradient as floats, by the parameter's name.
+// Every gradient as floats in plain order, by the parameter's name.
 std::map<std::string, std::vector<float>> gradients_of(NetworkFixture& fixture) {
   std::map<std::string, std::vector<float>> gradients;
+  Backend& backend = fixture.network().backend();
   for (const Parameter& parameter : fixture.network().parameters()) {
-    const auto count = static_cast<std::size_t>(parameter.layout.physical_elements());
+    std::vector<float> as_laid_out(static_cast<std::size_t>(parameter.layout.physical_elements()));
+    backend.cast(fixture.stream(), {.count = parameter.layout.physical_elements(),
+                                    .from_type = parameter.gradient_type,
+                                    .to_type = DType::f32,
+                                    .from = parameter.gradient,
+                                    .to = as_laid_out.data()});
     std::vector<float>& values = gradients[parameter.name];
-    values.resize(count);
-    fixture.network().backend().cast(fixture.stream(), {.count = static_cast<std::int64_t>(count),
-                                                        .from_type = parameter.gradient_type,
-                                                        .to_type = DType::f32,
-                                                        .from = parameter.gradient,
-                                                        .to = values.data()});
+    values.resize(static_cast<std::size_t>(parameter.layout.shape().elements()));
+    read_plain(backend, fixture.stream(), {parameter.name, parameter.layout, as_laid_out.data()}, values);
   }
   return gradients;
 }
