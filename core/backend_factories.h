@@ -15,6 +15,9 @@ namespace lockstep::detail {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
+// Zeroed, for std::free. Throws MemoryError.
+void* allocate_cpu(std::size_t bytes);
+std::size_t available_cpu_memory();
 
 std::unique_ptr<StreamBackend> make_cuda_stream(Device device, StreamUse use);
 std::unique_ptr<EventBackend> make_cuda_event(Device device);
@@ -23,6 +26,8 @@ struct CudaAllocation {
   void* data = nullptr;
   std::function<void(void*)> release;
 };
+// Throws MemoryError.
 CudaAllocation allocate_cuda(std::size_t bytes, Device device, MemoryKind kind);
+std::size_t available_cuda_memory(Device device);
 
 }  // namespace lockstep::detail

@@ -2,42 +2,20 @@
 #include "core/buffer.h"
 
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <utility>
 
-#include <malloc.h>
-
 #include "core/backend_factories.h"
-#include "core/error.h"
 
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLarge = std::size_t{1} << 20;
-
-void* allocate_cpu(std::size_t bytes) {
-  // What is large is mapped for itself and goes back to the system when it is freed. By default glibc raises
-  // this threshold after every large free, and what timing the kernels needed once would stay resident for
-  // good.
-  static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge)) != 0;
-  static_cast<void>(fixed);
-  const std::size_t alignment = bytes >= kLarge ? kPage : kAlignment;
-  // Rounding a size near the largest one up would wrap around to almost nothing.
-  const bool representable = bytes <= std::numeric_limits<std::size_t>::max() - kPage;
-  void* data = representable ? std::aligned_alloc(alignment, align_up(bytes, alignment)) : nullptr;
-  CHECK(data != nullptr, "no memory for {} bytes", bytes);
-  std::memset(data, 0, align_up(bytes, alignment));
-  return data;
+std::size_t available_memory(Device device) {
+  return device.kind == DeviceKind::cpu ? detail::available_cpu_memory()
+                                        : detail::available_cuda_memory(device);
 }
-
-}  // namespace
 
 Buffer::Buffer(std::size_t bytes, Device device, MemoryKind kind) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
   if (device.kind == DeviceKind::cpu) {
-    data_ = static_cast<std::byte*>(allocate_cpu(bytes));
+    data_ = static_cast<std::byte*>(detail::allocate_cpu(bytes));
     release_ = &std::free;
     return;
   }

@@ -24,10 +24,14 @@ enum class MemoryKind {
   pinned_host,  // host memory the device can copy from asynchronously; plain memory on the CPU
 };
 
+// Bytes that could still be allocated: what the driver calls free, on the CPU what the system could give
+// without swapping and this process's control group allows. Others may take them first.
+std::size_t available_memory(Device device);
+
 class Buffer {
  public:
   Buffer() = default;
-  // Throws ConfigError when the device was not built in, Error when memory runs out.
+  // Throws ConfigError when the device was not built in, MemoryError when memory runs out.
   Buffer(std::size_t bytes, Device device, MemoryKind kind = MemoryKind::device);
   // Takes over memory made elsewhere (a shared window, an NCCL allocation); release must not throw.
   static Buffer adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> release);

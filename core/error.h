@@ -5,6 +5,7 @@
 // are for people: their message says what was given, what was expected and what to do.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -19,7 +20,7 @@ inline constexpr int done = 0;
 inline constexpr int usage = 64;      // wrong command line
 inline constexpr int data = 65;       // corrupt dataset or checkpoint
 inline constexpr int failed = 70;     // internal failure, or a loss that is not finite
-inline constexpr int io = 74;         // file missing, unreadable, disk full
+inline constexpr int io = 74;         // file missing, unreadable, disk full; out of memory
 inline constexpr int resumable = 75;  // stopped, can be resumed
 inline constexpr int config = 78;     // impossible configuration
 }  // namespace exit_code
@@ -51,11 +52,23 @@ struct DataError : Error {
 struct IoError : Error {
   explicit IoError(const std::string& message) : Error(exit_code::io, message) {}
 };
+// A device's memory, or the host's, ran out.
+struct MemoryError : Error {
+  explicit MemoryError(const std::string& message) : Error(exit_code::io, message) {}
+};
 
 // The rank that log lines and failed checks name: 0 until World::join. Threads of one process share it,
 // unless a RankScope is open on the thread (ranks as threads, in tests).
 int current_rank();
 void set_process_rank(int rank);
+
+// The training step this process is in, counted from 1; 0: none. Of what a device or another thread fails at,
+// the host learns up to a step later.
+std::int64_t current_step();
+void set_current_step(std::int64_t step);
+
+// Where an error happened, for its message: "rank 2", or "rank 2 in step 17".
+std::string current_place();
 
 class RankScope {
  public:

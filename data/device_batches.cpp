@@ -23,11 +23,15 @@ Batch moved(const Batch& batch, std::byte* to, Device device) {
   return copy;
 }
 
+bool stages(const DeviceBatchesOptions& options) {
+  return options.device.kind != DeviceKind::cpu || options.staging == Staging::always;
+}
+
 }  // namespace
 
 DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options)
     : loader_(loader), options_(options) {
-  if (options.device.kind == DeviceKind::cpu && options.staging == Staging::automatic) return;
+  if (!stages(options)) return;
   staged_.emplace(static_cast<std::size_t>(options.micro_batches) * loader.batch_bytes(), options.device);
 }
 
@@ -92,8 +96,10 @@ void DeviceBatches::copy_step() {
   ++copied_;
 }
 
-std::size_t DeviceBatches::memory_bytes() const {
-  return staged_ ? 2 * static_cast<std::size_t>(options_.micro_batches) * loader_.batch_bytes() : 0;
+std::size_t DeviceBatches::memory_bytes() const { return planned_bytes(options_, loader_.batch_bytes()); }
+
+std::size_t DeviceBatches::planned_bytes(const DeviceBatchesOptions& options, std::size_t batch_bytes) {
+  return stages(options) ? 2 * static_cast<std::size_t>(options.micro_batches) * batch_bytes : 0;
 }
 
 }  // namespace lockstep

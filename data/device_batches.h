@@ -48,6 +48,8 @@ class DeviceBatches {
   // What the dataset throws then is left to begin().
   void prefetch();
   std::size_t memory_bytes() const;
+  // What it would be for a loader's batches of so many bytes.
+  static std::size_t planned_bytes(const DeviceBatchesOptions& options, std::size_t batch_bytes);
 
  private:
   struct StepMemory {

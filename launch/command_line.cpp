@@ -56,7 +56,7 @@ Command parse_command_line(int argc, const char* const* argv) {
       "  mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
       "Exit codes: 0 done, 64 wrong command line, 65 corrupt data, 70 failed (loss not finite, internal "
       "error), "
-      "74 file missing or disk full, 75 stopped but resumable, 78 impossible configuration.",
+      "74 file missing, disk full or out of memory, 75 stopped but resumable, 78 impossible configuration.",
       "lockstep");
   app.require_subcommand(1);
   CLI::App* train = app.add_subcommand("train", "Train a network");

@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void abort_job(World& world, int code, const std::string& message) {
-  print_error(fmt::format("rank {}: {}", world.rank(), message));
+  print_error(fmt::format("{}: {}", current_place(), message));
   std::fflush(nullptr);
   world.abort(code);
 }

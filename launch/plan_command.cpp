@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -56,23 +57,33 @@ void print_memory(Training& training, const Communicator& communicator) {
   const MemoryPlan& memory = training.network().memory();
   std::size_t total = 0;
   const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
+    if (bytes == 0) return;
     fmt::print("  {:<12} {:>10.2f} MiB  {}\n", name, static_cast<double>(bytes) / kMiB, note);
     total += bytes;
   };
-  fmt::print("memory per rank\n");
+  const auto print_total = [&](const std::string& note) { line("total", std::exchange(total, 0), note); };
+
+  const Device device = training.network().device();
+  const bool on_gpu = device.kind != DeviceKind::cpu;
+  fmt::print("memory per rank{}\n", on_gpu ? fmt::format(", on {}", to_string(device)) : "");
   line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
-  if (memory.weight_copies > 0) line("copies", memory.weight_copies, "weights in half precision");
+  line("copies", memory.weight_copies, "weights in half precision");
   line("statistics", memory.statistics, "batch norm's running mean and variance, and before the step");
   line("gradients", training.buckets().memory_bytes(), "the buckets");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
-  line("batches", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
-       "the loaders' slots");
+  line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
+  if (on_gpu) {
+    print_total("and the libraries' own");
+    fmt::print("memory per rank, of the host\n");
+  }
+  line("loaders", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
+       "slots of batches that wait");
   line("dataset", training.train_set().memory_bytes() + training.test_set().memory_bytes(),
        "images and labels held in memory");
   line("staging", communicator.memory_bytes(), "messages to and from other ranks");
-  line("total", total, "and the libraries' own");
+  print_total("and the libraries' own");
 }
 
 void print_buckets(Training& training, int ranks) {

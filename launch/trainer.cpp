@@ -88,6 +88,7 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
 }
 
 void Trainer::step() {
+  set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
   train_.begin(stream_);
   parts_.optimizer.set_learning_rate(schedule_.at(step_));
@@ -208,6 +209,7 @@ void Trainer::stop_not_finite(const StepResult& result) {
 }
 
 Evaluation Trainer::evaluate() {
+  set_current_step(0);
   average_statistics();
   LossTotals mine;
   test_.seek(0, 0);

@@ -101,16 +101,22 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     threads_ = choose_threads(config_.train.threads, world);
     open_data({.rank = world.rank(), .size = world.size()}, choice.device);
   });
-  plan_network(choice.device);
+  device_ = choice.device;
+  sharing_ = device_.kind == DeviceKind::cpu || choice.shared ? world.local_size() : 1;
+  run_agreed(host,
+             [&] { memory_at_start_ = available_memory(device_) / static_cast<std::size_t>(sharing_); });
+  plan_network();
   run_agreed(host, [&] {
     if (!options.init.empty()) load_state(*network_, options.init);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);
-  buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
-                                               bucket_options(config_), timeline_.get());
-  optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
-                              loss_scale_options(config_));
+  within_memory([&] {
+    buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
+                                                 bucket_options(config_), timeline_.get());
+    optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
+                                loss_scale_options(config_));
+  });
 }
 
 void Training::open_data(Shard shard, Device device) {
@@ -144,10 +150,19 @@ void Training::connect(World& world, const DeviceChoice& choice) {
   communicator_ = device_communicator_.get();
 }
 
-// Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
-void Training::plan_network(Device device) {
+Graph Training::build_graph(std::int64_t batch) const {
   const ImageShape image = train_set_->image_shape();
-  NetworkOptions options{.device = device,
+  Graph graph({.batch = batch,
+               .height = image.height,
+               .width = image.width,
+               .channels = image.channels,
+               .classes = train_set_->classes()});
+  build_network(graph, network_choice(config_));
+  return graph;
+}
+
+NetworkOptions Training::network_options() {
+  NetworkOptions options{.device = device_,
                          .precision = parse_precision(config_.train.precision),
                          .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
@@ -155,24 +170,30 @@ void Training::plan_network(Device device) {
   options.label_smoothing = static_cast<float>(config_.train.label_smoothing);
   options.choices = &kernels_;
   options.recompute = config_.train.recompute ? Recompute::blocks : Recompute::nothing;
+  return options;
+}
+
+// Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
+void Training::plan_network() {
   const bool by_time = config_.kernels.choose == "time";
   kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
-  const auto plan = [&] { network_ = std::make_unique<Network>(*graph_, options); };
+  const auto plan = [&] {
+    within_memory([&] { network_ = std::make_unique<Network>(*graph_, network_options()); });
+  };
   const bool first = host_.rank() == 0;
   run_agreed(host_, [&] {
-    graph_.emplace(GraphInput{.batch = config_.train.batch,
-                              .height = image.height,
-                              .width = image.width,
-                              .channels = image.channels,
-                              .classes = train_set_->classes()});
-    build_network(*graph_, network_choice(config_));
-    Backend& backend = backend_for(device);
+    graph_.emplace(build_graph(config_.train.batch));
+    Backend& backend = backend_for(device_);
     backend.set_threads(threads_);
     if (!first) return;
+    if (!by_time) return plan();
     const auto folder = config_.kernels.cache == "auto"   ? default_kernel_cache()
                         : config_.kernels.cache == "none" ? std::filesystem::path()
                                                           : std::filesystem::path(config_.kernels.cache);
-    by_time ? KernelCache(folder, backend.identity()).use(kernels_, plan) : plan();
+    KernelCache(folder, backend.identity()).use(kernels_, [&] {
+      require_memory();  // timing kernels in vain takes minutes
+      plan();
+    });
   });
   const std::string choices = broadcast_text(host_, to_text(kernels_), 0);
   run_agreed(host_, [&] {
@@ -180,6 +201,48 @@ void Training::plan_network(Device device) {
     from_text(choices, kernels_);
     plan();
   });
+}
+
+MemoryNeed Training::memory_need(std::int64_t batch) {
+  const MemoryPlan plan = Network::planned_memory(build_graph(batch), network_options());
+  return {.activations = plan.activations,
+          .parameters = plan.parameters + plan.weight_copies + plan.statistics,
+          .gradients = plan.gradients,
+          .optimizer = optimizer_state_bytes(optimizer_options(config_), plan.parameters),
+          .batches = device_batch_bytes(batch)};
+}
+
+std::size_t Training::device_batch_bytes(std::int64_t batch) const {
+  const auto bytes = static_cast<std::size_t>(batch) * train_loader_->batch_bytes() /
+                     static_cast<std::size_t>(config_.train.batch);
+  const auto copies = [&](std::int64_t micro_batches) {
+    return DeviceBatches::planned_bytes({.device = device_, .micro_batches = micro_batches}, bytes);
+  };
+  return copies(config_.train.accumulation) + copies(1);  // to train, and to evaluate
+}
+
+void Training::require_memory() {
+  if (memory_need(config_.train.batch).total() > memory_at_start_) throw_shortage(memory_at_start_);
+}
+
+void Training::within_memory(const std::function<void()>& work) {
+  try {
+    return work();
+  } catch (const MemoryError& error) {
+    log::error("{}", error.what());
+  }
+  // What the work took before it failed is free again; what other ranks took by now is not.
+  throw_shortage(std::min(memory_at_start_, available_memory(device_)));
+}
+
+void Training::throw_shortage(std::size_t available) {
+  MemoryShortage shortage{
+      .device = device_, .batch = config_.train.batch, .available = available, .sharing = sharing_};
+  if (!config_.train.recompute && !graph_->blocks().empty())
+    shortage.remedies.emplace_back("set train.recompute = true");
+  if (storage_type(parse_precision(config_.train.precision)) == DType::f32)
+    shortage.remedies.emplace_back("train.precision = \"bf16\"");
+  throw MemoryError(describe_shortage(shortage, [this](std::int64_t batch) { return memory_need(batch); }));
 }
 
 Trainer::Parts Training::parts(LayerObserver* observer) {

@@ -14,6 +14,7 @@
 #include "data/dataset.h"
 #include "launch/config.h"
 #include "launch/device_choice.h"
+#include "launch/memory_need.h"
 #include "launch/trainer.h"
 #include "models/network.h"
 #include "models/optimizer.h"
@@ -47,12 +48,23 @@ class Training {
   Timeline* timeline() { return timeline_.get(); }
   Schedule schedule() const;
   int threads() const { return threads_; }
+  // Of the batches that a Trainer copies to a GPU.
+  std::size_t device_batch_bytes() const { return device_batch_bytes(config_.train.batch); }
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
   void open_data(Shard shard, Device device);
-  void plan_network(Device device);
+  Graph build_graph(std::int64_t batch) const;
+  NetworkOptions network_options();
+  void plan_network();
+  std::size_t device_batch_bytes(std::int64_t batch) const;
+  // Without allocating it.
+  MemoryNeed memory_need(std::int64_t batch);
+  void require_memory();
+  [[noreturn]] void throw_shortage(std::size_t available);
+  // Says more of memory that ran out than which allocation it was.
+  void within_memory(const std::function<void()>& work);
   void connect(World& world, const DeviceChoice& choice);
 
   Config config_;
@@ -70,6 +82,9 @@ class Training {
   std::unique_ptr<GradientBuckets> buckets_;
   std::unique_ptr<Optimizer> optimizer_;
   int threads_ = 1;
+  Device device_;
+  int sharing_ = 1;                  // ranks that share the device's memory
+  std::size_t memory_at_start_ = 0;  // of the device, for each of them
 };
 
 }  // namespace lockstep

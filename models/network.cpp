@@ -11,14 +11,43 @@
 namespace lockstep {
 namespace {
 
-NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
-  KernelChoices in_order;
-  KernelChoices& choices = options.choices != nullptr ? *options.choices : in_order;
+NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
+                      const NetworkOptions& options) {
   NetworkPlan plan =
       plan_network(graph, backend, choices,
                    {.precision = options.precision, .mean = options.mean, .deviation = options.deviation});
   plan_memory(plan, options.recompute);
   return plan;
+}
+
+NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
+  KernelChoices in_order;
+  return plan_with(options.choices != nullptr ? *options.choices : in_order, graph, backend, options);
+}
+
+// What it takes of the flat memory of its kind, padding included.
+std::int64_t flat_elements(const ParameterSpec& spec) {
+  return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
+}
+
+MemoryPlan memory_of(const NetworkPlan& plan) {
+  MemoryPlan memory{.activations = plan.arena.bytes,
+                    .activations_unshared = plan.unshared_bytes,
+                    .activations_kept = plan.kept_bytes};
+  if (plan.scratch_block >= 0)
+    memory.workspace = plan.blocks[static_cast<std::size_t>(plan.scratch_block)].bytes;
+  for (const PlannedNode& node : plan.nodes) {
+    for (const ParameterSpec& spec : node.layer->parameter_specs()) {
+      const auto elements = static_cast<std::size_t>(flat_elements(spec));
+      const DType type = spec.layout.dtype();
+      memory.parameters += elements * sizeof(float);
+      memory.gradients += elements * size_of(type);
+      if (type != DType::f32) memory.weight_copies += elements * size_of(type);
+    }
+    for (const ParameterSpec& spec : node.layer->statistic_specs())
+      memory.statistics += 2 * static_cast<std::size_t>(flat_elements(spec)) * sizeof(float);
+  }
+  return memory;
 }
 
 template <typename Work>
@@ -42,21 +71,24 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
     : options_(options),
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
-      plan_(plan_for(graph, backend_, options)) {
+      plan_(plan_for(graph, backend_, options)),
+      memory_(memory_of(plan_)) {
   place_parameters();
   place_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
   loss_ = Buffer(sizeof(LossSums), options_.device);
   loss_scratch_ = Buffer(backend_.loss_scratch_bytes(input_.batch), options_.device);
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
-  memory_.activations = plan_.arena.bytes;
-  memory_.activations_kept = plan_.kept_bytes;
-  memory_.activations_unshared = plan_.unshared_bytes;
-  if (plan_.scratch_block >= 0) {
-    memory_.workspace = plan_.blocks[static_cast<std::size_t>(plan_.scratch_block)].bytes;
-  }
   bind_memory();
   initialize();
+}
+
+MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& options) {
+  KernelChoices choices;  // by name: nothing is timed
+  if (options.choices != nullptr) {
+    for (const auto& [key, choice] : options.choices->kept()) choices.keep(key, choice);
+  }
+  return memory_of(plan_with(choices, graph, backend_for(options.device), options));
 }
 
 // Offsets in the flat order: half before fp32, each in backward order.
@@ -72,7 +104,7 @@ void Network::place_parameters() {
                                .layout = spec.layout.as_type(DType::f32),
                                .gradient_type = spec.layout.dtype(),
                                .offset = end});
-        end += static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
+        end += flat_elements(spec);
       }
     }
   };
@@ -81,8 +113,6 @@ void Network::place_parameters() {
   copied_elements_ = end;
   place_all([](DType dtype) { return dtype == DType::f32; });
 
-  memory_.parameters = static_cast<std::size_t>(end) * sizeof(float);
-  memory_.weight_copies = static_cast<std::size_t>(copied_elements_) * size_of(type);
   parameter_arena_ = Buffer(memory_.parameters, options_.device);
   copy_arena_ = Buffer(memory_.weight_copies, options_.device);
   for (Parameter& parameter : parameters_) {
@@ -94,17 +124,8 @@ void Network::place_parameters() {
 
 // Running statistics, and the state by name in forward order.
 void Network::place_state() {
-  const auto size_of_statistic = [](const ParameterSpec& spec) {
-    return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / sizeof(float));
-  };
-  std::int64_t elements = 0;
-  for (const PlannedNode& node : plan_.nodes) {
-    for (const ParameterSpec& spec : node.layer->statistic_specs()) elements += size_of_statistic(spec);
-  }
-  statistics_arena_ = Buffer(static_cast<std::size_t>(elements) * sizeof(float), options_.device);
-  kept_statistics_ = Buffer(statistics_arena_.bytes(), options_.device);
-  memory_.statistics = statistics_arena_.bytes() + kept_statistics_.bytes();
-
+  statistics_arena_ = Buffer(memory_.statistics / 2, options_.device);
+  kept_statistics_ = Buffer(memory_.statistics / 2, options_.device);
   float* next = statistics().data();
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     const PlannedNode& planned = plan_.nodes[node];
@@ -114,7 +135,7 @@ void Network::place_state() {
     }
     for (const ParameterSpec& spec : planned.layer->statistic_specs()) {
       state_.push_back({.name = planned.name + "." + spec.suffix, .layout = spec.layout, .value = next});
-      next += size_of_statistic(spec);
+      next += flat_elements(spec);
     }
   }
 }

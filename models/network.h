@@ -59,6 +59,7 @@ struct MemoryPlan {
   std::size_t workspace = 0;             // of the arena: what a kernel needs while it runs
   std::size_t parameters = 0;
   std::size_t weight_copies = 0;  // in half precision: what layers compute with
+  std::size_t gradients = 0;      // of the parameters, in the types backward writes; not the network's own
   std::size_t statistics = 0;     // and what they were before the step
 };
 
@@ -79,6 +80,9 @@ class Network {
   Backend& backend() { return backend_; }
   std::int64_t batch() const { return input_.batch; }
   const MemoryPlan& memory() const { return memory_; }
+  // The memory of a network without making it: what has a choice of kernels that is not made yet is taken to
+  // use the first.
+  static MemoryPlan planned_memory(const Graph& graph, const NetworkOptions& options);
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 

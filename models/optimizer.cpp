@@ -212,6 +212,10 @@ void Optimizer::restore_control(Stream& stream, const StepControl& control) {
   stream.synchronize();
 }
 
+std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes) {
+  return (std::holds_alternative<AdamWOptions>(options) ? 2 : 1) * parameter_bytes;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale) {
   struct Maker {

@@ -121,6 +121,9 @@ struct LarsOptions {
 
 using OptimizerOptions = std::variant<SgdOptions, AdamWOptions, LarsOptions>;
 
+// Of state(), for parameters of so many bytes.
+std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes);
+
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale = {});
 

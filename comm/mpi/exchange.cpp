@@ -83,7 +83,7 @@ void MpiExchange::wait() {
     if (done != 0) break;
     if (broken_.load(std::memory_order_relaxed)) {
       session_.failing = true;  // messages are under way: MPI_Finalize would wait for them
-      throw Error(exit_code::failed, fmt::format("rank {}: gave up waiting for messages", current_rank()));
+      throw Error(exit_code::failed, fmt::format("{}: gave up waiting for messages", current_place()));
     }
     backoff.pause();
   }

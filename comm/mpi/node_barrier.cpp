@@ -47,7 +47,7 @@ void NodeBarrier::wait(std::uint32_t ranks, int spins, const std::atomic<bool>& 
   sleepers_.fetch_sub(1);
   if (generation_.load() == generation) {
     throw Error(exit_code::failed,
-                fmt::format("rank {}: gave up waiting for the ranks of its node", current_rank()));
+                fmt::format("{}: gave up waiting for the ranks of its node", current_place()));
   }
 }
 

@@ -17,7 +17,7 @@ void detail::check_mpi(int code, const char* call, const char* file, int line) {
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   throw Error(exit_code::failed,
-              fmt::format("rank {}: {} failed: {} ({}:{})", current_rank(), call,
+              fmt::format("{}: {} failed: {} ({}:{})", current_place(), call,
                           std::string_view(text.data(), static_cast<std::size_t>(length)), file, line));
 }
 

@@ -20,8 +20,8 @@ inline std::string nccl_words(ncclResult_t status) {
 namespace detail {
 inline void check_nccl(ncclResult_t status, const char* call, const char* file, int line) {
   if (status == ncclSuccess) return;
-  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on rank {}: {}", file, line, call,
-                                             current_rank(), nccl_words(status)));
+  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on {}: {}", file, line, call, current_place(),
+                                             nccl_words(status)));
 }
 }  // namespace detail
 

@@ -120,9 +120,9 @@ bool NcclCommunicator::healthy() {
 
 std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
   const std::lock_guard lock(mutex_);
-  return fmt::format("the communication stream of {} {} {} (operation {}, {} elements of {}) on rank {}: {}",
+  return fmt::format("the communication stream of {} {} {} (operation {}, {} elements of {}) on {}: {}",
                      to_string(device_), event, last_.name, last_.number, last_.count, name_of(last_.dtype),
-                     rank(), nccl_words(status));
+                     current_place(), nccl_words(status));
 }
 
 template <typename F>

@@ -17,7 +17,7 @@ inline void check_cuda(cudaError_t status, const char* call, const char* file, i
   if (status == cudaSuccess) return;
   cudaGetLastError();  // the exception carries it now; whoever checks next must not find it again
   throw Error(exit_code::failed,
-              fmt::format("{}:{}: {} failed on rank {}: {} ({})", file, line, call, current_rank(),
+              fmt::format("{}:{}: {} failed on {}: {} ({})", file, line, call, current_place(),
                           cudaGetErrorString(status), cudaGetErrorName(status)));
 }
 }  // namespace detail

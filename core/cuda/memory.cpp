@@ -13,18 +13,34 @@ void log_failure(cudaError_t status, const char* call) {
     log::error("{}: {}", call, cudaGetErrorString(status));
 }
 
+// Memory that ran out is the user's to know about; anything else is a failed call.
+void check_allocation(cudaError_t status, const char* call, std::size_t bytes, Device device) {
+  if (status != cudaErrorMemoryAllocation) return detail::check_cuda(status, call, __FILE__, __LINE__);
+  cudaGetLastError();  // the exception carries it now
+  throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} failed, {} bytes are available",
+                                to_string(device), bytes, call, available_memory(device)));
+}
+
 }  // namespace
+
+std::size_t detail::available_cuda_memory(Device device) {
+  const DeviceGuard guard(device);
+  std::size_t available = 0;
+  std::size_t total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&available, &total));
+  return available;
+}
 
 detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, MemoryKind kind) {
   require_cuda_device(device);
   const DeviceGuard guard(device);
   void* data = nullptr;
   if (kind == MemoryKind::pinned_host) {
-    CUDA_CHECK(cudaHostAlloc(&data, bytes, cudaHostAllocPortable));
+    check_allocation(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc", bytes, {});
     std::memset(data, 0, bytes);
     return {data, [](void* memory) { log_failure(cudaFreeHost(memory), "cudaFreeHost"); }};
   }
-  CUDA_CHECK(cudaMalloc(&data, bytes));
+  check_allocation(cudaMalloc(&data, bytes), "cudaMalloc", bytes, device);
   CUDA_CHECK(cudaMemset(data, 0, bytes));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));  // zeroed before any non-blocking stream can see it
   return {data, [](void* memory) { log_failure(cudaFree(memory), "cudaFree"); }};

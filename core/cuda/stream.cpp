@@ -13,7 +13,9 @@ namespace {
 // stream, its events and the tasks still to run.
 class HostErrors {
  public:
-  explicit HostErrors(int rank) : rank_(rank) {}
+  HostErrors(int rank, std::string stream) : rank_(rank), stream_(std::move(stream)) {}
+  // For messages: "compute stream of cuda:0".
+  const std::string& stream() const { return stream_; }
   // After an error nothing runs any more.
   void run(Task& task) noexcept {
     if (first()) return;
@@ -38,7 +40,14 @@ class HostErrors {
   std::mutex mutex_;
   std::exception_ptr first_;
   int rank_;
+  std::string stream_;
 };
+
+// Kernels fail long after their launch: which stream they were on is all that is known then.
+void check_on(const std::string& stream, cudaError_t status, const char* call) {
+  if (status != cudaSuccess)
+    check_cuda(status, fmt::format("{}, {},", call, stream).c_str(), __FILE__, __LINE__);
+}
 
 class CudaEvent final : public EventBackend {
  public:
@@ -60,14 +69,10 @@ class CudaEvent final : public EventBackend {
       cudaGetLastError();  // no error; the check of the next kernel launch must not find it
       return false;
     }
-    check_cuda(status, "cudaEventQuery(event_)", __FILE__, __LINE__);
-    rethrow();
+    check(status, "cudaEventQuery");
     return true;
   }
-  void synchronize() override {
-    CUDA_CHECK(cudaEventSynchronize(event_));
-    rethrow();
-  }
+  void synchronize() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   void record(cudaStream_t stream, std::shared_ptr<HostErrors> errors) {
     CUDA_CHECK(cudaEventRecord(event_, stream));
     const std::lock_guard lock(mutex_);
@@ -76,12 +81,13 @@ class CudaEvent final : public EventBackend {
   cudaEvent_t get() const { return event_; }
 
  private:
-  void rethrow() {
+  void check(cudaError_t status, const char* call) {
     std::shared_ptr<HostErrors> errors;
     {
       const std::lock_guard lock(mutex_);
       errors = errors_;
     }
+    check_on(errors ? errors->stream() : "no stream", status, call);
     if (errors) errors->rethrow();
   }
 
@@ -133,7 +139,9 @@ const char* name_of(StreamUse use) {
 
 class CudaStream final : public StreamBackend {
  public:
-  CudaStream(Device device, StreamUse use) : device_(device), use_(use) {
+  CudaStream(Device device, StreamUse use)
+      : errors_(std::make_shared<HostErrors>(
+            current_rank(), fmt::format("{} stream of {}", name_of(use), to_string(device)))) {
     require_cuda_device(device);
     const DeviceGuard guard(device);
     int least = 0;
@@ -168,13 +176,8 @@ class CudaStream final : public StreamBackend {
   void wait(EventBackend& event) override {
     CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda_event(event).get(), 0));
   }
-  // Kernels fail long after their launch: which stream they were on is all that is known here.
   void synchronize() override {
-    if (const cudaError_t status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
-      const std::string call =
-          fmt::format("cudaStreamSynchronize, {} stream of {},", name_of(use_), to_string(device_));
-      check_cuda(status, call.c_str(), __FILE__, __LINE__);
-    }
+    check_on(errors_->stream(), cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     errors_->rethrow();
   }
   void* native() override { return stream_; }
@@ -205,11 +208,9 @@ class CudaStream final : public StreamBackend {
     std::shared_ptr<HostErrors> errors;
   };
 
-  Device device_;
-  StreamUse use_;
+  std::shared_ptr<HostErrors> errors_;
   cudaStream_t stream_ = nullptr;
   bool recording_ = false;
-  std::shared_ptr<HostErrors> errors_ = std::make_shared<HostErrors>(current_rank());
 };
 
 }  // namespace

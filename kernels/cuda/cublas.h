@@ -14,7 +14,7 @@ namespace detail {
 inline void check_cublas(cublasStatus_t status, const char* call, const char* file, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(exit_code::failed,
-              fmt::format("{}:{}: {} failed on rank {}: {} ({})", file, line, call, current_rank(),
+              fmt::format("{}:{}: {} failed on {}: {} ({})", file, line, call, current_place(),
                           cublasLtGetStatusString(status), cublasLtGetStatusName(status)));
 }
 }  // namespace detail

@@ -20,8 +20,8 @@ std::string last_error() {
 namespace detail {
 void check_cudnn(cudnnStatus_t status, const char* call, const char* file, int line) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on rank {}: {}: {}", file, line, call,
-                                             current_rank(), cudnnGetErrorString(status), last_error()));
+  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on {}: {}: {}", file, line, call,
+                                             current_place(), cudnnGetErrorString(status), last_error()));
 }
 }  // namespace detail
 

@@ -38,8 +38,10 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& str
   if (status == cudaSuccess) return;
   const char* name = nullptr;
   if (cudaFuncGetName(&name, reinterpret_cast<const void*>(kernel)) != cudaSuccess) name = "a kernel";
-  detail::check_cuda(status, fmt::format("launch of {} as {}", name, describe(shape)).c_str(), __FILE__,
-                     __LINE__);
+  detail::check_cuda(
+      status,
+      fmt::format("launch of {} as {} on {}", name, describe(shape), to_string(stream.device())).c_str(),
+      __FILE__, __LINE__);
 }
 
 }  // namespace lockstep

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +56,29 @@ TEST(Buffer, PinnedMemoryOfTheCpuIsPlainMemory) {
 TEST(Buffer, TooManyBytesAreAnError) {
   EXPECT_THROW(Buffer(std::numeric_limits<std::size_t>::max(), kCpu), Error);
   EXPECT_THROW(Buffer(std::numeric_limits<std::size_t>::max() - 10, kCpu), Error);
+}
+
+// The system would promise them, and end this process when it writes to them.
+TEST(Buffer, MoreThanIsAvailableIsAMemoryErrorThatSaysHowMuchIs) {
+  const std::size_t available = available_memory(kCpu);
+  ASSERT_GT(available, std::size_t{1} << 20);
+  const std::size_t bytes = 2 * available;
+  const std::string message = message_of<MemoryError>([&] { Buffer(bytes, kCpu); });
+  EXPECT_NE(message.find(std::to_string(bytes)), std::string::npos) << message;
+  EXPECT_NE(message.find("available"), std::string::npos) << message;
+}
+
+TEST(AvailableMemory, ShrinksByWhatIsTaken) {
+  constexpr std::size_t kTaken = std::size_t{256} << 20;
+  if (available_memory(kCpu) < 4 * kTaken) GTEST_SKIP() << "too little memory to see the difference in";
+  int seen = 0;
+  for (int round = 0; round < 20 && seen == 0; ++round) {  // other programs take and give back meanwhile
+    const std::size_t before = available_memory(kCpu);
+    const Buffer taken(kTaken, kCpu);
+    const std::size_t after = available_memory(kCpu);
+    if (after < before - kTaken / 2 && after > before - 2 * kTaken) ++seen;
+  }
+  EXPECT_EQ(seen, 1);
 }
 
 TEST(Buffer, KnowsWhatItContains) {

@@ -46,6 +46,7 @@ TEST(Error, EachKindHasItsExitCode) {
   EXPECT_EQ(UsageError("").exit_code(), 64);
   EXPECT_EQ(DataError("").exit_code(), 65);
   EXPECT_EQ(IoError("").exit_code(), 74);
+  EXPECT_EQ(MemoryError("").exit_code(), 74);
   EXPECT_EQ(ConfigError("").exit_code(), 78);
 }
 
@@ -54,6 +55,15 @@ TEST(Error, IsAgreedOnlyWhenSaidSo) {
   EXPECT_FALSE(error.agreed());
   error.set_agreed();
   EXPECT_TRUE(error.agreed());
+}
+
+TEST(CurrentPlace, NamesTheRankAndInAStepTheStep) {
+  const RankScope scope(3);
+  EXPECT_EQ(current_place(), "rank 3");
+  set_current_step(17);
+  EXPECT_NE(message_of([] { CHECK(false); }).find("failed on rank 3 in step 17"), std::string::npos);
+  set_current_step(0);
+  EXPECT_EQ(current_place(), "rank 3");
 }
 
 TEST(RankScope, NestsAndHoldsForItsThreadOnly) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/buffer.h"
 #include "core/device.h"
 #include "core/error.h"
 
@@ -153,7 +154,7 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
     const ProgramResult result = run_shell(command + (recompute ? " --set train.recompute=true" : ""));
     ASSERT_EQ(result.exit_code, 0) << result.output;
     double sum = 0;
-    for (const char* part : {"activations", "parameters", "statistics", "gradients", "optimizer", "batches",
+    for (const char* part : {"activations", "parameters", "statistics", "gradients", "optimizer", "loaders",
                              "dataset", "staging"}) {
       ASSERT_GE(mebibytes(result.output, part), 0) << part << " in\n" << result.output;
       sum += mebibytes(result.output, part);
@@ -241,6 +242,21 @@ TEST(BadInput, DataNamesTheFile) {
   expect_failure(run_ranks(2, workplace.train({})), exit_code::data, {"train-images-idx3-ubyte"});
 }
 
+// Before kernels are timed, and before the system would end the process.
+TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
+  const char* const dataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
+  if (!std::filesystem::exists(dataset)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  if (available_memory({}) > std::size_t{500} << 30) GTEST_SKIP() << "this machine has memory for it";
+  for (const char* choose : {"time", "direct"}) {
+    const ProgramResult result =
+        run_ranks(2, program("lockstep") + " train fashion_mnist_cnn --set model.name=resnet50 " +
+                         "--set train.batch=30000 --set kernels.cache=none --set kernels.choose=" + choose);
+    expect_failure(result, exit_code::io,
+                   {"cpu is out of memory", "planned per rank", "available to each of 2 ranks",
+                    "the largest batch that fits is ", "train.recompute", "bf16"});
+  }
+}
+
 TEST(BadInput, UnwritablePlacesAreFoundBeforeTraining) {
   const Workplace workplace("unwritable");
   expect_failure(run_ranks(2, workplace.train({}, "--export /nowhere/x.safetensors")), exit_code::io,
@@ -271,7 +287,7 @@ TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
 TEST(Failure, AnExceptionOnOneRankEndsTheJob) {
   const auto begin = std::chrono::steady_clock::now();
   const ProgramResult result = run_ranks(3, program("failing_rank"));
-  expect_failure(result, exit_code::data, {"rank 1: sample is broken"});
+  expect_failure(result, exit_code::data, {"rank 1 in step 26: sample is broken"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "the job hung";
 }
 

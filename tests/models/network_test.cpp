@@ -46,6 +46,33 @@ std::vector<Case> cases() {
           {"tangled", kSmall, tangled}};
 }
 
+// What is planned without making the network is what a network takes, and gradients and optimizers for it.
+TEST(Network, TakesThePlannedMemory) {
+  for (const Case& test : cases()) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      NetworkFixture fixture(test.input, test.build, 1, Recompute::nothing, precision);
+      Graph graph(test.input);
+      test.build(graph);
+      const MemoryPlan planned = Network::planned_memory(graph, {.precision = precision});
+      const MemoryPlan& taken = fixture.network().memory();
+      EXPECT_EQ(planned.activations, taken.activations) << test.name;
+      EXPECT_EQ(planned.workspace, taken.workspace) << test.name;
+      EXPECT_EQ(planned.parameters, fixture.network().values().size_bytes()) << test.name;
+      EXPECT_EQ(planned.weight_copies, fixture.network().weight_copies().bytes()) << test.name;
+      EXPECT_EQ(planned.statistics, 2 * fixture.network().statistics().size_bytes()) << test.name;
+      std::size_t gradients = 0;
+      for (const FlatRange& range : fixture.gradient_ranges()) gradients += range.bytes();
+      EXPECT_EQ(planned.gradients, gradients) << test.name;
+      for (const OptimizerOptions& options :
+           {OptimizerOptions(SgdOptions()), OptimizerOptions(AdamWOptions()),
+            OptimizerOptions(LarsOptions())}) {
+        EXPECT_EQ(optimizer_state_bytes(options, planned.parameters),
+                  make_optimizer(fixture.trained_memory(), options)->state().size_bytes());
+      }
+    }
+  }
+}
+
 // Central differences of the whole network's loss along each parameter's own gradient: the slope there is its
 // length.
 TEST(Network, GradientsMatchFiniteDifferences) {

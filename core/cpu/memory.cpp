@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <malloc.h>
+
+#include "core/backend_factories.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+// From here on it is asked first what is available: the system promises more than it has, and ends the
+// process that takes it at its word.
+constexpr std::size_t kPromised = std::size_t{64} << 20;
+
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+// The number after a word in a file of /proc or /sys; kUnlimited where there is none ("max").
+std::size_t number_in(const char* path, const std::string& word) {
+  std::ifstream file(path);
+  std::string found;
+  std::size_t number = kUnlimited;
+  while (!word.empty() && file >> found && found != word) {
+  }
+  return file >> number ? number : kUnlimited;
+}
+
+// What a control group (a container, a job of a batch system) leaves of its limit. Its file cache gives way.
+std::size_t control_group_room() {
+  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", "");
+  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", "");
+  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
+  const std::size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
+  const std::size_t taken = cache == kUnlimited ? used : used - std::min(cache, used);
+  return limit - std::min(taken, limit);
+}
+
+}  // namespace
+
+std::size_t detail::available_cpu_memory() {
+  const std::size_t kib = number_in("/proc/meminfo", "MemAvailable:");
+  return std::min(kib == kUnlimited ? kUnlimited : kib * 1024, control_group_room());
+}
+
+void* detail::allocate_cpu(std::size_t bytes) {
+  // What is large is mapped for itself and goes back to the system when it is freed. By default glibc raises
+  // this threshold after every large free, and what timing the kernels needed once would stay resident for
+  // good.
+  static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge)) != 0;
+  static_cast<void>(fixed);
+  const std::size_t available = bytes >= kPromised ? available_cpu_memory() : kUnlimited;
+  const std::size_t alignment = bytes >= kLarge ? kPage : kAlignment;
+  // Rounding a size near the largest one up would wrap around to almost nothing.
+  const bool representable = bytes <= kUnlimited - kPage;
+  void* data = representable && bytes <= available ? std::aligned_alloc(alignment, align_up(bytes, alignment))
+                                                   : nullptr;
+  if (data == nullptr) {
+    throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} bytes are available",
+                                  to_string(Device{}), bytes, available_cpu_memory()));
+  }
+  std::memset(data, 0, align_up(bytes, alignment));
+  return data;
+}
+
+}  // namespace lockstep
