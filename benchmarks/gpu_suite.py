@@ -40,7 +40,7 @@ PARTS = ["tests", "step resnet50 fp16", "step resnet18 fp16", "kernel_bench", "g
          "step resnet18 batch 128 fp16", "step resnet50 bf16", "step resnet18 bf16"]
 # PyTorch's ways. Its graphs ("reduce-overhead") can only pay where steps are short.
 WAYS = {"eager": [], "compiled": ["--compile"], "compiled, graphs": ["--compile", "reduce-overhead"]}
-BENCH_FLAGS = {"kernel_bench": ["--device", "cuda", "--precision", "fp16"],
+BENCH_FLAGS = {"kernel_bench": ["--device", "cuda", "--precision", "fp16", "--mib", "64", "256", "--repeats", "5"],
                "graph_bench": ["--device", "cuda", "--precision", "fp16", "--batch", "128"]}
 LIMITS = {"tests": 150, "step": 100, "bench": 60}
 FLAGS = ("model", "batch", "image", "channels", "classes", "steps", "precision", "device")

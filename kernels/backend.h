@@ -67,6 +67,9 @@ class Backend {
 
   // Threads the calling thread's kernels use; CPU only.
   virtual void set_threads(int threads) = 0;
+  // Threads of a block in kernels that leave their number open; GPU only. For measurements: results do not
+  // depend on it. Throws ConfigError for what is no multiple of a warp or too many.
+  virtual void set_block_threads(int threads) = 0;
   // One line for the log: library and version, instruction set.
   virtual std::string describe() const = 0;
   // What the time of a kernel depends on besides its shape: library, version, processor.

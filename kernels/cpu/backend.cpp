@@ -45,6 +45,7 @@ std::string processor_name() {
 class CpuBackend final : public Backend {
  public:
   void set_threads(int threads) override { omp_set_num_threads(threads); }
+  void set_block_threads(int) override {}
   std::string describe() const override {
     const dnnl_version_t& version = *dnnl_version();
     return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());

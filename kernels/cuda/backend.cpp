@@ -13,6 +13,7 @@
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/update.h"
@@ -38,6 +39,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(Device device) : libraries_(device), properties_(properties_of(device)) {}
 
   void set_threads(int) override {}
+  void set_block_threads(int threads) override { lockstep::set_block_threads(threads); }
   std::string describe() const override {
     return fmt::format("{} on {}", cuda_library_versions(), properties_.name);
   }

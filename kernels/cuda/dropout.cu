@@ -23,7 +23,7 @@ struct Samples {
 
 // A thread's elements are neighbours within one sample. blockIdx.y, .z: the sample.
 template <typename T>
-__global__ void __launch_bounds__(kBlockThreads) dropout_kernel(Samples<T> samples, Dropout dropout) {
+__global__ void __launch_bounds__(kMostBlockThreads) dropout_kernel(Samples<T> samples, Dropout dropout) {
   const std::int64_t place = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y;
   if (place >= samples.batch) return;
   const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
@@ -60,10 +60,11 @@ void cuda_dropout(Stream& stream, const DropoutArguments& a) {
   if (a.batch * a.features == 0) return;
   constexpr std::int64_t kMostRows = 32768;  // CUDA's limit for grid.y is 65535
   const std::int64_t rows = a.batch < kMostRows ? a.batch : kMostRows;
+  const int threads = block_threads();
   const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(ceil_div(a.features, kBlockThreads * kLanes)),
-                   static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(a.batch, rows))),
-      .block = dim3(kBlockThreads)};
+      .grid = dim3(static_cast<unsigned>(ceil_div(a.features, threads * kLanes)), static_cast<unsigned>(rows),
+                   static_cast<unsigned>(ceil_div(a.batch, rows))),
+      .block = dim3(static_cast<unsigned>(threads))};
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
     const Samples<T> samples{.batch = a.batch,

@@ -78,9 +78,6 @@ __device__ inline void store(T* to, const Lanes<kCount>& lanes) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
-// Threads of a block, unless a kernel has a reason.
-inline constexpr int kBlockThreads = 256;
-
 __host__ __device__ constexpr std::int64_t ceil_div(std::int64_t count, std::int64_t by) {
   return (count + by - 1) / by;
 }

@@ -17,7 +17,7 @@ template <typename... T>
 constexpr int kLanesOf = static_cast<int>(16 / std::min({sizeof(T)...}));
 
 template <typename From, typename To, typename Function>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     unary_kernel(std::int64_t count, Function function, const From* from, To* to) {
   constexpr int kLanes = kLanesOf<From, To>;
   const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     binary_kernel(std::int64_t count, Function function, const T* a, const T* b, T* result) {
   constexpr int kLanes = kLanesOf<T>;
   const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
@@ -57,7 +57,7 @@ __device__ inline bool is_finite(float value) { return fabsf(value) <= 3.4028234
 
 // Few blocks, each over many stretches of memory: a block's end costs more than its flag.
 template <typename T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     all_finite_kernel(std::int64_t count, const T* values, std::int32_t* finite) {
   constexpr int kLanes = kLanesOf<T>;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x * kLanes;
@@ -90,8 +90,9 @@ struct GradientOf {
 };
 
 LaunchShape cover(std::int64_t count, int lanes) {
-  return {.grid = dim3(static_cast<unsigned>(ceil_div(count, std::int64_t{kBlockThreads} * lanes))),
-          .block = dim3(kBlockThreads)};
+  const int threads = block_threads();
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(count, std::int64_t{threads} * lanes))),
+          .block = dim3(static_cast<unsigned>(threads))};
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ template <typename T, int kChannels>
 constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded<T>(kChannels) * sizeof(T))));
 
 template <typename T, int kChannels>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     image_input_kernel(std::int64_t pixels, Channels channels, const std::uint8_t* images, T* output) {
   constexpr int kPadded = padded<T>(kChannels);
   constexpr int kCount = kPixels<T, kChannels>;
@@ -74,10 +74,11 @@ void run(Stream& stream, const Images& images) {
   std::copy_n(images.input.normalize.begin(), kMostImageChannels, channels.normalize);
   const std::int64_t pixels = images.input.pixels;
   if (pixels == 0) return;
-  const std::int64_t blocks = ceil_div(pixels, std::int64_t{kBlockThreads} * kPixels<T, kChannels>);
+  const int threads = block_threads();
+  const std::int64_t blocks = ceil_div(pixels, std::int64_t{threads} * kPixels<T, kChannels>);
   launch(image_input_kernel<T, kChannels>,
-         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kBlockThreads)}, stream, pixels,
-         channels, images.from, static_cast<T*>(images.to));
+         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(threads))}, stream,
+         pixels, channels, images.from, static_cast<T*>(images.to));
 }
 
 }  // namespace

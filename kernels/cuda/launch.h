@@ -13,11 +13,22 @@
 
 namespace lockstep {
 
+inline constexpr int kWarpThreads = 32;
+// Threads of a block: of kernels made for this number, and where a kernel leaves it open until somebody
+// changes it.
+inline constexpr int kBlockThreads = 256;
+inline constexpr int kMostBlockThreads = 512;
+
 struct LaunchShape {
   dim3 grid;   // blocks
   dim3 block;  // threads of each
   std::size_t shared_bytes = 0;
 };
+
+// Threads of a block where a kernel leaves their number open. Whole warps, at most kMostBlockThreads; for the
+// whole process. Results do not depend on it.
+int block_threads();
+void set_block_threads(int threads);
 
 inline std::string describe(const LaunchShape& shape) {
   return fmt::format("{}x{}x{} blocks of {}x{}x{} threads with {} bytes", shape.grid.x, shape.grid.y,

@@ -65,7 +65,7 @@ __device__ inline std::int64_t offset(const Windows& w, unsigned sample, int hei
 }
 
 template <int kLanes, typename Saved, typename T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     max_forward_kernel(unsigned packs, Windows w, const T* x, T* y, Saved* saved) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <int kLanes, typename Saved, typename T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     max_backward_kernel(unsigned packs, Windows w, const T* y_gradient, const Saved* saved, T* x_gradient) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     average_forward_kernel(unsigned packs, Windows w, const T* x, T* y) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads)
     average_backward_kernel(unsigned packs, Windows w, const T* y_gradient, T* x_gradient) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -192,8 +192,9 @@ struct Packs {
     CHECK(packs <= std::numeric_limits<std::int32_t>::max(), "pooling of {} elements in packs of {}",
           elements, lanes);
     count = static_cast<unsigned>(packs);
-    shape = {.grid = dim3(static_cast<unsigned>(ceil_div(packs, kBlockThreads))),
-             .block = dim3(kBlockThreads)};
+    const int threads = block_threads();
+    shape = {.grid = dim3(static_cast<unsigned>(ceil_div(packs, threads))),
+             .block = dim3(static_cast<unsigned>(threads))};
   }
 };
 

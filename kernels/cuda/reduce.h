@@ -5,9 +5,10 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/launch.h"
+
 namespace lockstep {
 
-inline constexpr int kWarpThreads = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
 // In every lane. All lanes of the warp must call it.

@@ -122,7 +122,7 @@ __device__ inline void update_lanes(const Step& step, float gradient_factor, con
 }
 
 template <typename Rule, typename T>
-__global__ void __launch_bounds__(kBlockThreads) update_kernel(Table table, Rule rule, Arrays<T> all) {
+__global__ void __launch_bounds__(kMostBlockThreads) update_kernel(Table table, Rule rule, Arrays<T> all) {
   using Step = typename Rule::Step;
   alignas(Step) __shared__ unsigned char made[sizeof(Step)];  // shared variables have no constructors
   if (table.skips()) return;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kBlockThreads) update_kernel(Table table, Rule
   const Arrays<T> arrays = all.from(chunk.begin);
   const bool packed = arrays.aligned_all();
   for (int first = static_cast<int>(threadIdx.x) * kLanes; first < chunk.count;
-       first += kBlockThreads * kLanes) {
+       first += static_cast<int>(blockDim.x) * kLanes) {
     if (packed && first + kLanes <= chunk.count) {
       update_lanes<kLanes>(step, gradient_factor, arrays, first);
     } else {
@@ -225,15 +225,16 @@ void run(Stream& stream, const Update& update, const Rule& rule, const States& s
                            .second = states.second,
                            .copy = update.copy,
                            .copy_type = update.copy_type};
-    launch(update_kernel<Rule, T>, {.grid = dim3(chunks), .block = dim3(kBlockThreads)}, stream,
+    launch(update_kernel<Rule, T>,
+           {.grid = dim3(chunks), .block = dim3(static_cast<unsigned>(block_threads()))}, stream,
            table_of(update), rule, arrays);
   });
 }
 
-__global__ void __launch_bounds__(kBlockThreads) restore_kernel(Restore a) {
+__global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
   if (a.control->finite != 0) return;
   const bool packed = aligned(a.from, a.to);
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kLanes;
+  const std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLanes;
   if (packed && first + kLanes <= a.count) {
     store(a.to + first, load<kLanes>(a.from + first));
     return;
@@ -247,9 +248,10 @@ __global__ void finish_step_kernel(LossScaleRule rule, StepControl* control) { f
 
 void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
   if (arguments.count == 0) return;
+  const int threads = block_threads();
   launch(restore_kernel,
-         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, kBlockThreads * kLanes))),
-          .block = dim3(kBlockThreads)},
+         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, threads * kLanes))),
+          .block = dim3(static_cast<unsigned>(threads))},
          stream, arguments);
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/dtype.h"
 #include "core/stream.h"
+#include "kernels/cuda/launch.h"
 #include "tests/cuda_emulator/emulator.h"
 #include "tests/kernels/affine_reference.h"
 
@@ -129,18 +130,21 @@ class DeviceMemory {
   Filled storage_;
 };
 
-// run() with threads and blocks in either order: the values must have the same bits. Returns them.
+// run() with threads and blocks in either order, and with blocks of another size where a kernel leaves that
+// open: the values must have the same bits. Returns them.
 template <typename Run>
 Values in_any_order(Run run) {
   emulator::set_order(emulator::Order::descending);
+  set_block_threads(96);
   const Values descending = run();
   emulator::set_order(emulator::Order::ascending);
+  set_block_threads(kBlockThreads);
   const Values ascending = run();
   const auto same_bits = [](float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
   };
   EXPECT_TRUE(std::ranges::equal(ascending, descending, same_bits))
-      << "the order of threads changes the result";
+      << "the order of threads or the size of blocks changes the result";
   return ascending;
 }
 

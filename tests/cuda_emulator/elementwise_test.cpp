@@ -174,5 +174,19 @@ TEST_F(CudaElementwise, DropoutHasTheCpusMask) {
   EXPECT_THROW(cuda_dropout(stream_, {.probability = 1}), Error);
 }
 
+TEST_F(CudaElementwise, BlocksMayBeOfAnyWholeWarps) {
+  const Values x = values(5001, "x", DType::f32);
+  Values expected(x.size());
+  cpu_.activation_forward(stream_, {Activation::relu, DType::f32, 5001, x.data(), expected.data()});
+  for (const int threads : {32, 64, 512}) {
+    set_block_threads(threads);
+    const DeviceMemory x_memory(x, DType::f32), y_memory(x.size() * sizeof(float));
+    cuda_activation_forward(stream_, {Activation::relu, DType::f32, 5001, x_memory.data(), y_memory.data()});
+    expect_bits(y_memory.values(DType::f32), expected);
+  }
+  set_block_threads(kBlockThreads);
+  for (const int threads : {0, 31, 100, 544}) EXPECT_THROW(set_block_threads(threads), ConfigError);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of our own as kernel_bench measures them: each on memory of a wanted size, with the bytes that
+// it must move at least.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/stream.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+// Memory for every kernel: three tensors of the element type, three fp32 arrays as long, and one flag.
+// a and b hold noise, and value; the same on every device.
+class BenchArena {
+ public:
+  BenchArena(Device device, DType element, std::int64_t elements);
+
+  std::int64_t count;
+  DType type;
+  Stream stream;
+  Buffer a, b, c, value, momentum, second, flag;
+
+  std::size_t tensor_bytes() const { return a.bytes(); }
+};
+
+struct BenchCall {
+  std::function<void()> call;  // the arena must outlive it
+  double bytes = 0;            // of memory, that it must read or write at least
+  const void* result = nullptr;
+  Layout result_layout;
+};
+
+struct BenchKernel {
+  std::string name;
+  bool any_block = false;  // follows Backend::set_block_threads
+  std::function<BenchCall(Backend&, BenchArena&)> prepare;
+};
+
+std::vector<BenchKernel> bench_kernels();
+
+// The result's elements in plain order.
+std::vector<float> read_result(Backend& backend, Stream& stream, const BenchCall& call);
+
+}  // namespace lockstep
