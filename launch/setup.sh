@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages Lockstep is built with, those that are missing. Sourced by quickstart.sh and
-# tests/run.sh; changes to the repository's root.
+# Installs the Debian packages Lockstep is built with, and those named in more_packages, where they are missing.
+# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(cmake ninja-build g++ pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
-  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist "$@")
+  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist
+  ${more_packages[@]+"${more_packages[@]}"})
 
 missing=()
 for package in "${packages[@]}"; do

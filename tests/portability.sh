@@ -5,7 +5,8 @@
 #   tests/portability.sh            both, one after the other
 # Too much for every change; run it when kernels/cpu or comm/mpi change, and before a release.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh" libgtest-dev python3-venv
+more_packages=(libgtest-dev python3-venv)
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 check() {
   local name=$1 build=build/portability/$1
