@@ -5,7 +5,7 @@
 #   tests/portability.sh            both, one after the other
 # Too much for every change; run it when kernels/cpu or comm/mpi change, and before a release.
 set -euo pipefail
-more_packages=(libgtest-dev python3-venv)
+more_packages=(libgtest-dev binutils python3-venv xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 check() {

@@ -7,7 +7,7 @@
 #                         A100; tests that need a GPU skip without one
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
-more_packages=(libgtest-dev clang-format)
+more_packages=(libgtest-dev clang-format binutils python3 xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
