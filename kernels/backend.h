@@ -16,6 +16,7 @@
 #include "kernels/batch_norm.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
+#include "kernels/image_input.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/layout.h"
 #include "kernels/loss.h"
@@ -29,29 +30,6 @@ class ReorderKernel {
  public:
   virtual ~ReorderKernel() = default;
   virtual void run(Stream& stream, const void* from, void* to) = 0;
-};
-
-// Images as the loader delivers them to activations: uint8 [N, H, W, C] in device memory, normalised.
-struct ImageInput {
-  std::int64_t batch = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t channels = 0;
-  // Per channel, on the scale where pixels are in [0, 1]; empty: mean 0, deviation 1.
-  std::span<const float> mean;
-  std::span<const float> deviation;
-  DType type = DType::f32;  // of the activations, and so of everything that is computed from them
-};
-
-class ImageInputKernel {
- public:
-  virtual ~ImageInputKernel() = default;
-  // [N, C, H, W]
-  const Layout& output() const { return output_; }
-  virtual void run(Stream& stream, const std::uint8_t* images, void* output) = 0;
-
- protected:
-  Layout output_;
 };
 
 // What the device can do at best, measured: the ceilings a kernel's time is held against.

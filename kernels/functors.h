@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "kernels/activation.h"
 #include "kernels/dropout.h"
+#include "kernels/image_input.h"
 #include "kernels/update.h"
 
 // Always inlined: a loop over vectors is compiled for several processors, and so must be what it calls.
@@ -101,6 +102,44 @@ struct Normalize {
   }
   LOCKSTEP_HOST_DEVICE float operator()(std::uint8_t pixel) const {
     return scale * static_cast<float>(pixel) + shift;
+  }
+};
+
+// Which pixel of an image shows where after its augmentation.
+struct Augment {
+  std::uint32_t padding = 0;
+  bool flips = false;
+  PhiloxKey key = {};
+
+  struct View {
+    int down = 0;   // from the row that is shown to the one that is seen there
+    int right = 0;  // the same of columns, after a flip
+    bool flipped = false;
+  };
+
+  static Augment from(const Augmentation& augmentation) {
+    return {.padding = static_cast<std::uint32_t>(augmentation.crop_padding),
+            .flips = augmentation.horizontal_flip,
+            .key = augmentation.key};
+  }
+  LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
+    const PhiloxCounter words = philox(
+        {0, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+    return {.down = offset(words[0]), .right = offset(words[1]), .flipped = flips && (words[2] & 1) != 0};
+  }
+  // Its index in the image; -1: it is black.
+  LOCKSTEP_HOST_DEVICE static int seen(const View& view, int row, int column, int height, int width) {
+    const int from_row = row + view.down;
+    const int from_column = (view.flipped ? width - 1 - column : column) + view.right;
+    const bool inside = from_row >= 0 && from_row < height && from_column >= 0 && from_column < width;
+    return inside ? from_row * width + from_column : -1;
+  }
+
+ private:
+  // Even in [-padding, padding].
+  LOCKSTEP_HOST_DEVICE int offset(std::uint32_t word) const {
+    const std::uint64_t places = 2 * std::uint64_t{padding} + 1;
+    return static_cast<int>((word * places) >> 32) - static_cast<int>(padding);
   }
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/shape_checks.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace lockstep {
@@ -88,6 +90,23 @@ void check_pooling(const PoolingOptions& o, const Layout& input) {
         "pooling: kernel {} is larger than the image of {}x{} with padding {}; use a smaller kernel, "
         "or global pooling",
         o.kernel, in[2], in[3], o.padding));
+  }
+}
+
+void check_image_input(const ImageInput& input) {
+  const auto fits = [&](std::span<const float> values) {
+    return values.empty() || static_cast<std::int64_t>(values.size()) == input.channels;
+  };
+  if (!fits(input.mean) || !fits(input.deviation)) {
+    throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
+                                  input.mean.size(), input.deviation.size(), input.channels));
+  }
+  const std::int64_t padding = input.augmentation.crop_padding;
+  if (padding < 0 || padding > std::min(input.height, input.width)) {
+    throw ConfigError(
+        fmt::format("image input: crop padding {} around images of {}x{}; allowed is 0 to the "
+                    "shorter side",
+                    padding, input.height, input.width));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/image_input.h"
 #include "kernels/layout.h"
 #include "kernels/pooling.h"
 
@@ -15,5 +16,6 @@ void check_convolution(const ConvolutionShape& shape, const Layout& input);
 void check_linear(const LinearShape& shape, const Layout& input);
 void check_batch_norm(const BatchNormOptions& options, const Layout& input);
 void check_pooling(const PoolingOptions& options, const Layout& input);
+void check_image_input(const ImageInput& input);
 
 }  // namespace lockstep

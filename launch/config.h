@@ -28,6 +28,8 @@ struct Config {
     std::vector<double> mean;       // per channel, pixels in [0, 1]; empty: 0
     std::vector<double> deviation;  // per channel; empty: 1
     std::string tail = "drop";      // drop, carry
+    std::int64_t crop_padding = 0;  // pixels
+    bool horizontal_flip = false;
     std::int64_t loader_threads = 1;
   } data;
   struct {

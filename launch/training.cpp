@@ -167,6 +167,8 @@ NetworkOptions Training::network_options() {
                          .seed = static_cast<std::uint64_t>(config_.train.seed)};
   options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
   options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
+  options.augmentation = {.crop_padding = config_.data.crop_padding,
+                          .horizontal_flip = config_.data.horizontal_flip};
   options.label_smoothing = static_cast<float>(config_.train.label_smoothing);
   options.choices = &kernels_;
   options.recompute = config_.train.recompute ? Recompute::blocks : Recompute::nothing;

@@ -13,9 +13,12 @@ namespace {
 
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
-  NetworkPlan plan =
-      plan_network(graph, backend, choices,
-                   {.precision = options.precision, .mean = options.mean, .deviation = options.deviation});
+  PlanOptions wanted{.precision = options.precision,
+                     .mean = options.mean,
+                     .deviation = options.deviation,
+                     .augmentation = options.augmentation};
+  wanted.augmentation.key = key_for(options.seed, "augmentation");
+  NetworkPlan plan = plan_network(graph, backend, choices, wanted);
   plan_memory(plan, options.recompute);
   return plan;
 }
@@ -240,7 +243,7 @@ Tensor Network::logits() const {
 void Network::take_samples(const NetworkInput& input, const Pass& pass) {
   if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;
   CHECK(static_cast<std::int64_t>(input.samples.size()) == input_.batch,
-        "dropout needs to know the {} samples of the batch, {} are given", input_.batch,
+        "dropout and augmentation need to know the {} samples of the batch, {} are given", input_.batch,
         input.samples.size());
   pass.stream.copy(samples_.data(), input.samples.data(), input.samples.size_bytes());
 }
@@ -252,8 +255,10 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
         "the batch is {}, the network was planned for {}", to_string(input.images.shape), to_string(images));
 
   take_samples(input, pass);
+  const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
   plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
-                         block_data(plan_.values[0].data_block));
+                         block_data(plan_.values[0].data_block),
+                         pass.mode == Mode::training ? samples : nullptr);
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     observed(pass, node, Direction::forward,
              [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });

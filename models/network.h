@@ -33,6 +33,8 @@ struct NetworkOptions {
   // Input normalisation per channel; see ImageInput.
   std::vector<float> mean;
   std::vector<float> deviation;
+  // Of the images, in training only; its key is made of the seed.
+  Augmentation augmentation;
   // Of the training loss; evaluation has none. See SoftmaxCrossEntropy.
   float label_smoothing = 0;
   // The insides of the graph's blocks are computed again in backward instead of being kept: the same bits,
@@ -43,7 +45,7 @@ struct NetworkOptions {
 };
 
 // One micro-batch, all of it in the device's memory: u8 [batch, H, W, C], i32 [batch], f32 [batch], and what
-// tells the samples apart, which only training with dropout needs.
+// tells the samples apart, which only training with dropout or augmentation needs.
 struct NetworkInput {
   Tensor images;
   Tensor labels;

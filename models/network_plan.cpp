@@ -126,7 +126,9 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& ch
                                           .channels = input.channels,
                                           .mean = options.mean,
                                           .deviation = options.deviation,
-                                          .type = storage_type(options.precision)});
+                                          .type = storage_type(options.precision),
+                                          .augmentation = options.augmentation});
+  plan.needs_samples = options.augmentation.any();
   const LayerContext context{
       .backend = backend, .choices = choices, .tf32 = options.precision == Precision::tf32};
   NodePlanner(graph, context, plan).run();

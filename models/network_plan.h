@@ -48,7 +48,7 @@ struct NetworkPlan {
   std::vector<PlannedValue> values;
   std::vector<NodeRange> recomputable;  // the graph's blocks, in order
   int logits = -1;
-  bool needs_samples = false;  // a layer wants to know which samples it sees
+  bool needs_samples = false;  // training wants to know which samples it sees
   std::vector<ArenaBlock> blocks;
   int scratch_block = -1;
   ArenaPlan arena;
@@ -61,6 +61,7 @@ struct PlanOptions {
   // See ImageInput.
   std::span<const float> mean = {};
   std::span<const float> deviation = {};
+  Augmentation augmentation = {};
 };
 
 // Throws ConfigError for a graph without logits.

@@ -5,6 +5,7 @@
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -12,7 +13,12 @@ namespace {
 class CpuImageInput final : public ImageInputKernel {
  public:
   explicit CpuImageInput(const ImageInput& input)
-      : batch_(input.batch), pixels_(input.height * input.width), channels_(input.channels) {
+      : batch_(input.batch),
+        height_(static_cast<int>(input.height)),
+        width_(static_cast<int>(input.width)),
+        channels_(input.channels),
+        augment_(Augment::from(input.augmentation)),
+        augments_(input.augmentation.any()) {
     output_ = Layout({input.batch, input.channels, input.height, input.width}, input.type);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels_); ++c) {
       normalize_.push_back(Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
@@ -20,44 +26,60 @@ class CpuImageInput final : public ImageInputKernel {
     }
   }
 
-  void run(Stream&, const std::uint8_t* images, void* output) override {
+  void run(Stream&, const std::uint8_t* images, void* output, const SampleId* samples) override {
     with_element(output_.dtype(), [&](auto element) {
-      normalize(images, static_cast<typename decltype(element)::type*>(output));
+      using T = typename decltype(element)::type;
+      const std::int64_t size = std::int64_t{height_} * width_ * channels_;
+#pragma omp parallel for
+      for (std::int64_t i = 0; i < batch_; ++i) {
+        T* planes = static_cast<T*>(output) + i * size;
+        if (augments_ && samples != nullptr) {
+          augmented(images + i * size, augment_.view(samples[i]), planes);
+        } else {
+          whole(images + i * size, planes);
+        }
+      }
     });
   }
 
  private:
   template <typename T>
-  void normalize(const std::uint8_t* images, T* planes) const {
-#pragma omp parallel for
-    for (std::int64_t image = 0; image < batch_; ++image) {
-      const std::uint8_t* pixels = images + image * pixels_ * channels_;
-      for (std::int64_t c = 0; c < channels_; ++c) {
-        const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
-        T* plane = planes + (image * channels_ + c) * pixels_;
-        for (std::int64_t i = 0; i < pixels_; ++i)
-          plane[i] = static_cast<T>(normalized(pixels[i * channels_ + c]));
+  void whole(const std::uint8_t* pixels, T* planes) const {
+    const std::int64_t count = std::int64_t{height_} * width_;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
+      for (std::int64_t i = 0; i < count; ++i)
+        planes[c * count + i] = static_cast<T>(normalized(pixels[i * channels_ + c]));
+    }
+  }
+
+  template <typename T>
+  void augmented(const std::uint8_t* pixels, const Augment::View& view, T* planes) const {
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
+      for (int row = 0; row < height_; ++row) {
+        for (int column = 0; column < width_; ++column) {
+          const std::int64_t seen = Augment::seen(view, row, column, height_, width_);
+          const std::uint8_t pixel = seen < 0 ? std::uint8_t{0} : pixels[seen * channels_ + c];
+          *planes++ = static_cast<T>(normalized(pixel));
+        }
       }
     }
   }
 
   std::int64_t batch_;
-  std::int64_t pixels_;
+  int height_;
+  int width_;
   std::int64_t channels_;
+  Augment augment_;
+  bool augments_;
   std::vector<Normalize> normalize_;  // by channel
 };
 
 }  // namespace
 
 std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input) {
-  const auto channels = static_cast<std::size_t>(input.channels);
-  const auto fits = [&](std::span<const float> values) {
-    return values.empty() || values.size() == channels;
-  };
-  if (!fits(input.mean) || !fits(input.deviation)) {
-    throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
-                                  input.mean.size(), input.deviation.size(), channels));
-  }
+  check_image_input(input);
   return std::make_unique<CpuImageInput>(input);
 }
 

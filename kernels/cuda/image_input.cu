@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per pixel: C read in 4-byte accesses, the padded channels written in 16-byte accesses; for three
-// channels 3 + 8 in half types, 3 + 16 in fp32.
+// Bytes per pixel: C read in 4-byte accesses (one by one where images are augmented, out of the cache), the
+// padded channels written in 16-byte accesses; for three channels 3 + 8 in half types, 3 + 16 in fp32.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/image_input.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -61,24 +62,73 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
 }
 
+struct Augmented {
+  Augment augment;
+  int height;
+  int width;
+  const SampleId* samples;
+};
+
+// Threads share output pixels as in image_input_kernel.
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kMostBlockThreads)
+    augmented_input_kernel(std::int64_t pixels, Channels channels, Augmented how, const std::uint8_t* images,
+                           T* output) {
+  constexpr int kPadded = padded<T>(kChannels);
+  constexpr int kCount = kPixels<T, kChannels>;
+  const std::int64_t first = kCount * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (first >= pixels) return;
+  const std::int64_t image_pixels = std::int64_t{how.height} * how.width;
+  std::int64_t image = first / image_pixels;
+  int place = static_cast<int>(first - image * image_pixels);
+  Augment::View view = how.augment.view(how.samples[image]);
+  const int count = pixels - first < kCount ? static_cast<int>(pixels - first) : kCount;
+  Lanes<kCount* kPadded> lanes = {};
+#pragma unroll
+  for (int pixel = 0; pixel < kCount; ++pixel, ++place) {
+    if (pixel >= count) break;
+    if (place == image_pixels) {
+      place = 0;
+      view = how.augment.view(how.samples[++image]);
+    }
+    const int seen = Augment::seen(view, place / how.width, place % how.width, how.height, how.width);
+    const std::uint8_t* from = images + (image * image_pixels + seen) * kChannels;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      lanes[pixel * kPadded + c] = channels.normalize[c](seen < 0 ? std::uint8_t{0} : from[c]);
+    }
+  }
+  T* to = output + first * kPadded;
+  if (count == kCount && aligned(output)) return store(to, lanes);
+  for (int i = 0; i < count * kPadded; ++i) to[i] = from_float<T>(lanes[i]);
+}
+
 // What a call is about.
 struct Images {
   const CudaImageInput& input;
   const std::uint8_t* from;
   void* to;
+  const SampleId* samples;
 };
 
 template <typename T, int kChannels>
 void run(Stream& stream, const Images& images) {
+  const CudaImageInput& input = images.input;
   Channels channels;
-  std::copy_n(images.input.normalize.begin(), kMostImageChannels, channels.normalize);
-  const std::int64_t pixels = images.input.pixels;
+  std::copy_n(input.normalize.begin(), kMostImageChannels, channels.normalize);
+  const std::int64_t pixels = input.pixels();
   if (pixels == 0) return;
   const int threads = block_threads();
   const std::int64_t blocks = ceil_div(pixels, std::int64_t{threads} * kPixels<T, kChannels>);
-  launch(image_input_kernel<T, kChannels>,
-         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(threads))}, stream,
-         pixels, channels, images.from, static_cast<T*>(images.to));
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
+                          .block = dim3(static_cast<unsigned>(threads))};
+  auto* to = static_cast<T*>(images.to);
+  if (input.augments && images.samples != nullptr) {
+    const Augmented how{input.augment, input.height, input.width, images.samples};
+    launch(augmented_input_kernel<T, kChannels>, shape, stream, pixels, channels, how, images.from, to);
+  } else {
+    launch(image_input_kernel<T, kChannels>, shape, stream, pixels, channels, images.from, to);
+  }
 }
 
 }  // namespace
@@ -88,15 +138,14 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
     throw ConfigError(fmt::format("image input: {} channels, a CUDA device takes images of 1 to {}",
                                   input.channels, kMostImageChannels));
   }
-  const auto fits = [&](std::span<const float> values) {
-    return values.empty() || static_cast<std::int64_t>(values.size()) == input.channels;
-  };
-  if (!fits(input.mean) || !fits(input.deviation)) {
-    throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
-                                  input.mean.size(), input.deviation.size(), input.channels));
-  }
-  CudaImageInput made{
-      .pixels = input.batch * input.height * input.width, .channels = input.channels, .type = input.type};
+  check_image_input(input);
+  CudaImageInput made{.batch = input.batch,
+                      .height = static_cast<int>(input.height),
+                      .width = static_cast<int>(input.width),
+                      .channels = input.channels,
+                      .type = input.type,
+                      .augment = Augment::from(input.augmentation),
+                      .augments = input.augmentation.any()};
   for (std::size_t c = 0; c < static_cast<std::size_t>(input.channels); ++c) {
     made.normalize[c] = Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
                                         input.deviation.empty() ? 1.0f : input.deviation[c]);
@@ -104,8 +153,9 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
   return made;
 }
 
-void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output) {
-  const Images all{.input = input, .from = images, .to = output};
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
+                      const SampleId* samples) {
+  const Images all{.input = input, .from = images, .to = output, .samples = samples};
   with_element(input.type, [&](auto element) {
     using T = typename decltype(element)::type;
     switch (input.channels) {

@@ -22,16 +22,22 @@ constexpr std::int64_t padded_channels(std::int64_t channels, DType type) {
 }
 
 struct CudaImageInput {
-  std::int64_t pixels = 0;  // of all images
+  std::int64_t batch = 0;
+  int height = 0;
+  int width = 0;
   std::int64_t channels = 0;
   DType type = DType::f32;
+  Augment augment;
+  bool augments = false;
   std::array<Normalize, kMostImageChannels> normalize;  // by channel
 
-  // Throws ConfigError for more than kMostImageChannels channels, or statistics for another number.
+  // Throws ConfigError for more than kMostImageChannels channels, and for what makes no sense.
   static CudaImageInput from(const ImageInput& input);
+  std::int64_t pixels() const { return batch * height * width; }
 };
 
-// images and output are [N, H, W, C] and [N, H, W, padded_channels(C, type)].
-void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output);
+// See ImageInputKernel. images and output are [N, H, W, C] and [N, H, W, padded_channels(C, type)].
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
+                      const SampleId* samples);
 
 }  // namespace lockstep

@@ -48,7 +48,57 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
         for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
           const DeviceMemory bytes(images), output(expected.size() * size_of(type), misaligned);
           EXPECT_EQ(in_any_order([&] {
-                      cuda_image_input(stream, planned, bytes.as<const std::uint8_t>(), output.data());
+                      cuda_image_input(stream, planned, bytes.as<const std::uint8_t>(), output.data(),
+                                       nullptr);
+                      return output.values(type);
+                    }),
+                    expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const DType type : kElementTypes) {
+    for (const std::int64_t channels : {1, 3, 4}) {
+      for (const auto& [height, width] : {std::pair{1, 1}, {5, 7}, {32, 32}}) {
+        constexpr std::int64_t kBatch = 9;
+        SCOPED_TRACE(fmt::format("{}x{} of {} channels in {}", height, width, channels, name_of(type)));
+        const std::int64_t pixels = std::int64_t{height} * width;
+        std::vector<std::uint8_t> images(static_cast<std::size_t>(kBatch * pixels * channels));
+        for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
+        std::vector<SampleId> samples;
+        for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
+        const ImageInput input{
+            .batch = kBatch,
+            .height = height,
+            .width = width,
+            .channels = channels,
+            .mean = std::span(kMean).first(static_cast<std::size_t>(channels)),
+            .deviation = {},
+            .type = type,
+            .augmentation = {.crop_padding = height > 4 ? 4 : 1, .horizontal_flip = true, .key = {3, 5}}};
+        ImageInput in_floats = input;
+        in_floats.type = DType::f32;
+        Values planes(images.size());
+        backend_for(Device{}).image_input(in_floats)->run(stream, images.data(), planes.data(),
+                                                          samples.data());
+        const std::int64_t padded = padded_channels(channels, type);
+        Values expected(static_cast<std::size_t>(kBatch * pixels * padded), 0.0f);
+        for (std::int64_t i = 0; i < kBatch * pixels; ++i) {
+          for (std::int64_t c = 0; c < channels; ++c) {
+            const auto place = static_cast<std::size_t>((i / pixels * channels + c) * pixels + i % pixels);
+            expected[static_cast<std::size_t>(i * padded + c)] = rounded(planes[place], type);
+          }
+        }
+        const DeviceMemory ids(samples), bytes(images);
+        for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
+          const DeviceMemory output(expected.size() * size_of(type), misaligned);
+          EXPECT_EQ(in_any_order([&] {
+                      cuda_image_input(stream, CudaImageInput::from(input), bytes.as<const std::uint8_t>(),
+                                       output.data(), ids.as<const SampleId>());
                       return output.values(type);
                     }),
                     expected);
@@ -62,7 +112,7 @@ TEST(CudaImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   Stream stream(Device{}, StreamUse::compute);
   const DeviceMemory images(std::vector<std::uint8_t>{0, 255}), output(2 * sizeof(float));
   cuda_image_input(stream, CudaImageInput::from({.batch = 1, .height = 1, .width = 2, .channels = 1}),
-                   images.as<const std::uint8_t>(), output.data());
+                   images.as<const std::uint8_t>(), output.data(), nullptr);
   EXPECT_FLOAT_EQ(output.as<float>()[0], 0.0f);
   EXPECT_FLOAT_EQ(output.as<float>()[1], 1.0f);
 }

@@ -204,18 +204,23 @@ TEST_P(CudaBackend, Images) {
     std::vector<std::uint8_t> images(3 * 31 * 33 * channels);
     for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
     expect_cpus([&](Side& side, DType type) {
-      const auto kernel = side.backend.image_input({.batch = 3,
-                                                    .height = 31,
-                                                    .width = 33,
-                                                    .channels = static_cast<std::int64_t>(channels),
-                                                    .mean = std::span(mean).first(channels),
-                                                    .deviation = std::span(deviation).first(channels),
-                                                    .type = type});
+      const auto kernel = side.backend.image_input(
+          {.batch = 3,
+           .height = 31,
+           .width = 33,
+           .channels = static_cast<std::int64_t>(channels),
+           .mean = std::span(mean).first(channels),
+           .deviation = std::span(deviation).first(channels),
+           .type = type,
+           .augmentation = {.crop_padding = 4, .horizontal_flip = true, .key = {3, 5}}});
       const Buffer pixels = on_device(side.stream, images);
-      const TypedTensor output(side.lab, kernel->output());
-      kernel->run(side.stream, reinterpret_cast<const std::uint8_t*>(pixels.data()), output.data());
-      EXPECT_TRUE(output.padding_is_zero());
-      return Results{output.plain()};
+      const Buffer samples = on_device(side.stream, std::vector<SampleId>{{1, 7}, {1, 8}, {1, 300}});
+      const TypedTensor output(side.lab, kernel->output()), augmented(side.lab, kernel->output());
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(pixels.data());
+      kernel->run(side.stream, bytes, output.data());
+      kernel->run(side.stream, bytes, augmented.data(), reinterpret_cast<const SampleId*>(samples.data()));
+      EXPECT_TRUE(output.padding_is_zero() && augmented.padding_is_zero());
+      return Results{output.plain(), augmented.plain()};
     });
   }
 }

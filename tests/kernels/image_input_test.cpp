@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -71,6 +75,109 @@ TEST(ImageInput, HalvesAreTheRoundedFloats) {
   };
   const Values floats = run(DType::f32);
   for (const DType type : {DType::f16, DType::bf16}) EXPECT_EQ(run(type), rounded(floats, type));
+}
+
+// Images whose pixels all differ, cut and flipped by hand.
+class AugmentedImages : public testing::Test {
+ protected:
+  static constexpr int kHeight = 5, kWidth = 7, kPadding = 2, kBatch = 400;
+
+  std::vector<Values> run(const Augmentation& augmentation, const std::vector<SampleId>& samples) {
+    const auto kernel = cpu().image_input(
+        {.batch = kBatch, .height = kHeight, .width = kWidth, .channels = 2, .augmentation = augmentation});
+    std::vector<std::uint8_t> images;
+    for (int i = 0; i < kBatch; ++i) images.insert(images.end(), image_.begin(), image_.end());
+    Values output(images.size());
+    Stream stream(Device{}, StreamUse::compute);
+    kernel->run(stream, images.data(), output.data(), samples.empty() ? nullptr : samples.data());
+    std::vector<Values> split;
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      split.emplace_back(output.begin() + static_cast<std::ptrdiff_t>(i * image_.size()),
+                         output.begin() + static_cast<std::ptrdiff_t>((i + 1) * image_.size()));
+    }
+    return split;
+  }
+  Values view(int down, int right, bool flipped) const {
+    Values expected;
+    for (int c = 0; c < 2; ++c) {
+      for (int row = 0; row < kHeight; ++row) {
+        for (int column = 0; column < kWidth; ++column) {
+          const int y = row + down, x = (flipped ? kWidth - 1 - column : column) + right;
+          const bool inside = y >= 0 && y < kHeight && x >= 0 && x < kWidth;
+          const auto place = static_cast<std::size_t>((y * kWidth + x) * 2 + c);
+          expected.push_back(inside ? static_cast<float>(image_[place]) / 255 : 0.0f);
+        }
+      }
+    }
+    return expected;
+  }
+  static std::vector<SampleId> samples_of(std::int32_t epoch, std::int32_t first = 0) {
+    std::vector<SampleId> samples;
+    for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = epoch, .index = first + i});
+    return samples;
+  }
+  static bool near(const Values& a, const Values& b) {
+    return std::ranges::equal(a, b, [](float x, float y) { return std::abs(x - y) < 1e-6f; });
+  }
+
+  // All differ, and none is black.
+  std::vector<std::uint8_t> image_ = [] {
+    std::vector<std::uint8_t> pixels(kHeight * kWidth * 2);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(3 * i + 5);
+    return pixels;
+  }();
+  const Augmentation both_ = {.crop_padding = kPadding, .horizontal_flip = true, .key = {7, 9}};
+};
+
+TEST_F(AugmentedImages, AreEveryWindowAndItsMirrorImage) {
+  std::map<std::tuple<int, int, bool>, int> seen;
+  for (const Values& output : run(both_, samples_of(0))) {
+    bool found = false;
+    for (int down = -kPadding; down <= kPadding; ++down) {
+      for (int right = -kPadding; right <= kPadding; ++right) {
+        for (const bool flipped : {false, true}) {
+          if (!near(output, view(down, right, flipped))) continue;
+          found = true;
+          ++seen[{down, right, flipped}];
+        }
+      }
+    }
+    ASSERT_TRUE(found) << "neither a window nor its mirror image";
+  }
+  // 50 views of 400 images: a view that is as likely as the others is missing once in 3000 keys.
+  EXPECT_EQ(seen.size(), 50u);
+  int flipped = 0;
+  for (const auto& [which, count] : seen) flipped += std::get<bool>(which) ? count : 0;
+  EXPECT_NEAR(flipped, kBatch / 2, 50);
+}
+
+TEST_F(AugmentedImages, DependOnSampleAndEpochAndNotOnThePlaceInTheBatch) {
+  const std::vector<Values> first = run(both_, samples_of(3));
+  const std::vector<Values> shifted = run(both_, samples_of(3, 100));
+  for (std::size_t i = 100; i < kBatch; ++i) EXPECT_EQ(first[i], shifted[i - 100]);
+  const std::vector<Values> later = run(both_, samples_of(4));
+  EXPECT_NE(first, later);
+  Augmentation other = both_;
+  other.key = {7, 10};
+  EXPECT_NE(first, run(other, samples_of(3)));
+}
+
+TEST_F(AugmentedImages, TakeOnlyWhatIsAskedFor) {
+  const Values whole = view(0, 0, false), mirrored = view(0, 0, true);
+  for (const Values& output : run({.horizontal_flip = true}, samples_of(0)))
+    EXPECT_TRUE(near(output, whole) || near(output, mirrored));
+  for (const Values& output : run(both_, {})) EXPECT_TRUE(near(output, whole)) << "in evaluation";
+}
+
+TEST_F(AugmentedImages, PaddingThatMakesNoSenseIsRefused) {
+  for (const std::int64_t padding : {-1, 6}) {
+    EXPECT_THROW(cpu().image_input({.batch = 1,
+                                    .height = kHeight,
+                                    .width = kWidth,
+                                    .channels = 1,
+                                    .augmentation = {.crop_padding = padding}}),
+                 ConfigError);
+  }
 }
 
 TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {

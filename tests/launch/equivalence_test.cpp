@@ -74,6 +74,10 @@ TEST(Equivalence, DropoutAndLabelSmoothingOnFourRanks) {
   expect_equal({"model.name=cnn", "model.dropout=0.5", "train.label_smoothing=0.1"}, kFour);
 }
 
+TEST(Equivalence, AugmentationOnFourRanks) {
+  expect_equal({"model.name=cnn", "data.crop_padding=2", "data.horizontal_flip=true"}, kFour);
+}
+
 std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
   const auto file = workplace.path("digest");
   std::vector<std::string> all = {"model.name=cnn", "train.steps=12"};
@@ -95,6 +99,9 @@ TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   EXPECT_EQ(digest_of(workplace, {"comm.overlap=false"}), digest);
   EXPECT_EQ(digest_of(workplace, {"comm.overlap=false", "comm.bucket_mib=[100, 100, 100]"}), digest);
   EXPECT_NE(digest_of(workplace, {"train.seed=2"}), digest);
+  const std::string augmented = digest_of(workplace, {"data.crop_padding=2", "data.horizontal_flip=true"});
+  EXPECT_NE(augmented, digest);
+  EXPECT_NE(augmented, digest_of(workplace, {"data.crop_padding=2"}));
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Images as the loader delivers them, uint8 [N, H, W, C] in device memory, to normalised activations.
+// Training may augment them on the way: what happens to an image depends on (key, epoch, sample) and on no
+// rank, thread or place in a batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/random.h"
+#include "core/sample_id.h"
+#include "core/stream.h"
+#include "kernels/layout.h"
+
+namespace lockstep {
+
+// torchvision's RandomCrop(size, padding), filled with zeros, and then its RandomHorizontalFlip().
+struct Augmentation {
+  std::int64_t crop_padding = 0;  // black pixels around the image, out of which a window of its size is cut
+  bool horizontal_flip = false;   // left and right are swapped, in half of the cases
+  PhiloxKey key = {};
+
+  bool any() const { return crop_padding > 0 || horizontal_flip; }
+};
+
+struct ImageInput {
+  std::int64_t batch = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  // Per channel, on the scale where pixels are in [0, 1]; empty: mean 0, deviation 1.
+  std::span<const float> mean;
+  std::span<const float> deviation;
+  DType type = DType::f32;  // of the activations, and so of everything that is computed from them
+  Augmentation augmentation;
+};
+
+class ImageInputKernel {
+ public:
+  virtual ~ImageInputKernel() = default;
+  // [N, C, H, W]
+  const Layout& output() const { return output_; }
+  // samples: [N], in device memory; null: images are not augmented.
+  virtual void run(Stream& stream, const std::uint8_t* images, void* output,
+                   const SampleId* samples = nullptr) = 0;
+
+ protected:
+  Layout output_;
+};
+
+}  // namespace lockstep
