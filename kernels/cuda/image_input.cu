@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   Lanes<kCount* kPadded> lanes = {};
 #pragma unroll
   for (int pixel = 0; pixel < kCount; ++pixel, ++place) {
-    if (pixel >= count) break;
+    if (pixel >= count) continue;
     if (place == image_pixels) {
       place = 0;
       view = how.augment.view(how.samples[++image]);
@@ -100,7 +100,10 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
   T* to = output + first * kPadded;
   if (count == kCount && aligned(output)) return store(to, lanes);
-  for (int i = 0; i < count * kPadded; ++i) to[i] = from_float<T>(lanes[i]);
+#pragma unroll
+  for (int i = 0; i < kCount * kPadded; ++i) {
+    if (i < count * kPadded) to[i] = from_float<T>(lanes[i]);
+  }
 }
 
 // What a call is about.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # sass_test.sh CUOBJDUMP LIBRARY: the machine code of the kernels that stream through memory moves 16 bytes at a
 # time. For each of them some instantiation, for every architecture in the library, must have 128-bit loads and,
-# where it writes a tensor, 128-bit stores (others are for rows that are no multiples of 16 bytes). Exits 77,
-# which ctest takes for skipped, where there is no cuobjdump.
+# where it writes a tensor, 128-bit stores (others are for rows that are no multiples of 16 bytes). No kernel keeps
+# what should be in registers in memory. Exits 77, which ctest takes for skipped, where there is no cuobjdump.
 set -euo pipefail
 cuobjdump=$1 library=$2
 if ! command -v "$cuobjdump" >/dev/null; then
@@ -15,7 +15,7 @@ readonly kernels="unary_kernel:both binary_kernel:both all_finite_kernel:loads d
 update_kernel:both squared_norms_kernel:loads moments_kernel:loads normalize_kernel:both
 gradient_sums_kernel:loads input_gradient_kernel:both max_forward_kernel:both max_backward_kernel:both
 average_forward_kernel:both average_backward_kernel:both image_input_kernel:both bias_activation_kernel:both
-channel_sums_kernel:loads restore_kernel:both"
+channel_sums_kernel:loads restore_kernel:both augmented_input_kernel:stores"
 
 "$cuobjdump" -sass "$library" | awk -v kernels="$kernels" '
   /^[ \t]*arch = / { arch = $3; architectures[arch] = 1 }
@@ -28,12 +28,23 @@ channel_sums_kernel:loads restore_kernel:both"
       for (i = 1; i <= count; ++i) {
         split(entries[i], entry, ":")
         checked = 1
-        if (!((entry[1], arch) in loads)) { print entry[1] " has no 128-bit loads for " arch; failed = 1 }
-        if (entry[2] == "both" && !((entry[1], arch) in stores)) {
+        if (entry[2] != "stores" && !((entry[1], arch) in loads)) { print entry[1] " has no 128-bit loads for " arch; failed = 1 }
+        if (entry[2] != "loads" && !((entry[1], arch) in stores)) {
           print entry[1] " has no 128-bit stores for " arch; failed = 1
         }
       }
     }
     if (!checked) { print "no machine code found"; failed = 1 }
+    exit failed
+  }'
+
+"$cuobjdump" --dump-resource-usage "$library" 2>&1 | awk '
+  /Function / { kernel = $2; sub(/:$/, "", kernel) }
+  /STACK:/ {
+    checked = 1
+    if ($0 !~ /STACK:0 /) { print kernel " keeps registers in memory: " $0; failed = 1 }
+  }
+  END {
+    if (!checked) { print "no resource usage found"; failed = 1 }
     exit failed
   }'
