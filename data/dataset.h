@@ -37,7 +37,7 @@ class Dataset {
 };
 
 struct DatasetOptions {
-  std::string format = "idx";  // the only one so far
+  std::string format = "idx";  // or "jpeg_folder"
   std::filesystem::path path;  // a folder
 };
 

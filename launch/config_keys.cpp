@@ -37,7 +37,7 @@ std::vector<Key> make_keys() {
        MEMBER(model.dropout),
        "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
        {.least = -1, .most = 1, .below_most = true}},
-      {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx"}},
+      {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx", "jpeg_folder"}},
       {"data.path", MEMBER(data.path), "folder of the dataset"},
       {"data.mean", MEMBER(data.mean), "subtracted from pixels in [0, 1], for each channel; []: 0"},
       {"data.deviation", MEMBER(data.deviation), "divides them, for each channel; []: 1", kAboveZero},

@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(cmake ninja-build g++ pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
-  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist
-  ${more_packages[@]+"${more_packages[@]}"})
+  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev zlib1g-dev libturbojpeg0-dev
+  dataset-fashion-mnist ${more_packages[@]+"${more_packages[@]}"})
 
 missing=()
 for package in "${packages[@]}"; do

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/data/idx_files.h"
 
-#include <fstream>
 #include <initializer_list>
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include "core/error.h"
@@ -22,26 +20,6 @@ Bytes with_header(std::initializer_list<std::uint32_t> words, const Bytes& body)
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "lockstep_data_XXXXXX").string();
-  CHECK(mkdtemp(name.data()) != nullptr, "{}", name);
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void TemporaryFolder::write(const std::string& name, const Bytes& bytes) const {
-  std::ofstream file(path_ / name, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  CHECK(file.good(), "{}", name);
-}
-
-void TemporaryFolder::remove(const std::string& name) const { std::filesystem::remove(path_ / name); }
 
 Bytes idx_images(std::uint32_t count, std::uint32_t height, std::uint32_t width, const Bytes& pixels) {
   return with_header({0x803, count, height, width}, pixels);

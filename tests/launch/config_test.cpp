@@ -140,6 +140,12 @@ TEST(Config, BoundariesThatAreAllowed) {
     EXPECT_NO_THROW(with({text})) << text;
 }
 
+TEST(Config, EveryDatasetFormatIsAllowed) {
+  for (const char* format : {"idx", "jpeg_folder"}) {
+    EXPECT_EQ(with({fmt::format("data.format={}", format)}).data.format, format);
+  }
+}
+
 TEST(Config, ValuesOutOfRange) {
   const std::map<std::string, std::string> errors = {
       {"train.batch=0", "train.batch = 0: allowed are integers >= 1"},
@@ -225,7 +231,7 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
       {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?"},
       {"schedule.name=cosin",
        "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
-      {"data.format=cifar", "data.format = \"cifar\": allowed are idx"},
+      {"data.format=cifar", "data.format = \"cifar\": allowed are idx, jpeg_folder"},
       {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry; did you mean carry?"},
       {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cpu?"},
       {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Datasets of JPEG files, one folder for each class, as torchvision's ImageFolder reads them. Only the files'
+// names are held in memory; each image is read and decoded (libjpeg-turbo) by the thread that asks for it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+// The folder holds train/CLASS/*.jpg and test/CLASS/*.jpg (.jpeg, too, in any case; val/ where there is no
+// test/); other files, and folders within a CLASS, are ignored. Labels number the folders under train/,
+// sorted bytewise, for both splits; samples are sorted by class, then by name. The shape is that of the first
+// image of train/, 1 channel where that one is grayscale and 3 (RGB) otherwise; all others are converted to
+// as many channels and must have its size. Throws IoError for a missing folder; DataError where there are no
+// images, or the first one of train/ is broken. read() throws DataError for a broken image or one of another
+// size, IoError for a file that cannot be read.
+std::unique_ptr<Dataset> open_jpeg_folder(const std::filesystem::path& folder, Split split);
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/data/jpeg_files.h"
+
+#include <random>
+#include <span>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+Bytes encode(const ImageShape& shape, const Bytes& pixels, const Encoding& encoding) {
+  const tjhandle compressor = tjInitCompress();
+  unsigned char* buffer = nullptr;
+  unsigned long size = 0;
+  const int result =
+      tjCompress2(compressor, pixels.data(), static_cast<int>(shape.width), 0, static_cast<int>(shape.height),
+                  encoding.format, &buffer, &size, encoding.subsampling, 95, encoding.flags);
+  CHECK(result == 0, "{}", tjGetErrorStr2(compressor));
+  Bytes bytes(buffer, buffer + size);
+  tjFree(buffer);
+  tjDestroy(compressor);
+  return bytes;
+}
+
+Bytes encode(const ImageShape& shape, const Bytes& pixels) {
+  return encode(shape, pixels,
+                shape.channels == 1 ? Encoding{.format = TJPF_GRAY, .subsampling = TJSAMP_GRAY} : Encoding{});
+}
+
+Bytes decode(const Bytes& jpeg, const ImageShape& shape) {
+  const tjhandle decompressor = tjInitDecompress();
+  Bytes pixels(static_cast<std::size_t>(shape.bytes()));
+  const int result = tjDecompress2(decompressor, jpeg.data(), jpeg.size(), pixels.data(),
+                                   static_cast<int>(shape.width), 0, static_cast<int>(shape.height),
+                                   shape.channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT);
+  CHECK(result == 0, "{}", tjGetErrorStr2(decompressor));
+  tjDestroy(decompressor);
+  return pixels;
+}
+
+Bytes flat(const ImageShape& shape, const Bytes& colour) {
+  Bytes pixels(static_cast<std::size_t>(shape.bytes()));
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = colour[i % colour.size()];
+  return pixels;
+}
+Bytes flat_jpeg(const Bytes& colour) {
+  const ImageShape shape = colour.size() == 1 ? kGray : kColour;
+  return encode(shape, flat(shape, colour));
+}
+
+Bytes noise(const ImageShape& shape, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Bytes pixels(static_cast<std::size_t>(shape.bytes()));
+  for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(random());
+  return pixels;
+}
+
+Bytes read(const Dataset& dataset, std::int64_t index) {
+  constexpr std::size_t kGuard = 256;
+  const auto size = static_cast<std::size_t>(dataset.image_shape().bytes());
+  Bytes memory(size + 2 * kGuard, 0xA5);
+  const auto check = [&] {
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      EXPECT_EQ(memory[i], 0xA5);
+      EXPECT_EQ(memory[kGuard + size + i], 0xA5);
+    }
+  };
+  try {
+    dataset.read(index, std::span(memory).subspan(kGuard, size));
+  } catch (...) {
+    check();
+    throw;
+  }
+  check();
+  return Bytes(memory.begin() + kGuard, memory.end() - kGuard);
+}
+
+void expect_parts(const std::string& error, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(error.find(part), std::string::npos) << part << ": " << error;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What data/jpeg_folder.h says of folders and files that are missing, damaged or of the wrong kind.
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "core/error.h"
+#include "data/jpeg_folder.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+template <typename E>
+std::string open_error(const TemporaryFolder& folder, Split split = Split::train) {
+  return message_of<E>([&] { open_jpeg_folder(folder.path(), split); });
+}
+
+// What reading a file gives as the second one of a set whose first is sound.
+std::string read_error(const TemporaryFolder& folder, const Bytes& broken) {
+  folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
+  folder.write("train/a/2.jpg", broken);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  return message_of<DataError>([&] { read(*dataset, 1); });
+}
+
+// Height and width as its header (start of frame) claims them.
+Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width) {
+  const Bytes marker = {0xFF, 0xC0};
+  const auto frame = std::search(jpeg.begin(), jpeg.end(), marker.begin(), marker.end());
+  CHECK(frame != jpeg.end());
+  frame[5] = static_cast<std::uint8_t>(height >> 8);
+  frame[6] = static_cast<std::uint8_t>(height);
+  frame[7] = static_cast<std::uint8_t>(width >> 8);
+  frame[8] = static_cast<std::uint8_t>(width);
+  return jpeg;
+}
+
+TEST(JpegFolder, MissingFoldersSayWhatIsExpected) {
+  const std::string expected =
+      "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg";
+  expect_parts(message_of<IoError>([] { open_jpeg_folder("/no/such/set", Split::train); }),
+               {"/no/such/set: No such file or directory", expected});
+  const TemporaryFolder folder;
+  const std::string path = folder.path().string();
+  for (const Split split : {Split::train, Split::test}) {
+    expect_parts(open_error<IoError>(folder, split), {path + "/train: No such file or directory", expected});
+  }
+  folder.write("train", {1});
+  expect_parts(open_error<IoError>(folder), {path + "/train: not a folder", expected});
+  folder.remove("train");
+  folder.write("train/a/1.jpg", flat_jpeg({1}));
+  expect_parts(open_error<IoError>(folder, Split::test), {path + ": holds neither test/ nor val/", expected});
+}
+
+TEST(JpegFolder, FoldersWithoutImagesSayWhatIsExpected) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path().string();
+  std::filesystem::create_directory(folder.path() / "train");
+  expect_parts(open_error<DataError>(folder), {path + "/train: no folders of classes", "train/CLASS/*.jpg"});
+  folder.write("train/a/1.jpg", flat_jpeg({1}));
+  folder.write("train/b/1.png", {1});
+  folder.write("train/b/images/1.jpg", flat_jpeg({1}));
+  expect_parts(open_error<DataError>(folder),
+               {path + "/train/b: no .jpg or .jpeg files", "not searched", "train/CLASS/*.jpg"});
+  std::filesystem::create_directories(folder.path() / "test/a");
+  expect_parts(open_error<DataError>(folder, Split::test),
+               {path + "/test: no .jpg or .jpeg files", "test/CLASS/*.jpg"});
+}
+
+TEST(JpegFolder, AClassThatTrainDoesNotHaveIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("train/cat/1.jpg", flat_jpeg({1}));
+  folder.write("test/cat/1.jpg", flat_jpeg({1}));
+  folder.write("test/dog/1.jpg", flat_jpeg({1}));
+  expect_parts(open_error<DataError>(folder, Split::test),
+               {(folder.path() / "test/dog").string(), "train/ has no folder of"});
+}
+
+TEST(JpegFolder, AnImageOfAnotherSizeIsNamedWithBothSizes) {
+  const TemporaryFolder folder;
+  const ImageShape taller{.height = 9, .width = 12, .channels = 3};
+  expect_parts(read_error(folder, encode(taller, flat(taller, {1, 2, 3}))),
+               {(folder.path() / "train/a/2.jpg").string(), "12 pixels wide and 9 high", "expected 12 and 8",
+                "resize all images to one size beforehand"});
+  const ImageShape wider{.height = 8, .width = 13, .channels = 3};
+  expect_parts(read_error(folder, encode(wider, flat(wider, {1, 2, 3}))), {"13 pixels wide and 8 high"});
+  // As many pixels, but turned.
+  const ImageShape turned{.height = 12, .width = 8, .channels = 3};
+  expect_parts(read_error(folder, encode(turned, flat(turned, {1, 2, 3}))), {"8 pixels wide and 12 high"});
+}
+
+TEST(JpegFolder, AHeaderThatClaimsAHugeImageIsRefused) {
+  const TemporaryFolder folder;
+  const Bytes huge = with_claimed_size(flat_jpeg({1, 2, 3}), 65000, 65000);
+  expect_parts(read_error(folder, huge), {"2.jpg: 65000 pixels wide and 65000 high, expected 12 and 8"});
+  folder.write("train/a/1.jpg", huge);
+  expect_parts(open_error<DataError>(folder),
+               {"1.jpg: 65000 pixels wide and 65000 high", "bytes are possible", "resize"});
+}
+
+TEST(JpegFolder, CmykIsRefused) {
+  const TemporaryFolder folder;
+  const Bytes cmyk = encode(kColour, Bytes(8 * 12 * 4, 90), {.format = TJPF_CMYK});
+  expect_parts(read_error(folder, cmyk), {"train/a/2.jpg: a CMYK image", "convert it beforehand"});
+  folder.write("train/a/1.jpg", cmyk);
+  expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: a CMYK image"});
+}
+
+TEST(JpegFolder, WhatIsNoJpegIsNamedWithTurboJpegsReason) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "train/a/2.jpg").string();
+  expect_parts(read_error(folder, {}), {path + ": the file is empty"});
+  expect_parts(
+      read_error(folder, {0x89, 'P', 'N', 'G', 13, 10, 26, 10}),
+      {path + ": not a JPEG image, truncated or corrupt: ", "Not a JPEG file: starts with 0x89 0x50"});
+  expect_parts(read_error(folder, {0xFF, 0xD8, 0xFF, 0xD9}), {path + ": "});
+  folder.write("train/a/1.jpg", {'G', 'I', 'F', '8'});
+  expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: not a JPEG image", "Not a JPEG file"});
+}
+
+TEST(JpegFolder, AFileWithoutItsTablesDoesNotTakeThoseOfTheOneBefore) {
+  const TemporaryFolder folder;
+  Bytes jpeg = flat_jpeg({10, 20, 30});
+  const Bytes marker = {0xFF, 0xDB};
+  for (auto at = jpeg.begin();;) {  // quantization tables
+    at = std::search(at, jpeg.end(), marker.begin(), marker.end());
+    if (at == jpeg.end()) break;
+    at = jpeg.erase(at, at + 2 + (at[2] << 8 | at[3]));
+  }
+  folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
+  folder.write("train/a/2.jpg", jpeg);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  read(*dataset, 0);
+  expect_parts(message_of<DataError>([&] { read(*dataset, 1); }),
+               {"train/a/2.jpg: ", "Quantization table 0x00 was not defined"});
+}
+
+TEST(JpegFolder, AFileThatCannotBeReadIsAnIoError) {
+  const TemporaryFolder folder;
+  for (const char* name : {"1", "2", "3", "4"}) {
+    folder.write(fmt::format("train/a/{}.jpg", name), flat_jpeg({1}));
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  folder.remove("train/a/2.jpg");
+  folder.remove("train/a/3.jpg");
+  std::filesystem::create_directory(folder.path() / "train/a/3.jpg");
+  folder.remove("train/a/4.jpg");
+  ASSERT_EQ(mkfifo((folder.path() / "train/a/4.jpg").c_str(), 0600), 0);
+  const auto error = [&](std::int64_t index) { return message_of<IoError>([&] { read(*dataset, index); }); };
+  expect_parts(error(1), {"train/a/2.jpg: cannot be read: No such file or directory"});
+  expect_parts(error(2), {"train/a/3.jpg: cannot be read: not a regular file"});
+  expect_parts(error(3), {"train/a/4.jpg: cannot be read: not a regular file"});
+}
+
+TEST(JpegFolder, AHugeFileIsNotRead) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({1}));
+  std::filesystem::resize_file(folder.path() / "train/a/1.jpg", std::uintmax_t{1} << 36);  // sparse
+  expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: 68719476736 bytes; at most 268435456"});
+}
+
+TEST(JpegFolder, EveryTruncationIsFound) {
+  const TemporaryFolder folder;
+  for (const int flags : {0, TJFLAG_PROGRESSIVE}) {
+    const Bytes whole = encode(kColour, noise(kColour, 1), {.flags = flags});
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      const std::string error = read_error(folder, {whole.begin(), whole.begin() + length});
+      expect_parts(error, {(folder.path() / "train/a/2.jpg").string() + ": "});
+    }
+    EXPECT_EQ(read_error(folder, whole), "");
+  }
+}
+
+TEST(JpegFolder, RandomDamageIsFoundOrDecoded) {
+  const TemporaryFolder folder;
+  const Bytes sound = encode(kColour, noise(kColour, 2));
+  const Bytes progressive = encode(kColour, noise(kColour, 2), {.flags = TJFLAG_PROGRESSIVE});
+  const Bytes expected = decode(sound, kColour);
+  folder.write("train/a/1.jpg", sound);
+  folder.write("train/a/2.jpg", sound);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  std::mt19937 random(3);
+  int found = 0;
+  for (int round = 0; round < 3'000; ++round) {
+    Bytes broken = round % 2 == 0 ? sound : progressive;
+    for (int flip = 0; flip <= round % 4; ++flip) {
+      broken[random() % broken.size()] = static_cast<std::uint8_t>(random());
+    }
+    folder.write("train/a/2.jpg", broken);
+    try {
+      read(*dataset, 1);
+    } catch (const DataError& error) {
+      ++found;
+      expect_parts(error.what(), {"train/a/2.jpg: "});
+    }
+    ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // the thread's decoder is not spoilt
+  }
+  EXPECT_GT(found, 300);
+  EXPECT_LT(found, 3'000);
+}
+
+}  // namespace
+}  // namespace lockstep

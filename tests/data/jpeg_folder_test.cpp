@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/jpeg_folder.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+std::int32_t label(const Dataset& dataset, std::int64_t index) {
+  Bytes image(static_cast<std::size_t>(dataset.image_shape().bytes()));
+  return dataset.read(index, image);
+}
+
+void expect_near(const Bytes& image, const Bytes& expected, int tolerance) {
+  ASSERT_EQ(image.size(), expected.size());
+  int most = 0;
+  for (std::size_t i = 0; i < image.size(); ++i) most = std::max(most, std::abs(image[i] - expected[i]));
+  EXPECT_LE(most, tolerance);
+}
+
+TEST(JpegFolder, SortsClassesAndFilesBytewise) {
+  const TemporaryFolder folder;
+  // Gray levels in the expected order: Z < _ < a < é, 10 < 2 < A < b.
+  const char* names[] = {"Z/10.jpg", "Z/2.JPG", "Z/A.jpeg",      "Z/b.JpEg",
+                         "_/x.jpg",  "a/x.jpg", "\xc3\xa9/x.jpg"};
+  for (const int i : {3, 0, 5, 6, 1, 4, 2}) {
+    folder.write(std::string("train/") + names[i], flat_jpeg({static_cast<std::uint8_t>(30 * i)}));
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  ASSERT_EQ(dataset->size(), 7);
+  EXPECT_EQ(dataset->classes(), 4);
+  EXPECT_EQ(dataset->image_shape(), kGray);
+  const std::int32_t labels[] = {0, 0, 0, 0, 1, 2, 3};
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(label(*dataset, i), labels[i]) << i;
+    EXPECT_NEAR(read(*dataset, i)[0], 30 * i, 2) << i;
+  }
+}
+
+TEST(JpegFolder, LabelsOfTheTestSplitAreThoseOfTrain) {
+  const TemporaryFolder folder;
+  for (const char* name : {"ant", "bee", "cat"}) {
+    folder.write(fmt::format("train/{}/1.jpg", name), flat_jpeg({1, 2, 3}));
+  }
+  folder.write("val/bee/1.jpg", flat_jpeg({200, 0, 0}));
+  folder.write("val/cat/1.jpg", flat_jpeg({0, 200, 0}));
+  std::unique_ptr<Dataset> test = open_jpeg_folder(folder.path(), Split::test);
+  ASSERT_EQ(test->size(), 2);
+  EXPECT_EQ(test->classes(), 3);
+  EXPECT_EQ(label(*test, 0), 1);
+  EXPECT_EQ(label(*test, 1), 2);
+  expect_near(read(*test, 1), flat(kColour, {0, 200, 0}), 3);
+
+  folder.write("test/cat/1.jpg", flat_jpeg({5, 5, 5}));  // test/ is taken where both exist
+  test = open_jpeg_folder(folder.path(), Split::test);
+  EXPECT_EQ(test->size(), 1);
+  EXPECT_EQ(label(*test, 0), 2);
+}
+
+TEST(JpegFolder, IgnoresWhatIsNoImage) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({1, 2, 3}));
+  folder.write("train/a/0.png", {1, 2, 3});
+  folder.write("train/a/0jpg", {1, 2, 3});
+  folder.write("train/a/.DS_Store", {1, 2, 3});
+  folder.write("train/a/0.jpg/deeper.jpg", {1, 2, 3});
+  folder.write("train/0.jpg", {1, 2, 3});
+  folder.write("labels.txt", {1, 2, 3});
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_EQ(dataset->size(), 1);
+  EXPECT_EQ(dataset->classes(), 1);
+  expect_near(read(*dataset, 0), flat(kColour, {1, 2, 3}), 3);
+}
+
+TEST(JpegFolder, FollowsLinks) {
+  const TemporaryFolder folder;
+  folder.write("elsewhere/1.jpg", flat_jpeg({1, 2, 3}));
+  std::filesystem::create_directory(folder.path() / "train");
+  std::filesystem::create_symlink("../elsewhere", folder.path() / "train/a");
+  std::filesystem::create_symlink("1.jpg", folder.path() / "elsewhere/2.jpg");
+  std::filesystem::create_symlink("nowhere.jpg", folder.path() / "elsewhere/3.jpg");
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_EQ(read(*dataset, 0), read(*dataset, 1));
+  expect_parts(message_of<IoError>([&] { read(*dataset, 2); }), {"3.jpg: cannot be read: "});
+}
+
+TEST(JpegFolder, PixelsAreThoseOfTheImageInRgbOrder) {
+  const TemporaryFolder folder;
+  const std::vector<Bytes> colours = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {200, 100, 50}};
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    folder.write(fmt::format("train/a/{}.jpg", i), flat_jpeg(colours[i]));
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_EQ(dataset->image_shape(), kColour);
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    expect_near(read(*dataset, static_cast<std::int64_t>(i)), flat(kColour, colours[i]), 3);
+  }
+}
+
+TEST(JpegFolder, BytesAreThoseOfTurboJpegsAccurateDecoding) {
+  const TemporaryFolder folder;
+  constexpr ImageShape kOdd{.height = 37, .width = 51, .channels = 3};
+  std::vector<Bytes> files;
+  for (const int subsampling : {TJSAMP_444, TJSAMP_422, TJSAMP_420, TJSAMP_440, TJSAMP_411, TJSAMP_GRAY}) {
+    for (const int flags : {0, TJFLAG_PROGRESSIVE}) {
+      const auto seed = static_cast<std::uint32_t>(files.size());
+      files.push_back(encode(kOdd, noise(kOdd, seed), {.subsampling = subsampling, .flags = flags}));
+      folder.write(fmt::format("train/a/{:02}.jpg", seed), files.back());
+    }
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  ASSERT_EQ(dataset->size(), static_cast<std::int64_t>(files.size()));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    EXPECT_EQ(read(*dataset, static_cast<std::int64_t>(i)), decode(files[i], kOdd)) << i;
+  }
+}
+
+TEST(JpegFolder, ConvertsToTheChannelsOfTheFirstImage) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({250, 10, 10}));
+  folder.write("train/a/2.jpg", flat_jpeg({77}));
+  std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_EQ(dataset->image_shape(), kColour);
+  expect_near(read(*dataset, 1), flat(kColour, {77, 77, 77}), 2);
+
+  folder.write("train/a/0.jpg", flat_jpeg({0}));
+  dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_EQ(dataset->image_shape(), kGray);
+  expect_near(read(*dataset, 1), flat(kGray, {82}), 3);  // 0.299 * 250 + 0.587 * 10 + 0.114 * 10
+  expect_near(read(*dataset, 2), flat(kGray, {77}), 2);
+}
+
+TEST(JpegFolder, ThreadsReadTheSameBytes) {
+  const TemporaryFolder folder;
+  constexpr ImageShape kShape{.height = 40, .width = 40, .channels = 3};
+  constexpr std::int64_t kFiles = 24;
+  std::vector<Bytes> expected;
+  for (std::int64_t i = 0; i < kFiles; ++i) {
+    const Bytes jpeg = encode(kShape, noise(kShape, static_cast<std::uint32_t>(i)));
+    expected.push_back(decode(jpeg, kShape));
+    folder.write(fmt::format("train/{}/{:02}.jpg", i / 8, i), jpeg);
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  constexpr std::int64_t kThreads = 4;
+  std::vector<std::int64_t> wrong(kThreads);
+  std::vector<std::thread> threads;
+  for (std::int64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      Bytes image(static_cast<std::size_t>(kShape.bytes()));
+      for (std::int64_t i = 0; i < 10 * kFiles; ++i) {
+        const std::int64_t index = (i * (2 * thread + 1) + thread) % kFiles;
+        const std::int32_t found = dataset->read(index, image);
+        if (found != index / 8 || image != expected[static_cast<std::size_t>(index)]) {
+          ++wrong[static_cast<std::size_t>(thread)];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::int64_t>(kThreads));
+}
+
+TEST(JpegFolder, HoldsLittleMoreThanTheNames) {
+  const TemporaryFolder folder;
+  const Bytes jpeg = flat_jpeg({1});
+  for (int i = 0; i < 300; ++i) folder.write(fmt::format("train/a/{:04}.jpg", i), jpeg);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_GE(dataset->memory_bytes(), 2'400u);
+  EXPECT_LE(dataset->memory_bytes(), 5'000u);
+}
+
+TEST(JpegFolder, ReadChecksItsArguments) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({1}));
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  Bytes image(static_cast<std::size_t>(kGray.bytes()));
+  EXPECT_THROW(dataset->read(1, image), Error);
+  EXPECT_THROW(dataset->read(-1, image), Error);
+  image.pop_back();
+  EXPECT_THROW(dataset->read(0, image), Error);
+}
+
+TEST(OpenDataset, OpensAJpegFolder) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({1, 2, 3}));
+  const std::unique_ptr<Dataset> dataset =
+      open_dataset({.format = "jpeg_folder", .path = folder.path()}, Split::train);
+  EXPECT_EQ(dataset->image_shape(), kColour);
+  EXPECT_NE(message_of<ConfigError>([&] {
+              open_dataset({.format = "jpeg", .path = folder.path()}, Split::train);
+            }).find("jpeg_folder"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
