@@ -42,8 +42,23 @@ struct BenchKernel {
 };
 
 std::vector<BenchKernel> bench_kernels();
+// Of them, those of layers: batch norm, pooling, image input, reorder, loss.
+std::vector<BenchKernel> bench_layer_kernels();
 
 // The result's elements in plain order.
 std::vector<float> read_result(Backend& backend, Stream& stream, const BenchCall& call);
+
+template <typename T>
+T* as(const Buffer& memory) {
+  return reinterpret_cast<T*>(memory.data());
+}
+
+template <typename T>
+Buffer on_device(Stream& stream, const std::vector<T>& items) {
+  Buffer memory(items.size() * sizeof(T), stream.device());
+  stream.copy(memory.data(), items.data(), memory.bytes());
+  stream.synchronize();
+  return memory;
+}
 
 }  // namespace lockstep
