@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "benchmarks/on_device.h"
 #include "core/error.h"
 #include "core/random.h"
 

@@ -53,12 +53,4 @@ T* as(const Buffer& memory) {
   return reinterpret_cast<T*>(memory.data());
 }
 
-template <typename T>
-Buffer on_device(Stream& stream, const std::vector<T>& items) {
-  Buffer memory(items.size() * sizeof(T), stream.device());
-  stream.copy(memory.data(), items.data(), memory.bytes());
-  stream.synchronize();
-  return memory;
-}
-
 }  // namespace lockstep

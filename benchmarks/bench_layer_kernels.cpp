@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "benchmarks/bench_kernels.h"
+#include "benchmarks/on_device.h"
 #include "core/error.h"
 
 namespace lockstep {

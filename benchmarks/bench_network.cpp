@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/on_device.h"
 #include "core/random.h"
 #include "core/timeline.h"
 #include "launch/kernel_cache.h"
@@ -47,18 +48,6 @@ std::int32_t RandomImages::read(std::int64_t index, std::span<std::uint8_t> imag
   return static_cast<std::int32_t>(Random(static_cast<std::uint64_t>(index), "random labels").bits(0) %
                                    static_cast<std::uint32_t>(classes_));
 }
-
-namespace {
-
-template <typename T>
-Buffer on_device(Stream& stream, const std::vector<T>& items) {
-  Buffer buffer(items.size() * sizeof(T), stream.device());
-  stream.copy(buffer.data(), items.data(), buffer.bytes());
-  stream.synchronize();
-  return buffer;
-}
-
-}  // namespace
 
 FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch, Device device) {
   const ImageShape shape = dataset.image_shape();

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A benchmark's input in a device's memory.
+#pragma once
+
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/stream.h"
+
+namespace lockstep {
+
+template <typename T>
+Buffer on_device(Stream& stream, const std::vector<T>& items) {
+  Buffer memory(items.size() * sizeof(T), stream.device());
+  stream.copy(memory.data(), items.data(), memory.bytes());
+  stream.synchronize();
+  return memory;
+}
+
+}  // namespace lockstep
