@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// N ranks are one rank with N times the accumulation: the same samples, the same mean, the same parameters.
+// The program on several ranks: N ranks are one rank with N times the accumulation, and the same command
+// gives the same bits. trainer_ranks_test asks the same of the Trainer for more networks, ranks and steps.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-struct Split {
+struct Share {
   int ranks;
   int accumulation;
 };
@@ -30,20 +31,20 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / norm);
 }
 
-Tensors trained(const Workplace& workplace, Settings settings, const Split& split, int steps) {
+Tensors trained(const Workplace& workplace, Settings settings, const Share& share, int steps) {
   const auto file =
-      workplace.path(fmt::format("{}_{}_{}.safetensors", split.ranks, split.accumulation, steps));
+      workplace.path(fmt::format("{}_{}_{}.safetensors", share.ranks, share.accumulation, steps));
   for (const std::string& setting :
        {std::string("model.batch_norm=false"), std::string("train.epochs=10"),
-        fmt::format("train.accumulation={}", split.accumulation), fmt::format("train.steps={}", steps)}) {
+        fmt::format("train.accumulation={}", share.accumulation), fmt::format("train.steps={}", steps)}) {
     settings.push_back(setting);
   }
-  const ProgramResult result = run_ranks(split.ranks, workplace.train(settings, "--export " + file.string()));
+  const ProgramResult result = run_ranks(share.ranks, workplace.train(settings, "--export " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return tensors_of(file);
 }
 
-void expect_equal(const Settings& settings, const std::vector<Split>& splits) {
+void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
   const Workplace workplace("equivalence");
   for (const auto& [steps, tolerance] : {std::pair{1, 1e-6}, std::pair{50, 1e-4}}) {
     const Tensors reference = trained(workplace, settings, splits.front(), steps);
@@ -60,23 +61,7 @@ void expect_equal(const Settings& settings, const std::vector<Split>& splits) {
   }
 }
 
-const std::vector<Split> kFour = {{1, 4}, {2, 2}, {4, 1}};
-const std::vector<Split> kThree = {{1, 3}, {3, 1}};
-const std::vector<Split> kFive = {{1, 5}, {5, 1}};
-
-TEST(Equivalence, MlpOnFourRanks) { expect_equal({"model.name=mlp"}, kFour); }
-TEST(Equivalence, MlpOnThreeRanks) { expect_equal({"model.name=mlp"}, kThree); }
-TEST(Equivalence, MlpOnFiveRanks) { expect_equal({"model.name=mlp"}, kFive); }
-TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, kFour); }
-TEST(Equivalence, CnnOnThreeRanks) { expect_equal({"model.name=cnn"}, kThree); }
-TEST(Equivalence, CnnOnFiveRanks) { expect_equal({"model.name=cnn"}, kFive); }
-TEST(Equivalence, DropoutAndLabelSmoothingOnFourRanks) {
-  expect_equal({"model.name=cnn", "model.dropout=0.5", "train.label_smoothing=0.1"}, kFour);
-}
-
-TEST(Equivalence, AugmentationOnFourRanks) {
-  expect_equal({"model.name=cnn", "data.crop_padding=2", "data.horizontal_flip=true"}, kFour);
-}
+TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
 
 std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
   const auto file = workplace.path("digest");
@@ -92,16 +77,8 @@ TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   const std::string digest = digest_of(workplace, {});
   EXPECT_EQ(digest.size(), 33u) << digest;
   EXPECT_EQ(digest_of(workplace, {}), digest) << "the same command twice";
-  EXPECT_EQ(digest_of(workplace, {"comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
-  EXPECT_EQ(digest_of(workplace, {"train.recompute=true", "model.name=resnet20"}),
-            digest_of(workplace, {"model.name=resnet20"}))
-      << "recomputation";
-  EXPECT_EQ(digest_of(workplace, {"comm.overlap=false"}), digest);
-  EXPECT_EQ(digest_of(workplace, {"comm.overlap=false", "comm.bucket_mib=[100, 100, 100]"}), digest);
+  EXPECT_EQ(digest_of(workplace, {"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
   EXPECT_NE(digest_of(workplace, {"train.seed=2"}), digest);
-  const std::string augmented = digest_of(workplace, {"data.crop_padding=2", "data.horizontal_flip=true"});
-  EXPECT_NE(augmented, digest);
-  EXPECT_NE(augmented, digest_of(workplace, {"data.crop_padding=2"}));
 }
 
 }  // namespace

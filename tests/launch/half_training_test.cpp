@@ -13,29 +13,26 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kDataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
-constexpr int kSeeds = 3;
 
-// Test accuracy in per cent after an epoch, the mean over seeds.
+// Test accuracy in per cent after an epoch.
 double accuracy_in(const std::string& precision) {
-  double sum = 0;
-  for (int seed = 1; seed <= kSeeds; ++seed) {
-    const Workplace workplace("half_training");
-    const auto folder = workplace.path("run");
-    const ProgramResult result = run_ranks(
-        2, fmt::format("{} train fashion_mnist_cnn --set train.epochs=1 --set kernels.choose=direct "
-                       "--set train.precision={} --set train.seed={} --set run.dir={}",
-                       program("lockstep"), precision, seed, folder.string()));
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    sum += nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
-  }
-  return 100 * sum / kSeeds;
+  const Workplace workplace("half_training");
+  const auto folder = workplace.path("run");
+  const ProgramResult result =
+      run_ranks(2, fmt::format("{} train fashion_mnist_cnn --set train.epochs=1 --set kernels.choose=direct "
+                               "--set train.precision={} --set run.dir={}",
+                               program("lockstep"), precision, folder.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return 100 * nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
 }
 
-TEST(HalfTraining, EndsWithinFourTenthsOfAPointOfFp32) {
+// After one epoch of one seed, whose noise is half a point; benchmarks/results/half_precision_cnn.json has
+// three seeds of five epochs.
+TEST(HalfTraining, EndsWithinAPointOfFp32) {
   if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
   const double fp32 = accuracy_in("fp32");
   EXPECT_GT(fp32, 88);
-  for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 0.4) << half;
+  for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 1) << half;
 }
 
 std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {

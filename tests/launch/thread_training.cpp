@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/launch/thread_training.h"
+
+#include <algorithm>
+
+#include "launch/digest.h"
+#include "models/network_state.h"
+#include "tests/comm/thread_ranks.h"
+#include "tests/launch/grays.h"
+
+namespace lockstep {
+namespace {
+
+TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, Communicator& communicator) {
+  Graph graph({.batch = training.batch,
+               .height = training.image.height,
+               .width = training.image.width,
+               .channels = training.image.channels,
+               .classes = dataset.classes()});
+  build_network(graph, training.network);
+  backend_for({}).set_threads(1);  // of this rank
+  KernelChoices first;             // no choice by time: ranks and trainings must round alike
+  Network network(graph, {.precision = training.precision,
+                          .seed = training.seed,
+                          .augmentation = training.augmentation,
+                          .label_smoothing = training.label_smoothing,
+                          .recompute = training.recompute,
+                          .choices = &first});
+  GradientBuckets buckets(network.parameters(), communicator, training.buckets);
+  const auto optimizer =
+      make_optimizer(trained_memory(network, buckets.gradients()), training.optimizer, training.loss_scale);
+  const Shard shard{.rank = communicator.rank(), .size = communicator.size()};
+  BatchLoader train(
+      dataset, shard,
+      {.batch = training.batch, .accumulation = training.accumulation, .seed = training.seed, .threads = 2});
+  BatchLoader test(dataset, shard, {.batch = training.batch, .tail = Tail::pad});
+  Trainer trainer({network, buckets, *optimizer, train, test, communicator}, {.base = training.learning_rate},
+                  {.accumulation = training.accumulation});
+  for (int step = 1; step <= training.steps; ++step) {
+    trainer.step();
+    if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);
+  }
+  const Evaluation evaluation = trainer.evaluate();  // which averages running statistics over ranks
+  return {.digest = digest(network, *optimizer), .evaluation = evaluation};
+}
+
+}  // namespace
+
+std::vector<TrainedRank> train_on_threads(const ThreadTraining& training) {
+  const Grays dataset(training.image);
+  std::vector<TrainedRank> trained(static_cast<std::size_t>(training.ranks));
+  run_thread_ranks(training.ranks, [&](Communicator& communicator) {
+    trained[static_cast<std::size_t>(communicator.rank())] = train_rank(training, dataset, communicator);
+  });
+  return trained;
+}
+
+std::map<int, TrainedState> states_after(ThreadTraining training, const std::vector<int>& steps) {
+  std::map<int, TrainedState> states;
+  training.steps = *std::ranges::max_element(steps);
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+    if (rank != 0 || std::ranges::find(steps, step) == steps.end()) return;
+    const StateSnapshot snapshot(network);
+    for (const auto& entry : snapshot.entries()) states[step][entry.name] = entry.values;
+  };
+  train_on_threads(training);
+  return states;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Trainer on 1, 2, 3 and 5 ranks: N ranks are one rank with N times the accumulation, whatever the
+// buckets and whether they overlap backward; every rank ends with the same bits.
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/launch/thread_training.h"
+
+namespace lockstep {
+namespace {
+
+// So small that a step has many buckets.
+constexpr BucketOptions kSmallBuckets = {.first_bytes = 256, .middle_bytes = 4096, .last_bytes = 256};
+
+// Norm of the difference over norm.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+struct Share {
+  int ranks;
+  std::int64_t accumulation;
+};
+
+// As many micro-batches a step on any of the shares must train the same parameters.
+void expect_equal(ThreadTraining training, const std::vector<Share>& shares) {
+  const auto states_of = [&](const Share& share) {
+    training.ranks = share.ranks;
+    training.accumulation = share.accumulation;
+    return states_after(training, {1, 50});
+  };
+  const auto reference = states_of(shares.front());
+  ASSERT_FALSE(reference.at(50).empty());
+  for (std::size_t i = 1; i < shares.size(); ++i) {
+    const auto other = states_of(shares[i]);
+    for (const auto& [steps, tolerance] : {std::pair{1, 1e-6}, std::pair{50, 1e-4}}) {
+      ASSERT_EQ(other.at(steps).size(), reference.at(steps).size());
+      for (const auto& [name, values] : reference.at(steps)) {
+        EXPECT_LE(distance(other.at(steps).at(name), values), tolerance)
+            << training.network.name << ", " << name << " after " << steps << " steps on " << shares[i].ranks
+            << " ranks";
+      }
+    }
+  }
+}
+
+// The digest, which must be the same on all ranks.
+std::string digest_of(const ThreadTraining& training) {
+  const std::vector<TrainedRank> trained = train_on_threads(training);
+  for (std::size_t rank = 1; rank < trained.size(); ++rank) {
+    EXPECT_EQ(trained[rank].digest, trained[0].digest) << "rank " << rank;
+    EXPECT_EQ(trained[rank].evaluation.loss, trained[0].evaluation.loss) << "rank " << rank;
+  }
+  return trained[0].digest;
+}
+
+const std::vector<Share> kFour = {{1, 4}, {2, 2}, {4, 1}};
+const std::vector<Share> kThree = {{1, 3}, {3, 1}};
+const std::vector<Share> kFive = {{1, 5}, {5, 1}};
+const ThreadTraining kMlp = {.network = {.name = "mlp"}};
+const ThreadTraining kCnn = {};
+
+TEST(TrainerRanks, MlpOnFourRanks) { expect_equal(kMlp, kFour); }
+TEST(TrainerRanks, MlpOnThreeRanks) { expect_equal(kMlp, kThree); }
+TEST(TrainerRanks, MlpOnFiveRanks) { expect_equal(kMlp, kFive); }
+TEST(TrainerRanks, CnnOnFourRanks) { expect_equal(kCnn, kFour); }
+TEST(TrainerRanks, CnnOnThreeRanks) { expect_equal(kCnn, kThree); }
+TEST(TrainerRanks, CnnOnFiveRanks) { expect_equal(kCnn, kFive); }
+
+TEST(TrainerRanks, DropoutAndLabelSmoothingOnFourRanks) {
+  ThreadTraining training = kCnn;
+  training.network.dropout = 0.5;
+  training.label_smoothing = 0.1f;
+  expect_equal(training, kFour);
+}
+
+TEST(TrainerRanks, AugmentationOnFourRanks) {
+  ThreadTraining training = kCnn;
+  training.augmentation = {.crop_padding = 2, .horizontal_flip = true};
+  expect_equal(training, kFour);
+}
+
+TEST(TrainerRanks, AdamWAndLarsOnThreeRanks) {
+  ThreadTraining training = kCnn;
+  training.learning_rate = 1e-3;
+  training.optimizer = AdamWOptions{};
+  expect_equal(training, kThree);
+  training.learning_rate = 0.5;
+  training.optimizer = LarsOptions{};
+  expect_equal(training, kThree);
+}
+
+// Batch norm's statistics are those of a rank and micro-batch, so ranks are not accumulation there; but all
+// ranks end alike, by whatever buckets, and whether they travel during backward or after it.
+TEST(TrainerRanks, BucketsAndOverlapChangeNothing) {
+  for (const int ranks : {2, 3}) {
+    for (const char* name : {"cnn", "resnet20"}) {
+      ThreadTraining training{
+          .network = {.name = name}, .ranks = ranks, .accumulation = 2, .steps = ranks == 2 ? 4 : 2};
+      const std::string digest = digest_of(training);
+      EXPECT_EQ(digest_of(training), digest) << "the same training twice";
+      training.buckets = kSmallBuckets;
+      EXPECT_EQ(digest_of(training), digest) << name << " on " << ranks << " ranks";
+      training.buckets.overlap = false;
+      EXPECT_EQ(digest_of(training), digest) << name << " on " << ranks << " ranks, without overlap";
+    }
+  }
+}
+
+TEST(TrainerRanks, TheDigestDependsOnTheSeedAndTheAugmentationButNotOnRecomputation) {
+  ThreadTraining training{.network = {.name = "resnet20"}, .ranks = 2, .steps = 2};
+  const std::string digest = digest_of(training);
+  training.recompute = Recompute::blocks;
+  EXPECT_EQ(digest_of(training), digest);
+  training.seed = 2;
+  EXPECT_NE(digest_of(training), digest);
+  training.seed = 1;
+  training.augmentation.crop_padding = 2;
+  const std::string cropped = digest_of(training);
+  EXPECT_NE(cropped, digest);
+  training.augmentation.horizontal_flip = true;
+  EXPECT_NE(digest_of(training), cropped);
+}
+
+// In half precision gradients overflow at first: all ranks skip the same steps, then train.
+TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
+  for (const int ranks : {2, 3}) {
+    constexpr float kScale = 0x1p36f;
+    std::vector<std::vector<float>> scales(static_cast<std::size_t>(ranks));
+    ThreadTraining training{
+        .ranks = ranks,
+        .accumulation = 2,
+        .steps = 40,
+        .precision = Precision::fp16,
+        .buckets = kSmallBuckets,
+        .loss_scale = {.initial = kScale, .rule = {.interval = 2000}},
+        .after_step = [&](int rank, int, Trainer&, Network&, Optimizer& optimizer) {
+          Stream stream({}, StreamUse::compute);
+          scales[static_cast<std::size_t>(rank)].push_back(optimizer.read_control(stream).loss_scale);
+        }};
+    digest_of(training);
+    for (const std::vector<float>& theirs : scales) EXPECT_EQ(theirs, scales[0]);
+    EXPECT_EQ(scales[0].front(), kScale / 2);
+    EXPECT_LT(scales[0].back(), kScale / 1024);
+    EXPECT_GT(scales[0].back(), 1) << "most steps are not skipped";
+  }
+}
+
+TEST(TrainerRanks, EvaluationCountsEverySampleOnceOnAnyRanks) {
+  ThreadTraining training;
+  training.steps = 100;
+  training.learning_rate = 0.05;
+  for (const int ranks : {1, 2, 3}) {
+    training.ranks = ranks;
+    training.batch = 24 / ranks;  // the same steps on any ranks; 4096 samples leave a short last batch
+    const Evaluation evaluation = train_on_threads(training).front().evaluation;
+    EXPECT_EQ(evaluation.samples, 4096);
+    EXPECT_GT(evaluation.accuracy, 0.9) << ranks << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
