@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "launch/agreement.h"
 #include "launch/kernel_cache.h"
+#include "launch/replicas.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 
@@ -101,13 +102,14 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     threads_ = choose_threads(config_.train.threads, world);
     open_data({.rank = world.rank(), .size = world.size()}, choice.device);
   });
+  require_same_data(host, *train_set_, *test_set_, config_.data.path);
   device_ = choice.device;
   sharing_ = device_.kind == DeviceKind::cpu || choice.shared ? world.local_size() : 1;
   run_agreed(host,
              [&] { memory_at_start_ = available_memory(device_) / static_cast<std::size_t>(sharing_); });
   plan_network();
   run_agreed(host, [&] {
-    if (!options.init.empty()) load_state(*network_, options.init);
+    if (host.rank() == 0 && !options.init.empty()) load_state(*network_, options.init);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);
@@ -117,6 +119,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
                                 loss_scale_options(config_));
   });
+  broadcast_state(*communicator_, *network_);
 }
 
 void Training::open_data(Shard shard, Device device) {

@@ -31,7 +31,7 @@ int choose_threads(std::int64_t wanted, const World& world);
 class Training {
  public:
   struct Options {
-    std::string init;    // safetensors to start from; empty: random
+    std::string init;    // safetensors to start from, rank 0's for all; empty: random
     bool trace = false;  // record a timeline
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);
