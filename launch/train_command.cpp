@@ -10,6 +10,7 @@
 #include "launch/digest.h"
 #include "launch/job_end.h"
 #include "launch/replicas.h"
+#include "launch/run_folder.h"
 #include "launch/terminal.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
@@ -43,6 +44,7 @@ void write_results(const Command& command, Training& training, const std::string
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
+  std::optional<RunLock> lock;  // rank 0's
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
@@ -78,6 +80,9 @@ int train(TrainRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
+  run_agreed(*run.communicator, [&] {
+    if (first) run.lock.emplace(config->run.dir);
+  });
 
   build(run, command, world);
   run.report->header(header_line(run.config, world, *run.training));
