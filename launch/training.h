@@ -22,10 +22,6 @@
 
 namespace lockstep {
 
-// Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the
-// node.
-int choose_threads(std::int64_t wanted, const World& world);
-
 // Collective. Errors are agreed by all ranks. Ranks agree over `host`, a communicator of host memory that
 // outlives this; gradients are reduced by it, too, or by one of the devices that this makes.
 class Training {
