@@ -52,8 +52,10 @@ std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks)
                        node.ranks.size(), which);
   }
   if (node.threads > cores) {
-    return fmt::format("{} threads of {} rank{} compute on {}: leave train.threads at 0, or lower it",
-                       node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
+    return fmt::format(
+        "{} threads of {} rank{} compute on {}: lower train.threads (0: what there is), or bind ranks to "
+        "cores of their own",
+        node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
   }
   if (node.on_one_core.empty()) return {};
   return fmt::format(
