@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <exception>
-#include <string_view>
 #include <utility>
 
+#include "comm/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
 #include "core/error.h"
@@ -51,16 +50,6 @@ std::unique_ptr<Communicator> World::communicator(Device device, Communicator& h
 
 void World::abort(int exit_code) { abort_mpi(*state_->session, exit_code); }
 
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr) continue;
-    const std::string_view text(value);
-    int rank = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    if (error == std::errc{} && end == text.data() + text.size() && rank >= 0) return rank;
-  }
-  return 0;
-}
+int launched_rank() { return find_launch(&std::getenv).rank; }
 
 }  // namespace lockstep

@@ -30,7 +30,8 @@ struct DeviceCommunicatorOptions {
 
 class World {
  public:
-  // Collective over all processes. Sets the process's rank for log and errors.
+  // Collective over all processes. Sets the process's rank for log and errors. Throws ConfigError where the
+  // launcher started more processes than MPI joined.
   static World join(const WorldOptions& options = {});
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
@@ -63,7 +64,8 @@ class World {
   std::unique_ptr<State> state_;
 };
 
-// The rank mpirun gave this process before MPI is started (from its environment); 0 without mpirun.
+// The rank its launcher gave this process, before MPI is started (from the environment); 0 without a
+// launcher.
 int launched_rank();
 
 // The MPI library's name and version: "Open MPI v4.1.4". Needs no World.

@@ -1,11 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/dataset.h"
 
+#include <algorithm>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "core/error.h"
 #include "data/idx.h"
 #include "data/jpeg_folder.h"
 
 namespace lockstep {
+
+std::uint64_t Dataset::fingerprint() const {
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes()));
+  std::uint64_t hash = 0;
+  for (const std::int64_t index : some_samples(size(), 32)) {
+    const std::int32_t label = read(index, image);
+    hash = XXH3_64bits_withSeed(&label, sizeof(label), hash);
+    hash = XXH3_64bits_withSeed(image.data(), image.size(), hash);
+  }
+  return hash;
+}
+
+std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted) {
+  const std::int64_t count = std::min(size, wanted);
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) indices.push_back(count == 1 ? 0 : i * (size - 1) / (count - 1));
+  return indices;
+}
 
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
   if (options.format == "idx") return open_idx(options.path, split);

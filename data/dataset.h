@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,7 +35,14 @@ class Dataset {
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
   // What it holds in memory: 0 for one that reads each image when it is asked for.
   virtual std::size_t memory_bytes() const { return 0; }
+  // A hash of what it holds: equal for equal copies on other machines, and quick even where every image is a
+  // file. Here of the pixels and labels of some samples; those that know their labels hash them all.
+  virtual std::uint64_t fingerprint() const;
 };
+
+// Indices of at most `wanted` of `size` samples, the first and the last among them, evenly apart: what a
+// fingerprint looks into.
+std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted);
 
 struct DatasetOptions {
   std::string format = "idx";  // or "jpeg_folder"

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <turbojpeg.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "core/error.h"
 
@@ -134,6 +136,17 @@ class Jpeg {
   std::size_t size_ = 0;
 };
 
+// Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.
+std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
+  const Descriptor file(path);
+  struct stat status = {};
+  if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) status.st_size = 0;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(std::min<off_t>(status.st_size, 1 << 16)));
+  const ssize_t got = bytes.empty() ? 0 : ::pread(file.get(), bytes.data(), bytes.size(), 0);
+  seed = XXH3_64bits_withSeed(&status.st_size, sizeof(status.st_size), seed);
+  return XXH3_64bits_withSeed(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)), seed);
+}
+
 bool is_jpeg(std::string_view name) {
   const auto ends_with = [&](std::string_view suffix) {
     return name.size() >= suffix.size() &&
@@ -235,6 +248,19 @@ class JpegFolder final : public Dataset {
     }
     jpeg.decode(shape_, image);
     return label(index);
+  }
+
+  // Of all names, and so labels, and of the bytes of some files: decoders may differ in a pixel's last bit.
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = 0;
+    for (const std::string& name : classes_) hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
+    hash = XXH3_64bits_withSeed(names_.data(), names_.size(), hash);
+    hash = XXH3_64bits_withSeed(name_ends_.data(), sizeof(std::size_t) * name_ends_.size(), hash);
+    hash = XXH3_64bits_withSeed(class_ends_.data(), sizeof(std::int64_t) * class_ends_.size(), hash);
+    for (const std::int64_t index : some_samples(size(), 32)) {
+      hash = hash_of_file(path(index), hash);
+    }
+    return hash;
   }
 
   std::size_t memory_bytes() const override {

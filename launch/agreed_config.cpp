@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -18,6 +19,16 @@ void require_writable_folder(const std::string& path) {
   if (access(folder.c_str(), W_OK) != 0) {
     throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
   }
+}
+
+// Rank 0's file counts; another one's would be ignored.
+void require_same_init(Communicator& communicator, const std::string& path) {
+  const Difference found = find_difference(communicator, path);
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} has --init \"{}\", rank 0 has \"{}\": rank 0's file is every "
+                              "rank's; start every rank with the same command",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
 }
 
 }  // namespace
@@ -36,6 +47,7 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     return std::nullopt;
   }
   require_same_config(communicator, to_toml(config));
+  require_same_init(communicator, command.init);
   return config;
 }
 

@@ -2,6 +2,7 @@
 #include "launch/agreement.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -25,11 +26,6 @@ std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
     if (flags[rank] != 0) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
-}
-
-[[noreturn]] void throw_agreed(Error error) {
-  error.set_agreed();
-  throw error;
 }
 
 }  // namespace
@@ -63,8 +59,8 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   std::optional<Error> mine;
   try {
     work();
-  } catch (const Error& error) {
-    mine = error;
+  } catch (const std::exception& exception) {
+    mine = as_error(exception);
   }
   const std::vector<std::int32_t> codes = gather(communicator, mine ? mine->exit_code() : exit_code::done);
   const std::vector<int> failed = ranks_where(codes);
@@ -77,16 +73,32 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   throw_agreed(Error(codes[static_cast<std::size_t>(first)], where + message));
 }
 
+Difference find_difference(Communicator& communicator, const std::string& text) {
+  Difference found{.reference = broadcast_text(communicator, text, 0)};
+  found.ranks = ranks_where(gather(communicator, text == found.reference ? 0 : 1));
+  if (!found.ranks.empty()) found.text = broadcast_text(communicator, text, found.ranks.front());
+  return found;
+}
+
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr)
+    return MemoryError("the host is out of memory (std::bad_alloc)");
+  return {exit_code::failed, exception.what()};
+}
+
+void throw_agreed(Error error) {
+  error.set_agreed();
+  throw error;
+}
+
 void require_same_config(Communicator& communicator, const std::string& toml) {
-  const std::string reference = broadcast_text(communicator, toml, 0);
-  const std::string difference = first_difference(reference, toml);
-  const std::vector<int> differing = ranks_where(gather(communicator, difference.empty() ? 0 : 1));
-  if (differing.empty()) return;
-  const std::string first = broadcast_text(communicator, difference, differing.front());
+  const Difference found = find_difference(communicator, toml);
+  if (found.ranks.empty()) return;
   throw_agreed(
       ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
                               "rank with the same command",
-                              fmt::join(differing, ", "), first)));
+                              fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "launch/agreement.h"
 
 namespace lockstep {
 namespace {
@@ -21,12 +22,10 @@ void print_error(const std::string& message) { fmt::print(stderr, "lockstep: {}\
 int run_or_abort(World& world, const std::function<int()>& work) {
   try {
     return work();
-  } catch (const Error& error) {
-    if (error.agreed() || world.size() == 1) throw;
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
+    if (error.agreed() || world.size() == 1) throw error;
     abort_job(world, error.exit_code(), error.what());
-  } catch (const std::exception& error) {
-    if (world.size() == 1) throw;
-    abort_job(world, exit_code::failed, error.what());
   }
 }
 

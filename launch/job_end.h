@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// Runs `work` and returns what it returns. Declare what is shared with other ranks outside of it.
+// Runs `work` and returns what it returns; what it throws leaves as an Error (as_error). Declare what is
+// shared with other ranks outside of it.
 int run_or_abort(World& world, const std::function<int()>& work);
 
 // "lockstep: message" on standard error.

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "launch/run_folder.h"
 
 namespace lockstep {
 namespace {
@@ -98,12 +99,7 @@ std::string account_text(const StepAccount& account) {
 
 Report::Report(const ReportOptions& options) : options_(options) {
   if (!options_.speaks) return;
-  std::error_code error;
-  std::filesystem::create_directories(options_.directory, error);
-  if (error) throw_io("create the run's directory", options_.directory, error.value());
-  const std::filesystem::path path = options_.directory / "metrics.jsonl";
-  metrics_.open(path, std::ios::trunc);
-  if (!metrics_) throw_io("create", path, errno);
+  metrics_ = open_metrics(options_.directory);
 }
 
 void Report::header(const std::string& line) {

@@ -41,7 +41,7 @@ struct ReportOptions {
 
 class Report {
  public:
-  // Creates the directory and opens metrics.jsonl (truncating it). Throws IoError.
+  // Opens metrics.jsonl as open_metrics (run_folder.h) does. Throws IoError.
   explicit Report(const ReportOptions& options);
 
   // Once, above everything: the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), then epochs, steps per

@@ -9,6 +9,8 @@
 #include "launch/commands.h"
 #include "launch/digest.h"
 #include "launch/job_end.h"
+#include "launch/replicas.h"
+#include "launch/run_folder.h"
 #include "launch/terminal.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
@@ -32,10 +34,9 @@ std::string header_line(const Config& config, const World& world, Training& trai
                      config.train.batch, config.train.accumulation);
 }
 
-void write_results(const Command& command, Training& training) {
+void write_results(const Command& command, Training& training, const std::string& state) {
   if (!command.export_.empty()) StateSnapshot(training.network()).save(command.export_);
-  if (!command.digest.empty())
-    write_text(command.digest, digest(training.network(), training.optimizer()) + "\n");
+  if (!command.digest.empty()) write_text(command.digest, state + "\n");
   if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
 }
 
@@ -43,6 +44,7 @@ void write_results(const Command& command, Training& training) {
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
+  std::optional<RunLock> lock;  // rank 0's
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
@@ -78,13 +80,19 @@ int train(TrainRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
+  run_agreed(*run.communicator, [&] {
+    if (first) run.lock.emplace(config->run.dir);
+  });
 
   build(run, command, world);
   run.report->header(header_line(run.config, world, *run.training));
   run.trainer->fit(*run.report);
+  std::string state;
   run_agreed(*run.communicator, [&] {
-    if (first) write_results(command, *run.training);
+    state = digest(run.training->network(), run.training->optimizer());
+    if (first) write_results(command, *run.training, state);
   });
+  require_same_state(*run.communicator, state);
   return exit_code::done;
 }
 

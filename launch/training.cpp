@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
-
-#include <sched.h>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreement.h"
+#include "launch/cores.h"
 #include "launch/kernel_cache.h"
+#include "launch/replicas.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 
@@ -18,14 +17,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
-    return static_cast<int>(std::thread::hardware_concurrency());
-  return CPU_COUNT(&cores);
-}
 
 BucketOptions bucket_options(const Config& config) {
   const auto bytes = [](double mib) { return static_cast<std::size_t>(std::llround(mib * kMiB)); };
@@ -83,31 +74,19 @@ void check_channels(const Config& config, const Dataset& dataset) {
 
 }  // namespace
 
-int choose_threads(std::int64_t wanted, const World& world) {
-  if (wanted > 0) return static_cast<int>(wanted);
-  const int cores = usable_cores();
-  if (cores == 1 && std::thread::hardware_concurrency() > 1) {
-    log::warning(
-        "bound to one core of {}: communication has no core to overlap on; start with mpirun --bind-to none",
-        std::thread::hardware_concurrency());
-  }
-  return std::max(1, cores / world.local_size());
-}
-
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
     : config_(config), host_(host), communicator_(&host) {
   const DeviceChoice choice = choose_device(config_, world, host);
-  run_agreed(host, [&] {
-    threads_ = choose_threads(config_.train.threads, world);
-    open_data({.rank = world.rank(), .size = world.size()}, choice.device);
-  });
+  threads_ = choose_threads(config_.train.threads, world, host);
+  run_agreed(host, [&] { open_data({.rank = world.rank(), .size = world.size()}, choice.device); });
+  require_same_data(host, *train_set_, *test_set_, config_.data.path);
   device_ = choice.device;
   sharing_ = device_.kind == DeviceKind::cpu || choice.shared ? world.local_size() : 1;
   run_agreed(host,
              [&] { memory_at_start_ = available_memory(device_) / static_cast<std::size_t>(sharing_); });
   plan_network();
   run_agreed(host, [&] {
-    if (!options.init.empty()) load_state(*network_, options.init);
+    if (host.rank() == 0 && !options.init.empty()) load_state(*network_, options.init);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);
@@ -117,6 +96,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
                                 loss_scale_options(config_));
   });
+  broadcast_state(*communicator_, *network_);
 }
 
 void Training::open_data(Shard shard, Device device) {

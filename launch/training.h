@@ -22,16 +22,12 @@
 
 namespace lockstep {
 
-// Compute threads per rank: train.threads, or the cores this process may use, shared among the ranks of the
-// node.
-int choose_threads(std::int64_t wanted, const World& world);
-
 // Collective. Errors are agreed by all ranks. Ranks agree over `host`, a communicator of host memory that
 // outlives this; gradients are reduced by it, too, or by one of the devices that this makes.
 class Training {
  public:
   struct Options {
-    std::string init;    // safetensors to start from; empty: random
+    std::string init;    // safetensors to start from, rank 0's for all; empty: random
     bool trace = false;  // record a timeline
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "comm/launcher.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -79,6 +80,17 @@ void find_place(MpiSession& session, int ranks_per_node) {
   });
 }
 
+// Where ranks were dealt over nodes, only some may see that their launch was split: the largest number
+// counts.
+void require_whole_launch(MpiSession& session) {
+  Launch launch = find_launch(&std::getenv);
+  MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, &launch.size, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
+  const std::string problem = describe_split_launch(launch, session.size, mpi_version());
+  if (problem.empty()) return;
+  stop_mpi(session);
+  throw ConfigError(problem);
+}
+
 }  // namespace
 
 bool MpiSession::usable() const {
@@ -98,6 +110,7 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank));
   MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &session->size));
   set_process_rank(session->rank);
+  require_whole_launch(*session);
   session->host = processor_name();
   find_place(*session, options.ranks_per_node);
   return session;

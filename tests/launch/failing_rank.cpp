@@ -1,39 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training job whose rank 1 cannot read its data any more after some steps. Also a program that trains its
-// own network with the library.
+// failing_rank KIND RANK: a training job of which one rank gets into trouble after some steps. Also a program
+// that trains its own network with the library. It never ends by itself, but for KIND parameter.
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/error.h"
+#include "launch/agreement.h"
+#include "launch/digest.h"
 #include "launch/job_end.h"
+#include "launch/replicas.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {
 namespace {
 
+// No more memory than this process has now.
+void exhaust_memory() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+  const std::vector<char> memory(std::size_t{1} << 30, 'x');
+  CHECK(memory.empty(), "there is memory beyond the limit");
+}
+
+void get_into_trouble(const std::string& kind) {
+  if (kind == "data") throw DataError("sample is broken");
+  if (kind == "exception") throw std::runtime_error("not an Error of Lockstep");
+  if (kind == "killed") std::raise(SIGKILL);
+  if (kind == "memory") exhaust_memory();
+}
+
 class BreakingDataset final : public Dataset {
  public:
-  explicit BreakingDataset(bool breaks) : breaks_(breaks) {}
+  explicit BreakingDataset(std::string kind) : kind_(std::move(kind)) {}
   std::int64_t size() const override { return 4096; }
   ImageShape image_shape() const override { return {8, 8, 1}; }
   std::int64_t classes() const override { return 4; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    if (breaks_ && ++reads_ > 200) throw DataError("sample is broken");
+    if (++reads_ > 200) get_into_trouble(kind_);
     std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(index));
     return static_cast<std::int32_t>(index % 4);
   }
 
  private:
-  bool breaks_;
+  std::string kind_;
   mutable std::atomic<int> reads_ = 0;
 };
 
-int train(World& world) {
+int train(World& world, const std::string& kind, int rank) {
   Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
   mlp(graph);
-  const BreakingDataset dataset(world.rank() == 1);
-  const BreakingDataset whole(false);
+  const bool troubled = world.rank() == rank;
+  const BreakingDataset dataset(troubled ? kind : "");
+  const BreakingDataset whole("");
   const Shard shard{.rank = world.rank(), .size = world.size()};
   const std::unique_ptr<Communicator> communicator = world.communicator();
   return run_or_abort(world, [&] {
@@ -42,11 +72,14 @@ int train(World& world) {
     const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
     BatchLoader train_loader(dataset, shard, {.batch = 8});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
+    const bool ends = kind == "parameter";
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
-                    {.epochs = 100});
+                    {.epochs = 1'000'000, .max_steps = ends ? 3 : 0});
     Report report({.speaks = false});
     return run_or_abort(world, [&] {
       trainer.fit(report);
+      if (ends && troubled) network.values().front() += 1e-7f;
+      require_same_state(*communicator, digest(network, *optimizer));
       return 0;
     });
   });
@@ -55,7 +88,14 @@ int train(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() {
-  lockstep::World world = lockstep::World::join();
-  return lockstep::train(world);
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  World world = World::join();
+  try {
+    CHECK(argc == 3, "failing_rank KIND RANK");
+    return train(world, argv[1], std::atoi(argv[2]));
+  } catch (const Error& error) {  // on every rank
+    if (world.rank() == 0) print_error(error.what());
+    return error.exit_code();
+  }
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,18 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
 }
 
 }  // namespace
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.output;
+  for (const std::string& part : parts)
+    EXPECT_EQ(count(result.output, part), 1) << part << " in:\n" << result.output;
+}
 
 ProgramResult run_shell(const std::string& command) {
   // Open MPI refuses to start as root, and more ranks than cores, unless told that this is meant. Kernel
@@ -101,6 +114,13 @@ std::string Workplace::train(const std::vector<std::string>& settings, const std
   std::string command = program("lockstep") + " train " + path("config.toml").string();
   for (const std::string& setting : settings) command += " --set '" + setting + "'";
   return command + " " + flags;
+}
+
+std::string Workplace::script(const std::string& lines) const {
+  static int number = 0;
+  const std::filesystem::path file = path(fmt::format("script_{}.sh", number++));
+  std::ofstream(file) << lines << '\n';
+  return "sh " + file.string();
 }
 
 std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path) {

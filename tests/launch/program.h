@@ -15,6 +15,11 @@ struct ProgramResult {
   std::string output;  // standard output and standard error
 };
 
+// How often `part` is in `text`.
+int count(const std::string& text, const std::string& part);
+// A run must have failed with this code, and said each part once, not once per rank.
+void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts);
+
 ProgramResult run_shell(const std::string& command);
 // mpirun -np ranks COMMAND
 ProgramResult run_ranks(int ranks, const std::string& command);
@@ -32,6 +37,9 @@ class Workplace {
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
   // "lockstep train <config> --set ..." with one --set for each setting.
   std::string train(const std::vector<std::string>& settings, const std::string& flags = "") const;
+  // A command that runs these lines of sh, which may tell ranks apart by $OMPI_COMM_WORLD_RANK. (Open
+  // MPI 5.0.7 crashes where mpirun's colons do that.)
+  std::string script(const std::string& lines) const;
 
  private:
   std::filesystem::path folder_;

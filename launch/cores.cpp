@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/cores.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <thread>
+
+#include <fmt/ranges.h>
+
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+int machine_cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+RankCores cores_of_this_process(int node) {
+  RankCores mine{.node = node, .machine_cores = machine_cores()};
+  CPU_ZERO(&mine.usable);
+  if (sched_getaffinity(0, sizeof(mine.usable), &mine.usable) == 0) return mine;
+  for (int core = 0; core < std::min(mine.machine_cores, CPU_SETSIZE); ++core) CPU_SET(core, &mine.usable);
+  return mine;
+}
+
+struct NodeUse {
+  std::vector<std::size_t> ranks;
+  std::vector<std::size_t> on_one_core;  // of several that the machine has
+  cpu_set_t cores = {};
+  int threads = 0;
+};
+
+std::map<int, NodeUse> use_of_nodes(std::span<const RankCores> ranks, std::span<const int> threads) {
+  std::map<int, NodeUse> nodes;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    NodeUse& node = nodes[ranks[rank].node];
+    node.ranks.push_back(rank);
+    node.threads += threads[rank];
+    CPU_OR(&node.cores, &node.cores, &ranks[rank].usable);
+    if (CPU_COUNT(&ranks[rank].usable) == 1 && ranks[rank].machine_cores > 1)
+      node.on_one_core.push_back(rank);
+  }
+  return nodes;
+}
+
+// Empty where there is nothing to say.
+std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks) {
+  const int cores = CPU_COUNT(&node.cores);
+  const std::string which = fmt::format("{} core{}", cores, cores == 1 ? "" : "s");
+  if (static_cast<int>(node.ranks.size()) > cores) {
+    return fmt::format("{} ranks share {}, and wait for each other instead of computing: start fewer ranks",
+                       node.ranks.size(), which);
+  }
+  if (node.threads > cores) {
+    return fmt::format(
+        "{} threads of {} rank{} compute on {}: lower train.threads (0: what there is), or bind ranks to "
+        "cores of their own",
+        node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
+  }
+  if (node.on_one_core.empty()) return {};
+  return fmt::format(
+      "rank {} may use one core of {}, so communication has none to overlap on: start with mpirun --bind-to "
+      "none, or srun --cpus-per-task",
+      fmt::join(node.on_one_core, ", "), ranks[node.on_one_core.front()].machine_cores);
+}
+
+}  // namespace
+
+std::vector<int> divide_cores(std::span<const RankCores> ranks, std::int64_t wanted) {
+  if (wanted > 0) return std::vector<int>(ranks.size(), static_cast<int>(wanted));
+  std::map<int, std::array<int, CPU_SETSIZE>> users;  // by node and core
+  const auto for_each_core = [&](const RankCores& rank, const auto& action) {
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &rank.usable)) action(users[rank.node][core]);
+  };
+  for (const RankCores& rank : ranks) for_each_core(rank, [](int& count) { ++count; });
+  std::vector<int> threads;
+  for (const RankCores& rank : ranks) {
+    double share = 0;
+    for_each_core(rank, [&](int count) { share += 1.0 / count; });
+    constexpr double kRounding = 1e-6;  // three thirds are one
+    threads.push_back(std::max(1, static_cast<int>(share + kRounding)));
+  }
+  return threads;
+}
+
+std::string describe_contention(std::span<const RankCores> ranks, std::span<const int> threads) {
+  std::vector<std::string> found;
+  for (const auto& [number, node] : use_of_nodes(ranks, threads)) {
+    std::string text = describe_node(node, ranks);
+    if (!text.empty()) found.push_back(std::move(text));
+  }
+  if (found.size() < 2) return found.empty() ? "" : found.front();
+  return fmt::format("{} (so it is on {} more node{})", found.front(), found.size() - 1,
+                     found.size() == 2 ? "" : "s");
+}
+
+int choose_threads(std::int64_t wanted, const World& world, Communicator& host) {
+  const RankCores mine = cores_of_this_process(world.node());
+  std::vector<RankCores> ranks(static_cast<std::size_t>(host.size()));
+  host.all_gather(&mine, ranks.data(), sizeof(RankCores), DType::u8);
+  host.stream().synchronize();
+  const std::vector<int> threads = divide_cores(ranks, wanted);
+  const std::string contention = describe_contention(ranks, threads);
+  if (host.rank() == 0 && !contention.empty()) log::warning("{}", contention);
+  return threads[static_cast<std::size_t>(host.rank())];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the cores of a node are divided among its ranks. A launcher may bind ranks to cores of their own
+// (Slurm, mpirun), bind all of them to the same ones (a container, taskset), or to none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sched.h>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+
+namespace lockstep {
+
+// Where a rank runs.
+struct RankCores {
+  std::int32_t node = 0;
+  std::int32_t machine_cores = 1;  // that the system has
+  cpu_set_t usable = {};           // that this process may use
+};
+
+// Compute threads of each rank: `wanted` of all of them where it is positive. Otherwise a core counts for a
+// rank as one over the number of ranks that may use it; at least 1.
+std::vector<int> divide_cores(std::span<const RankCores> ranks, std::int64_t wanted);
+
+// What a person should know of these threads on these cores: of the first node where there is something, and
+// how many more there are; empty where all have what they need.
+std::string describe_contention(std::span<const RankCores> ranks, std::span<const int> threads);
+
+// Collective. This rank's compute threads: train.threads, or its share of the cores. Rank 0 warns.
+int choose_threads(std::int64_t wanted, const World& world, Communicator& host);
+
+}  // namespace lockstep

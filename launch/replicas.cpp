@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/replicas.h"
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "launch/agreement.h"
+
+namespace lockstep {
+namespace {
+
+std::string describe(const Dataset& train, const Dataset& test) {
+  const ImageShape shape = train.image_shape();
+  return fmt::format("{} training and {} test images of {}x{}x{} in {} classes (hashes {:016x}, {:016x})",
+                     train.size(), test.size(), shape.height, shape.width, shape.channels, train.classes(),
+                     train.fingerprint(), test.fingerprint());
+}
+
+}  // namespace
+
+void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,
+                       const std::string& path) {
+  std::string mine;
+  run_agreed(host, [&] { mine = describe(train, test); });
+  const Difference found = find_difference(host, mine);
+  if (found.ranks.empty()) return;
+  throw_agreed(DataError(fmt::format(
+      "{}: the data of rank {} differ from rank 0's: rank {} has {}, rank 0 has {}; copy them again to where "
+      "these ranks run, or keep them where all ranks read the same files",
+      path, fmt::join(found.ranks, ", "), found.ranks.front(), found.text, found.reference)));
+}
+
+void broadcast_state(Communicator& communicator, Network& network) {
+  Stream stream(network.device(), StreamUse::compute);
+  Event ready(network.device());
+  stream.record(ready);
+  communicator.stream().wait(ready);
+  for (const std::span<float> state : {network.values(), network.statistics()})
+    if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, 0);
+  communicator.stream().record(ready);
+  stream.wait(ready);
+  network.copy_weights(stream);
+  stream.synchronize();
+}
+
+void require_same_state(Communicator& host, const std::string& digest) {
+  const Difference found = find_difference(host, digest);
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      Error(exit_code::failed,
+            fmt::format("rank {} ended with other parameters than rank 0, which must never happen: look "
+                        "for failing memory or a failing device there; what was exported is rank 0's",
+                        fmt::join(found.ranks, ", "))));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_folder.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void throw_io(const std::string& what, const std::filesystem::path& path, int error) {
+  throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_io("create the run's directory", folder, error.value());
+}
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string this_job() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("process {} on {}, since {:%Y-%m-%d %H:%M:%S}", getpid(), host_name(),
+                     fmt::localtime(now));
+}
+
+// Empty when the holder has not written it yet.
+std::string read_holder(int descriptor) {
+  std::array<char, 512> text = {};
+  const ssize_t got = pread(descriptor, text.data(), text.size(), 0);
+  std::string holder(text.data(), static_cast<std::size_t>(got < 0 ? 0 : got));
+  return holder.substr(0, holder.find('\n'));
+}
+
+// For people to read: nothing depends on it, so a full disk does not matter.
+void write_holder(int descriptor) {
+  const std::string text = this_job() + "\n";
+  if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, text.data(), text.size(), 0) < 0)
+    log::debug("run.lock does not name this job: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& folder) {
+  make_folder(folder);
+  const std::filesystem::path path = folder / "run.lock";
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw_io("create", path, errno);
+  const int error = flock(descriptor_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  if (error == 0) {
+    write_holder(descriptor_);
+  } else if (error == EWOULDBLOCK) {
+    const std::string holder = read_holder(descriptor_);
+    close(descriptor_);
+    throw ConfigError(fmt::format(
+        "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
+        "its own: --set run.dir=...",
+        folder.string(), holder.empty() ? "which has just started" : holder));
+  } else {
+    log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
+                 std::strerror(error));
+  }
+}
+
+RunLock::~RunLock() { close(descriptor_); }
+
+std::ofstream open_metrics(const std::filesystem::path& folder) {
+  make_folder(folder);
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) > 0) {
+    int number = 1;
+    const auto earlier = [&] { return folder / fmt::format("metrics.{}.jsonl", number); };
+    while (std::filesystem::exists(earlier(), error)) ++number;
+    std::filesystem::rename(path, earlier(), error);
+    if (error) throw_io("rename the metrics of an earlier run,", path, error.value());
+    log::info("{} holds the metrics of the run before this one", earlier().string());
+  }
+  errno = 0;
+  std::ofstream metrics(path, std::ios::trunc);
+  if (!metrics) throw_io("create", path, errno);
+  return metrics;
+}
+
+}  // namespace lockstep

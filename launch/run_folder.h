@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of a run (run.dir): one job at a time writes there, and what an earlier one wrote stays.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+
+// The folder is this job's for as long as this lives, or its process does: the file run.lock in it is locked
+// and tells who holds it. One rank of a job has it.
+class RunLock {
+ public:
+  // Makes the folder. Throws ConfigError naming the job that has it (host, process, since when), and IoError.
+  // A file system that cannot lock gets a warning instead.
+  explicit RunLock(const std::filesystem::path& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+// metrics.jsonl in the folder, which is made, new and empty. What an earlier run wrote is renamed to
+// metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
+std::ofstream open_metrics(const std::filesystem::path& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The variables are those seen on Debian 12 with Slurm 22.05 and Open MPI 4.1, by who started the process.
+#include "comm/launcher.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch launch_of(const Variables& variables) {
+  return find_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+void expect_launch(const Variables& variables, const Launch& expected) {
+  const Launch launch = launch_of(variables);
+  EXPECT_EQ(launch.launcher, expected.launcher);
+  EXPECT_EQ(launch.rank, expected.rank);
+  EXPECT_EQ(launch.size, expected.size);
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+Variables of_mpirun(int rank, int size) {
+  return {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+          {"OMPI_COMM_WORLD_SIZE", std::to_string(size)},
+          {"PMIX_RANK", std::to_string(rank)},
+          {"PMIX_SERVER_URI2", "573112320.0;tcp4://127.0.0.1:54715"}};
+}
+
+// What srun gives each of its tasks, and what the batch script has of an allocation of two.
+Variables of_task(int task, int tasks) {
+  return {{"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_TASKS", std::to_string(tasks)},
+          {"SLURM_NTASKS", std::to_string(tasks)},
+          {"SLURM_PROCID", std::to_string(task)}};
+}
+const Variables kBatchScript = {{"SLURM_NTASKS", "2"}, {"SLURM_NPROCS", "2"}, {"SLURM_PROCID", "0"}};
+
+TEST(Launch, ByHandOrByABatchScriptIsOneProcess) {
+  expect_launch({}, {Launcher::none, 0, 1});
+  expect_launch(kBatchScript, {Launcher::none, 0, 1});
+  expect_launch(of_task(0, 1), {Launcher::none, 0, 1});
+}
+
+TEST(Launch, MpirunTellsRankAndSizeAlsoInsideAnAllocation) {
+  expect_launch(of_mpirun(1, 3), {Launcher::mpirun, 1, 3});
+  expect_launch(with(of_mpirun(0, 1), kBatchScript), {Launcher::mpirun, 0, 1});
+  expect_launch(with(of_mpirun(1, 2), kBatchScript), {Launcher::mpirun, 1, 2});
+  expect_launch(with(of_mpirun(1, 2), of_task(0, 1)), {Launcher::mpirun, 1, 2});
+}
+
+// mpirun starts a daemon on each other node, as a Slurm step of its own, and the daemon starts ranks.
+TEST(Launch, RanksOfADaemonAreNotTasksOfItsStep) {
+  for (const char* daemon : {"1020919808.1;tcp4://127.0.0.1:48149", "prterun-n1-77@0.10;tcp4://10.0.0.1:4"}) {
+    const Variables remote = with(of_task(0, 2), {{"PMIX_SERVER_URI2", daemon}});
+    expect_launch(with(of_mpirun(0, 1), remote), {Launcher::mpirun, 0, 1});
+    expect_launch(with(of_mpirun(1, 2), remote), {Launcher::mpirun, 1, 2});
+  }
+}
+
+TEST(Launch, SrunOfMpirunMultiplies) {
+  expect_launch(with(of_mpirun(0, 1), of_task(1, 2)), {Launcher::srun_of_mpirun, 1, 2});
+  expect_launch(with(of_mpirun(1, 2), of_task(2, 3)), {Launcher::srun_of_mpirun, 5, 6});
+}
+
+TEST(Launch, StepsTellTheirTasksWithAndWithoutPmi) {
+  expect_launch(with(of_task(1, 2), {{"PMIX_RANK", "1"}}), {Launcher::srun, 1, 2});
+  expect_launch(of_task(1, 2), {Launcher::srun, 1, 2});
+  expect_launch(with(of_task(1, 2), {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), {Launcher::pmi, 1, 2});
+  expect_launch({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}, {Launcher::pmi, 3, 4});
+  expect_launch({{"PMIX_RANK", "3"}}, {Launcher::none, 3, 1});
+}
+
+TEST(Launch, WhatIsNotANumberIsIgnored) {
+  for (const char* text : {"", "x", "3x", "-1", "99999999999"}) {
+    expect_launch({{"OMPI_COMM_WORLD_SIZE", text}, {"PMI_SIZE", text}, {"SLURM_STEP_NUM_TASKS", text}}, {});
+  }
+}
+
+TEST(SplitLaunch, IsWhereMpiJoinedFewerThanWereStarted) {
+  EXPECT_EQ(describe_split_launch({}, 1, "Open MPI"), "");
+  EXPECT_EQ(describe_split_launch({Launcher::mpirun, 0, 2}, 2, "Open MPI"), "");
+  // Variables of an outer mpirun, left in the environment of one that does not overwrite them.
+  EXPECT_EQ(describe_split_launch({Launcher::mpirun, 0, 1}, 4, "MPICH"), "");
+  const auto expect_parts = [](const Launch& launch, const std::vector<std::string>& parts) {
+    const std::string message = describe_split_launch(launch, 1, "MPICH 4.0");
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  };
+  expect_parts({Launcher::mpirun, 0, 4},
+               {"mpirun started 4 ranks", "MPICH 4.0 joined only 1", "the mpirun of"});
+  expect_parts({Launcher::srun_of_mpirun, 0, 2},
+               {"srun started mpirun 2 times", "mpirun -np 2 once", "srun --mpi=pmix -n 2"});
+  expect_parts({Launcher::srun, 0, 3}, {"3 ranks were started", "srun --mpi=pmix", "unset it", "SLURM_STEP"});
+  expect_parts({Launcher::pmi, 0, 3}, {"3 trainings would overwrite", "PMI_SIZE"});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many ranks there are, and what started them.
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+Json metrics_of(const Workplace& workplace, int ranks, const std::vector<std::string>& settings) {
+  const ProgramResult result = run_ranks(ranks, workplace.train(settings));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+}
+
+TEST(ManyRanks, SixToEightTrainAsOneDoesThatAccumulates) {
+  const Workplace workplace("many");
+  for (const int ranks : {6, 7, 8}) {
+    const Json many = metrics_of(workplace, ranks, {"train.batch=2", "train.steps=5"});
+    const Json one = metrics_of(
+        workplace, 1, {"train.batch=2", "train.steps=5", fmt::format("train.accumulation={}", ranks)});
+    for (const char* name : {"train_loss", "test_loss"})
+      EXPECT_NEAR(many[name], one[name], 1e-5 * one[name].get<double>()) << name << " of " << ranks;
+  }
+}
+
+// Leaves only the first samples of one split.
+void shorten(const Workplace& workplace, const std::string& prefix, char count) {
+  const auto cut = [&](const std::string& name, std::size_t header, std::size_t sample) {
+    const auto path = workplace.path("data") / (prefix + name);
+    std::filesystem::resize_file(path, header + sample * static_cast<std::size_t>(count));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4);
+    file.write("\0\0\0", 3).put(count);
+  };
+  cut("-images-idx3-ubyte", 16, 12 * 12);
+  cut("-labels-idx1-ubyte", 8, 1);
+}
+
+TEST(ManyRanks, MoreThanThereAreTestSamplesCountEachOnce) {
+  const Workplace workplace("few_tests");
+  shorten(workplace, "t10k", 3);
+  const std::vector<std::string> settings = {"train.steps=1", "train.batch=4",
+                                             "optimizer.learning_rate=1e-12"};
+  const Json one = metrics_of(workplace, 1, settings);
+  const Json many = metrics_of(workplace, 5, settings);
+  EXPECT_NEAR(many["test_loss"], one["test_loss"], 1e-6 * one["test_loss"].get<double>());
+  EXPECT_EQ(many["test_accuracy"], one["test_accuracy"]);
+}
+
+TEST(ManyRanks, MoreThanThereAreTrainingSamplesAreRefused) {
+  const Workplace workplace("few_samples");
+  shorten(workplace, "train", 4);
+  expect_failure(run_ranks(5, workplace.train({"train.batch=1"})), exit_code::config,
+                 {"the dataset has 4 samples, less than one global batch of 5 (5 ranks"});
+}
+
+TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
+  const Workplace workplace("crowd");
+  const ProgramResult result = run_ranks(3, "taskset -c 0 " + workplace.train({"train.steps=1"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "3 ranks share 1 core"), 1) << result.output;
+  const ProgramResult threads =
+      run_ranks(1, "taskset -c 0 " + workplace.train({"train.steps=1", "train.threads=2"}));
+  EXPECT_EQ(threads.exit_code, 0) << threads.output;
+  EXPECT_EQ(count(threads.output, "2 threads of 1 rank compute on 1 core"), 1) << threads.output;
+}
+
+TEST(WrongLauncher, TasksThatMpiDoesNotJoinDoNotTrain) {
+  const Workplace workplace("split");
+  const std::string train = workplace.train({"train.steps=1"});
+  // As `srun -n 2` without PMI gives to its first task.
+  expect_failure(run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train), exit_code::config,
+                 {"2 ranks were started", "srun --mpi=pmix"});
+  // As `srun -n 2 mpirun -np 1` does.
+  expect_failure(run_ranks(1, "env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train), exit_code::config,
+                 {"srun started mpirun 2 times", "mpirun -np 2"});
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+  // The second task leaves it to the first to say so.
+  const ProgramResult second = run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 " + train);
+  EXPECT_EQ(second.exit_code, exit_code::config);
+  EXPECT_EQ(second.output, "");
+  // A batch script's variables are its allocation's.
+  const ProgramResult batch = run_ranks(1, "env SLURM_NTASKS=8 SLURM_NPROCS=8 SLURM_PROCID=0 " + train);
+  EXPECT_EQ(batch.exit_code, 0) << batch.output;
+}
+
+}  // namespace
+}  // namespace lockstep

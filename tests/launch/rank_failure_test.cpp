@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank in trouble takes the whole job with it. The jobs of failing_rank would train for days: that they
+// end, and with that rank's code, is the abort.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+ProgramResult run_failing(const std::string& kind, int rank) {
+  return run_ranks(3, program("failing_rank") + " " + kind + " " + std::to_string(rank));
+}
+
+TEST(Failure, DataThatCannotBeReadOnAnyRankEndTheJob) {
+  for (const int rank : {0, 2}) {
+    expect_failure(run_failing("data", rank), exit_code::data,
+                   {"rank " + std::to_string(rank) + " in step 26: sample is broken"});
+  }
+}
+
+TEST(Failure, AnExceptionThatIsNoErrorEndsTheJob) {
+  expect_failure(run_failing("exception", 1), exit_code::failed,
+                 {"rank 1 in step 26: not an Error of Lockstep"});
+}
+
+TEST(Failure, MemoryThatRunsOutOnOneRankEndsTheJob) {
+  expect_failure(run_failing("memory", 1), exit_code::io, {"rank 1 in step 26: the host is out of memory"});
+}
+
+TEST(Failure, AKilledRankEndsTheJob) {
+  const ProgramResult result = run_failing("killed", 1);
+  EXPECT_EQ(result.exit_code, 128 + 9) << result.output;
+  EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
+}
+
+TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
+  expect_failure(run_failing("parameter", 2), exit_code::failed, {"rank 2 ended with other parameters"});
+}
+
+// A file system of its own, of 64 KiB.
+class FullDisk {
+ public:
+  explicit FullDisk(const std::filesystem::path& folder) : folder_(folder) {
+    std::filesystem::create_directories(folder_);
+    mounted_ = run_shell("mount -t tmpfs -o size=64k tmpfs " + folder_.string()).exit_code == 0;
+  }
+  ~FullDisk() {
+    if (mounted_) run_shell("umount " + folder_.string());
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::filesystem::path folder_;
+  bool mounted_ = false;
+};
+
+TEST(Failure, AnExportToAFullDiskEndsTheJobWithTheReason) {
+  const Workplace workplace("full");
+  const FullDisk disk(workplace.path("disk"));
+  if (!disk.mounted()) GTEST_SKIP() << "a file system can only be mounted by root";
+  const auto file = workplace.path("disk") / "x.safetensors";
+  expect_failure(run_ranks(3, workplace.train({"train.steps=1"}, "--export " + file.string())), exit_code::io,
+                 {"No space left on device", file.string()});
+  EXPECT_FALSE(std::filesystem::exists(file)) << "a file that is not whole";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_folder.h"
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+class RunFolder : public testing::Test {
+ protected:
+  ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path()); }
+  std::string text_of(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
+                                  fmt::format("lockstep_run_folder_{}", getpid()) / "made" / "run";
+};
+
+TEST_F(RunFolder, IsOneJobsAtATime) {
+  std::optional<RunLock> first(folder_);
+  for (int turn = 0; turn < 2; ++turn) {
+    const std::string message = message_of<ConfigError>([&] { RunLock second(folder_); });
+    for (const std::string& part : {folder_.string(), fmt::format("process {} on ", getpid()),
+                                    std::string(", since 2"), std::string("run.dir=")}) {
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+    }
+  }
+  const RunLock elsewhere(folder_ / "other");
+  first.reset();
+  const RunLock later(folder_);
+}
+
+TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
+  for (const char* run : {"one", "two", "three"}) open_metrics(folder_) << run;
+  EXPECT_EQ(text_of("metrics.jsonl"), "three");
+  EXPECT_EQ(text_of("metrics.1.jsonl"), "one");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), "two");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
+}
+
+TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
+  open_metrics(folder_);
+  open_metrics(folder_) << "second";
+  EXPECT_EQ(text_of("metrics.jsonl"), "second");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl"));
+}
+
+TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
+  const std::filesystem::path nowhere = "/proc/nowhere";
+  EXPECT_NE(message_of<IoError>([&] { RunLock lock(nowhere); }).find("/proc/nowhere"), std::string::npos);
+  EXPECT_NE(message_of<IoError>([&] { open_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
