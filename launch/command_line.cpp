@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "launch/config.h"
+#include "launch/suggestions.h"
 
 namespace lockstep {
 namespace {
