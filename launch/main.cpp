@@ -36,11 +36,14 @@ int main(int argc, char** argv) {
   try {
     const Command command = parse_command_line(argc, argv);
     switch (command.kind) {
-      case CommandKind::help:
-        fmt::print("{}", command.text);
-        return exit_code::done;
+      case CommandKind::text:
+        if (launched_rank() == 0)
+          fmt::print(command.exit_code == exit_code::done ? stdout : stderr, "{}", command.text);
+        return command.exit_code;
       case CommandKind::info:
         return run_info();
+      case CommandKind::init:
+        return launched_rank() == 0 ? run_init(command) : exit_code::done;
       case CommandKind::train:
       case CommandKind::plan:
       case CommandKind::profile:
