@@ -47,10 +47,10 @@ struct Config {
     std::int64_t loss_scale_interval = 2000;  // fp16: good steps until it doubles; 0: it stays
   } train;
   struct {
-    std::string name = "sgd";  // sgd, adamw, lars
-    double learning_rate = 0.1;
-    double momentum = 0.9;  // sgd, lars
-    bool nesterov = false;  // sgd
+    std::string name = "sgd";    // sgd, adamw, lars
+    double learning_rate = 0.1;  // load_config chooses it and warmup_epochs where they are left out
+    double momentum = 0.9;       // sgd, lars
+    bool nesterov = false;       // sgd
     double weight_decay = 0.0;
     bool decay_norm_and_bias = true;  // sgd, adamw; lars never does
     double beta1 = 0.9;               // adamw
