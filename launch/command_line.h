@@ -8,11 +8,14 @@
 
 namespace lockstep {
 
-enum class CommandKind { train, plan, profile, info, help };
+enum class CommandKind { train, plan, profile, info, init, text };
 
 struct Command {
-  CommandKind kind = CommandKind::help;
-  std::string text;  // help: what to print
+  CommandKind kind = CommandKind::text;
+  // Help, version, keys, completion: what to print. A bare `lockstep` gets help, too, but has done nothing:
+  // its exit code says so.
+  std::string text;
+  int exit_code = 0;
 
   // train, plan and profile
   std::string config;                  // preset name or path
@@ -27,9 +30,12 @@ struct Command {
   // profile
   int steps = 10;  // to average over
   int rows = 20;   // of the table; 0: all
+  // init
+  std::string folder;  // of one's own images
+  std::string output;  // TOML file to write; empty: the folder's name
 };
 
-// Throws UsageError, naming the nearest command or flag.
+// Throws UsageError, naming the nearest command, flag or key.
 Command parse_command_line(int argc, const char* const* argv);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands. Each returns the exit code or throws. All but info are collective over the world.
+// The subcommands. Each returns the exit code or throws. All but info and init are collective over the
+// world.
 #pragma once
 
 #include "comm/world.h"
@@ -11,7 +12,8 @@ namespace lockstep {
 int run_train(const Command& command, World& world);
 int run_plan(const Command& command, World& world);
 int run_profile(const Command& command, World& world);
-// Needs no world: prints to standard output.
+// These need no world, and print to standard output.
 int run_info();
+int run_init(const Command& command);
 
 }  // namespace lockstep

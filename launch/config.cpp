@@ -5,6 +5,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -18,8 +21,10 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "launch/config_defaults.h"
 #include "launch/config_keys.h"
 #include "launch/presets.h"
+#include "launch/suggestions.h"
 
 namespace lockstep {
 namespace {
@@ -51,31 +56,6 @@ std::string shown(const toml::node& node) {
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
     --end;  // inside a UTF-8 character
   return text.substr(0, end) + "...";
-}
-
-std::string suggestion(const std::string& near) {
-  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
-}
-
-// The right word in the wrong section, else whatever is spelled alike.
-std::string nearest_key(const std::string& name) {
-  std::vector<std::string> names, short_names;
-  for (const Key& key : keys()) {
-    names.push_back(key.name);
-    short_names.push_back(key.short_name());
-  }
-  const std::string word = name.substr(name.find('.') + 1);
-  const auto named = [](const std::string& text) {
-    return std::ranges::find(keys(), text, &Key::short_name);
-  };
-  if (named(word) != keys().end()) return named(word)->name;
-  if (const std::string near = nearest(name, names); !near.empty()) return near;
-  const auto alike = named(nearest(word, short_names));
-  return alike == keys().end() ? "" : alike->name;
-}
-
-[[noreturn]] void unknown_key(const std::string& name) {
-  throw ConfigError(fmt::format("unknown key {}{}", one_line(name), suggestion(nearest_key(name))));
 }
 
 std::vector<std::string> sections() {
@@ -119,38 +99,6 @@ bool read(const toml::node& node, T& value) {
   return given.has_value();
 }
 
-void assign(const Key& key, const toml::node& node, Config& config) {
-  if (!std::visit([&](auto* member) { return read(node, *member); }, key.member(config)))
-    throw ConfigError(fmt::format("{} = {}: {} is expected", key.name, shown(node), detail::expected(key)));
-}
-
-void assign_section(const std::string& section, const toml::table& table, Config& config) {
-  for (const auto& [name, node] : table) {
-    const std::string full_name = fmt::format("{}.{}", section, name.str());
-    const Key* key = find_key(full_name);
-    if (!key) unknown_key(full_name);
-    assign(*key, node, config);
-  }
-}
-
-void assign_all(const toml::table& root, Config& config) {
-  const std::vector<std::string> known = sections();
-  for (const auto& [key, node] : root) {
-    const std::string section(key.str());
-    const bool exists = std::ranges::count(known, section) > 0;
-    if (!exists && !node.is_table()) unknown_key(section);
-    if (!exists) {
-      const std::string near = nearest(section, known);
-      throw ConfigError(fmt::format("unknown section [{}]{}", one_line(section),
-                                    suggestion(near.empty() ? near : "[" + near + "]")));
-    }
-    if (!node.is_table())
-      throw ConfigError(
-          fmt::format("{} = {}: a section [{}] of keys is expected", section, shown(node), section));
-    assign_section(section, *node.as_table(), config);
-  }
-}
-
 // The text with a blank before every string. toml++ 3.3 has undefined behaviour for letters beyond ASCII
 // wherever a bare value may go on (0\u00e9, 0"\u00e9"): refused or made unreachable here, and with them
 // strings of several lines, in which they would be hard to tell and which no key needs.
@@ -190,12 +138,21 @@ toml::table parse(std::string_view text, const std::string& name) try {
       fmt::format("{}:{}: {}", name, error.source().begin.line, one_line(std::string(error.description()))));
 }
 
+// "; did you mean ..." for a file that is not there.
+std::string suggested_preset(const std::string& path) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  return std::ranges::count(preset_names(), stem) > 0 ? did_you_mean("the preset " + stem) : "";
+}
+
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
   errno = 0;
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad())
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open())
+    throw IoError(fmt::format("cannot read the configuration {}: {}{}", path, std::strerror(errno),
+                              suggested_preset(path)));
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad())
     throw IoError(fmt::format("cannot read the configuration {}: {}", path, std::strerror(errno)));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes)
@@ -203,13 +160,23 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+bool is_regular_file(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::is_regular_file(path, unknown);
+}
+
 std::string_view preset_text(const std::string& name) {
   for (const auto& [preset, text] : preset_texts())
     if (preset == name) return text;
   const std::vector<std::string> names = preset_names();
-  throw ConfigError(fmt::format(
-      "unknown preset {}{} Presets: {}; a file is given as PATH.toml", one_line(name),
-      nearest(name, names).empty() ? "." : suggestion(nearest(name, names)), fmt::join(names, ", ")));
+  std::string meant = nearest(name, names);
+  if (is_regular_file(name + ".toml"))
+    meant = fmt::format("the file {}.toml", name);
+  else if (is_regular_file(name))
+    meant = fmt::format("the file ./{}", name);
+  throw ConfigError(fmt::format("unknown preset {}{} Presets: {}; a file is given as PATH.toml",
+                                one_line(name), meant.empty() ? "." : did_you_mean(meant),
+                                fmt::join(names, ", ")));
 }
 
 bool is_file(const std::string& preset_or_path) {
@@ -238,49 +205,180 @@ toml::table parse_value(const std::string& text, bool is_string, const std::stri
   return parse("value = " + detail::quoted(text), "--set");
 }
 
-void apply_override(const std::string& text, Config& config) {
+// What is wrong with a configuration, all of it.
+class Complaints {
+ public:
+  // In the line of a file or preset of that name; 0: not in a file.
+  void add(const std::string& name, std::uint32_t line, const std::string& what) {
+    complaints_.push_back({line, line == 0 ? what : fmt::format("{}:{}: {}", name, line, what)});
+  }
+
+  void throw_if_any() {
+    if (complaints_.empty()) return;
+    std::ranges::stable_sort(complaints_, std::less<>(), [](const Complaint& complaint) {
+      return complaint.line == 0 ? std::numeric_limits<std::uint32_t>::max() : complaint.line;
+    });
+    if (complaints_.size() == 1) throw ConfigError(complaints_.front().text);
+    std::string text = fmt::format("{} errors in the configuration:", complaints_.size());
+    for (const Complaint& complaint : complaints_) text += "\n  " + complaint.text;
+    throw ConfigError(text);
+  }
+
+ private:
+  struct Complaint {
+    std::uint32_t line;
+    std::string text;
+  };
+  std::vector<Complaint> complaints_;
+};
+
+// Builds a Config out of a file and overrides, and goes on after errors, so that all are told at once.
+class Loader {
+ public:
+  void read_file(const toml::table& root, const std::string& name);
+  void read_override(const std::string& text);
+  Config finish();
+
+ private:
+  struct Origin {
+    std::string name;
+    std::uint32_t line = 0;
+    bool readable = true;  // a value of the key's type
+  };
+
+  void read_section(const std::string& section, const toml::table& table, const std::string& name);
+  void assign(const Key& key, const toml::node& node, const Origin& origin);
+  // Of a key's value; wherever it was given.
+  void complain(const Key& key, const std::string& what) {
+    const Origin& origin = origins_[&key];
+    complaints_.add(origin.name, origin.line, what);
+  }
+  void check_values();
+  void check_together();
+  bool given(const char* name) const { return origins_.contains(find_key(name)); }
+
+  Config config_;
+  std::map<const Key*, Origin> origins_;  // of the keys that were given a value
+  Complaints complaints_;
+};
+
+std::string unknown_key(const std::string& name) {
+  return fmt::format("unknown key {}{}", one_line(name), did_you_mean(suggested_key(name)));
+}
+
+void Loader::assign(const Key& key, const toml::node& node, const Origin& origin) {
+  Origin& place = origins_[&key] = origin;
+  place.readable = std::visit([&](auto* member) { return read(node, *member); }, key.member(config_));
+  if (!place.readable)
+    complain(key, fmt::format("{} = {}: {} is expected", key.name, shown(node), detail::expected(key)));
+}
+
+void Loader::read_section(const std::string& section, const toml::table& table, const std::string& name) {
+  for (const auto& [key_name, node] : table) {
+    const std::string full_name = fmt::format("{}.{}", section, key_name.str());
+    const std::uint32_t line = key_name.source().begin.line;
+    if (const Key* key = find_key(full_name))
+      assign(*key, node, {.name = name, .line = line});
+    else
+      complaints_.add(name, line, unknown_key(full_name));
+  }
+}
+
+void Loader::read_file(const toml::table& root, const std::string& name) {
+  const std::vector<std::string> known = sections();
+  for (const auto& [key, node] : root) {
+    const std::string section(key.str());
+    const std::uint32_t line = key.source().begin.line;
+    const bool exists = std::ranges::count(known, section) > 0;
+    if (exists && node.is_table()) {
+      read_section(section, *node.as_table(), name);
+    } else if (exists) {
+      complaints_.add(
+          name, line,
+          fmt::format("{} = {}: a section [{}] of keys is expected", section, shown(node), section));
+    } else if (node.is_table()) {
+      const std::string near = nearest(section, known);
+      complaints_.add(name, line,
+                      fmt::format("unknown section [{}]{}", one_line(section),
+                                  did_you_mean(near.empty() ? near : "[" + near + "]")));
+    } else {
+      complaints_.add(name, line, unknown_key(section));
+    }
+  }
+}
+
+void Loader::read_override(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string name = trimmed(text.substr(0, equals));
   if (equals == std::string::npos || name.empty())
-    throw ConfigError(fmt::format("--set {}: section.key=value is expected", one_line(text)));
+    return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
   const Key* key = find_key(name);
-  if (!key) unknown_key(name);
-  const bool is_string = std::holds_alternative<std::string*>(key->member(config));
+  if (!key) return complaints_.add("", 0, unknown_key(name));
+  const bool is_string = std::holds_alternative<std::string*>(key->member(config_));
   const std::string value = trimmed(text.substr(equals + 1));
-  if (value.empty() && !is_string)
-    throw ConfigError(
-        fmt::format("--set {}: no value is given; {} is expected", text, detail::expected(*key)));
-  const toml::table table = parse_value(value, is_string, text);
-  assign(*key, *table.get("value"), config);
+  if (value.empty() && !is_string) {
+    return complaints_.add(
+        "", 0, fmt::format("--set {}: no value is given; {} is expected", text, detail::expected(*key)));
+  }
+  try {
+    assign(*key, *parse_value(value, is_string, text).get("value"), {});
+  } catch (const ConfigError& error) {
+    complaints_.add("", 0, error.what());
+  }
 }
 
-void check(Config& config) {
-  for (const Key& key : keys()) detail::check_value(key, key.member(config));
-  const std::size_t means = config.data.mean.size(), deviations = config.data.deviation.size();
-  if (means != deviations && means != 0 && deviations != 0)
-    throw ConfigError(
-        fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
-                    "expected in both, or [] for none",
-                    means, deviations));
-  const auto& optimizer = config.optimizer;
-  if (optimizer.nesterov && optimizer.name != "sgd")
-    throw ConfigError(fmt::format(
-        "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"{}\"", optimizer.name));
-  if (optimizer.nesterov && optimizer.momentum == 0)
-    throw ConfigError("optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
+void Loader::check_values() {
+  for (const Key& key : keys()) {
+    const auto origin = origins_.find(&key);
+    if (origin != origins_.end() && !origin->second.readable) continue;  // complained of already
+    const std::string wrong = detail::what_is_wrong(key, key.member(config_));
+    if (wrong.empty()) continue;
+    complain(key, wrong);
+  }
+}
+
+// Values that are right alone and wrong together.
+void Loader::check_together() {
+  const std::size_t means = config_.data.mean.size(), deviations = config_.data.deviation.size();
+  if (means != deviations && means != 0 && deviations != 0) {
+    complain(*find_key("data.mean"),
+             fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
+                         "expected in both, or [] for none",
+                         means, deviations));
+  }
+  const auto& optimizer = config_.optimizer;
+  const Key& nesterov = *find_key("optimizer.nesterov");
+  if (optimizer.nesterov && optimizer.name != "sgd") {
+    complain(nesterov,
+             fmt::format("optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"{}\"",
+                         optimizer.name));
+  } else if (optimizer.nesterov && optimizer.momentum == 0) {
+    complain(nesterov, "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
+  }
+}
+
+Config Loader::finish() {
+  check_values();
+  check_together();
+  complaints_.throw_if_any();
+  if (!given("optimizer.learning_rate")) {
+    config_.optimizer.learning_rate = gentle_learning_rate(config_);
+    if (!given("schedule.warmup_epochs")) config_.schedule.warmup_epochs = gentle_warmup_epochs(config_);
+  }
+  return config_;
 }
 
 }  // namespace
 
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides) {
-  Config config;
+  Loader loader;
   if (is_file(preset_or_path))
-    assign_all(parse(read_text(preset_or_path), preset_or_path), config);
+    loader.read_file(parse(read_text(preset_or_path), preset_or_path), preset_or_path);
   else
-    assign_all(parse(preset_text(preset_or_path), "preset " + preset_or_path), config);
-  for (const std::string& text : overrides) apply_override(text, config);
-  check(config);
-  return config;
+    loader.read_file(parse(preset_text(preset_or_path), "preset " + preset_or_path),
+                     "preset " + preset_or_path);
+  for (const std::string& text : overrides) loader.read_override(text);
+  return loader.finish();
 }
 
 std::vector<std::string> preset_names() {

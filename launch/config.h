@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Config: everything a run is told, read from TOML (a shipped preset or a file) and `--set
-// section.key=value`. One table of keys (config.cpp) drives parsing, checking, printing and suggestions.
-// Every rank reads its own; ranks compare texts before step 1.
+// section.key=value`. One table of keys (config_keys.cpp) drives parsing, checking, printing, suggestions and
+// the pages for people. Every rank reads its own; ranks compare texts before step 1.
 #pragma once
 
 #include <array>
@@ -47,10 +47,10 @@ struct Config {
     std::int64_t loss_scale_interval = 2000;  // fp16: good steps until it doubles; 0: it stays
   } train;
   struct {
-    std::string name = "sgd";  // sgd, adamw, lars
-    double learning_rate = 0.1;
-    double momentum = 0.9;  // sgd, lars
-    bool nesterov = false;  // sgd
+    std::string name = "sgd";    // sgd, adamw, lars
+    double learning_rate = 0.1;  // load_config chooses it and warmup_epochs where they are left out
+    double momentum = 0.9;       // sgd, lars
+    bool nesterov = false;       // sgd
     double weight_decay = 0.0;
     bool decay_norm_and_bias = true;  // sgd, adamw; lars never does
     double beta1 = 0.9;               // adamw
@@ -72,7 +72,7 @@ struct Config {
     bool register_buckets = true;                   // with NCCL
   } comm;
   struct {
-    std::string choose = "time";  // time, direct, winograd: see KernelChoices
+    std::string choose = "time";  // time, direct, winograd, tiled winograd
     std::string cache = "auto";   // folder; auto: default_kernel_cache(); none: keep nothing
   } kernels;
   struct {
@@ -86,8 +86,11 @@ struct Config {
 
 // Reads a preset by name, or a file by path (anything with a '/' or ending in .toml), then applies overrides
 // ("section.key=value", the value in TOML; a bare word counts as a string) in order and checks every value.
-// Throws ConfigError, one line: the key, what was given and what is allowed, the nearest key for an unknown
-// one; IoError for a file that cannot be read. An unknown preset names the nearest one and lists all.
+// Where no learning rate is given, it and the warm-up are chosen: see config_defaults.h.
+// Throws ConfigError with everything that is wrong, a line each: file and line where it is in one, the key,
+// what was given and what is allowed, the nearest key for an unknown one. Only a file that is not TOML ends
+// at its first error. An unknown preset names the nearest one, or the file that may be meant, and lists all.
+// Throws IoError for a file that cannot be read.
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides);
 
 // TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.
@@ -100,11 +103,10 @@ std::string first_difference(const std::string& toml, const std::string& other);
 // Names of the shipped presets (launch/presets/NAME.toml, built into the program), sorted.
 std::vector<std::string> preset_names();
 
-// One line for each key: "section.key  type  default  what it is and what is allowed". For --help.
+// For each key its name and default, and indented below it what it is and what is allowed. For --help.
 std::string describe_keys();
 
-// The candidate with the smallest edit distance to `word`, or empty if none is near (more than half its
-// length).
-std::string nearest(const std::string& word, std::span<const std::string> candidates);
+// The same as a page in Markdown, a table for each section: launch/configuration.md.
+std::string keys_as_markdown();
 
 }  // namespace lockstep

@@ -8,15 +8,27 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/error.h"
+#include "launch/suggestions.h"
 #include "models/networks/networks.h"
 
 namespace lockstep::detail {
 namespace {
 
-constexpr Range kAboveZero = {.least = 0, .above_least = true};
-constexpr Range kFromZero = {.least = 0};
-constexpr Range kFromOne = {.least = 1};
+// Products of two of these, and of one with the samples of any dataset, stay below 2^63.
+constexpr double kMostSamples = 1 << 20;  // of a batch, and micro-batches of a step
+constexpr double kMostEpochs = 1'000'000;
+constexpr double kMostSteps = 1e12;
+constexpr double kMostThreads = 4096;
+constexpr double kMostPixels = 4096;
+constexpr double kMostMebibytes = 1 << 16;
+// What is computed in fp32 is finite there and not 0.
+constexpr double kLargest = 1e30;
+constexpr double kSmallest = 1e-30;
+
+constexpr Range kAboveZero = {.least = 0, .most = kLargest, .above_least = true};
+constexpr Range kFromZero = {.least = 0, .most = kLargest};
+constexpr Range kSamples = {.least = 1, .most = kMostSamples};
+constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
 
@@ -39,22 +51,32 @@ std::vector<Key> make_keys() {
        {.least = -1, .most = 1, .below_most = true}},
       {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx", "jpeg_folder"}},
       {"data.path", MEMBER(data.path), "folder of the dataset"},
-      {"data.mean", MEMBER(data.mean), "subtracted from pixels in [0, 1], for each channel; []: 0"},
-      {"data.deviation", MEMBER(data.deviation), "divides them, for each channel; []: 1", kAboveZero},
-      {"data.crop_padding", MEMBER(data.crop_padding),
+      {"data.mean",
+       MEMBER(data.mean),
+       "subtracted from pixels in [0, 1], for each channel; []: 0",
+       {.least = -kLargest, .most = kLargest}},
+      {"data.deviation",
+       MEMBER(data.deviation),
+       "divides them, for each channel; []: 1",
+       {kSmallest, kLargest}},
+      {"data.crop_padding",
+       MEMBER(data.crop_padding),
        "training images: random windows of their size out of the image with this many black pixels around it",
-       kFromZero},
+       {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(data.horizontal_flip), "training images: half of them mirrored"},
       {"data.tail", MEMBER(data.tail), "samples left over by an epoch's batches", {}, {"drop", "carry"}},
       {"data.loader_threads", MEMBER(data.loader_threads), "threads that prepare batches", {1, 64}},
-      {"train.batch", MEMBER(train.batch), "samples per rank and micro-batch", kFromOne},
-      {"train.accumulation", MEMBER(train.accumulation), "micro-batches per step", kFromOne},
-      {"train.epochs", MEMBER(train.epochs), "passes over the training data", kFromOne},
-      {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", kFromZero},
-      {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", kFromZero},
+      {"train.batch", MEMBER(train.batch), "samples per rank and micro-batch", kSamples},
+      {"train.accumulation", MEMBER(train.accumulation), "micro-batches per step", kSamples},
+      {"train.epochs", MEMBER(train.epochs), "passes over the training data", {1, kMostEpochs}},
+      {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", {0, kMostSteps}},
+      {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", {.least = 0}},
       {"train.recompute", MEMBER(train.recompute),
        "compute the insides of blocks again in backward: less memory, the same bits"},
-      {"train.threads", MEMBER(train.threads), "compute threads per rank; 0: cores / local ranks", kFromZero},
+      {"train.threads",
+       MEMBER(train.threads),
+       "compute threads per rank; 0: cores / local ranks",
+       {0, kMostThreads}},
       {"train.label_smoothing",
        MEMBER(train.label_smoothing),
        "share of the target spread over all classes",
@@ -64,15 +86,25 @@ std::vector<Key> make_keys() {
        "of activations, weights' copies and gradients; master weights are fp32",
        {},
        {"fp32", "tf32", "bf16", "fp16"}},
-      {"train.loss_scale", MEMBER(train.loss_scale), "fp16: what the loss is multiplied by at first",
-       kAboveZero},
-      {"train.loss_scale_interval", MEMBER(train.loss_scale_interval),
+      {"train.loss_scale",
+       MEMBER(train.loss_scale),
+       "fp16: what the loss is multiplied by at first",
+       {1e-3, kLargest}},
+      {"train.loss_scale_interval",
+       MEMBER(train.loss_scale_interval),
        "fp16: good steps until it doubles (an overflow halves it and skips the step); 0: it stays",
-       kFromZero},
+       {0, 1e9}},
       {"train.cuda_graph", MEMBER(train.cuda_graph),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd", "adamw", "lars"}},
-      {"optimizer.learning_rate", MEMBER(optimizer.learning_rate), "highest learning rate", kAboveZero},
+      {"optimizer.learning_rate",
+       MEMBER(optimizer.learning_rate),
+       "highest learning rate; left out: one that suits network, optimizer and train.batch x "
+       "train.accumulation, after an epoch of warm-up unless that is set",
+       kAboveZero,
+       {},
+       false,
+       "chosen"},
       {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
       {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
       {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
@@ -85,7 +117,7 @@ std::vector<Key> make_keys() {
       {"optimizer.epsilon",
        MEMBER(optimizer.epsilon),
        "adamw, lars: added to denominators",
-       {.least = 1e-30}},
+       {kSmallest, kLargest}},
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
        "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
       {"schedule.name",
@@ -93,11 +125,17 @@ std::vector<Key> make_keys() {
        "learning rate after warm-up",
        {},
        {"constant", "step", "cosine"}},
-      {"schedule.warmup_epochs", MEMBER(schedule.warmup_epochs), "epochs of linear warm-up", kFromZero},
+      {"schedule.warmup_epochs",
+       MEMBER(schedule.warmup_epochs),
+       "epochs of linear warm-up; left out: 1 before a chosen learning_rate, else 0",
+       kEpochs,
+       {},
+       false,
+       "chosen"},
       {"schedule.milestones",
        MEMBER(schedule.milestones),
        "step: epochs at which the rate is multiplied by gamma",
-       kAboveZero,
+       {.least = 0, .most = kMostEpochs, .above_least = true},
        {},
        true},
       {"schedule.gamma",
@@ -107,8 +145,10 @@ std::vector<Key> make_keys() {
       {"schedule.final_fraction", MEMBER(schedule.final_fraction),
        "cosine: last learning rate / learning_rate", kUnit},
       {"comm.overlap", MEMBER(comm.overlap), "average gradients during the backward pass"},
-      {"comm.bucket_mib", MEMBER(comm.bucket_mib),
-       "MiB of the first, the middle and the last gradient bucket", kAboveZero},
+      {"comm.bucket_mib",
+       MEMBER(comm.bucket_mib),
+       "MiB of the first, the middle and the last gradient bucket",
+       {.least = 0, .most = kMostMebibytes, .above_least = true}},
       {"comm.max_ctas",
        MEMBER(comm.max_ctas),
        "thread blocks NCCL may take from compute on a GPU; 0: NCCL's own choice",
@@ -169,33 +209,36 @@ bool in_range(const Range& range, double value) {
          (range.below_most ? value < range.most : value <= range.most);
 }
 
+// Each answers what is wrong, or nothing.
 struct Checker {
   const Key& key;
   const Member& member;
 
-  [[noreturn]] void refuse(const std::string& reason) const {
-    throw ConfigError(fmt::format("{} = {}: {}", key.name, value_text(member), reason));
+  std::string refusal(const std::string& reason) const {
+    return fmt::format("{} = {}: {}", key.name, value_text(member), reason);
   }
-  void number(double value) const {
-    if (!std::isfinite(value)) refuse("only finite numbers are allowed");
-    if (!in_range(key.range, value)) refuse("allowed are " + allowed(key));
+  std::string number(double value) const {
+    if (!std::isfinite(value)) return refusal("only finite numbers are allowed");
+    return in_range(key.range, value) ? "" : refusal("allowed are " + allowed(key));
   }
 
-  void operator()(const bool*) const {}
-  void operator()(const std::int64_t* value) const { number(static_cast<double>(*value)); }
-  void operator()(const double* value) const { number(*value); }
-  void operator()(const std::string* value) const {
+  std::string operator()(const bool*) const { return {}; }
+  std::string operator()(const std::int64_t* value) const { return number(static_cast<double>(*value)); }
+  std::string operator()(const double* value) const { return number(*value); }
+  std::string operator()(const std::string* value) const {
     if (value->empty() && key.words.empty())
-      throw ConfigError(fmt::format("{0} is empty: set it in the file or with --set {0}=...", key.name));
-    if (key.words.empty() || std::ranges::count(key.words, *value)) return;
-    const std::string near = nearest(*value, key.words);
-    refuse(fmt::format("allowed are {}{}", allowed(key), near.empty() ? "" : "; did you mean " + near + "?"));
+      return fmt::format("{0} is empty: set it in the file or with --set {0}=...", key.name);
+    if (key.words.empty() || std::ranges::count(key.words, *value)) return {};
+    return refusal("allowed are " + allowed(key) + did_you_mean(suggested_word(*value, key.words)));
   }
   template <typename List>
-  void operator()(const List* list) const {
-    for (const double value : *list) number(value);
-    if (key.ascending && std::ranges::adjacent_find(*list, std::greater_equal<>()) != list->end())
-      refuse("allowed are " + allowed(key));
+  std::string operator()(const List* list) const {
+    for (const double value : *list) {
+      if (std::string wrong = number(value); !wrong.empty()) return wrong;
+    }
+    const bool ordered =
+        !key.ascending || std::ranges::adjacent_find(*list, std::greater_equal<>()) == list->end();
+    return ordered ? "" : refusal("allowed are " + allowed(key));
   }
 };
 
@@ -245,6 +288,13 @@ std::string allowed(const Key& key) {
   return key.words.empty() ? describe(key, &Noun::plural) : fmt::format("{}", fmt::join(key.words, ", "));
 }
 
-void check_value(const Key& key, const Member& member) { std::visit(Checker{key, member}, member); }
+std::string default_of(const Key& key) {
+  Config defaults;
+  return key.default_text.empty() ? value_text(key.member(defaults)) : key.default_text;
+}
+
+std::string what_is_wrong(const Key& key, const Member& member) {
+  return std::visit(Checker{key, member}, member);
+}
 
 }  // namespace lockstep::detail

@@ -35,6 +35,7 @@ struct Key {
   Range range = {};
   std::vector<std::string> words = {};  // of a string; empty: any that is not empty
   bool ascending = false;               // a list
+  std::string default_text = {};        // where the default depends on other keys
 
   std::string section() const { return name.substr(0, name.find('.')); }
   std::string short_name() const { return name.substr(name.find('.') + 1); }
@@ -47,12 +48,16 @@ std::span<const Key> keys();
 std::string quoted(const std::string& text);
 std::string value_text(const Member& member);
 
+// Of a default-constructed Config, or the key's default_text.
+std::string default_of(const Key& key);
+
 // "an integer >= 1", what one value of the key's type must be.
 std::string expected(const Key& key);
 // "integers >= 1", the values that are allowed.
 std::string allowed(const Key& key);
 
-// Throws ConfigError for a value outside the key's range or words.
-void check_value(const Key& key, const Member& member);
+// "train.batch = 0: allowed are integers >= 1" for a value outside the key's range or words, empty for
+// others.
+std::string what_is_wrong(const Key& key, const Member& member);
 
 }  // namespace lockstep::detail

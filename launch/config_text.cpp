@@ -2,7 +2,6 @@
 //
 // A Config as text: printed, compared, described.
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -10,6 +9,7 @@
 
 #include "launch/config.h"
 #include "launch/config_keys.h"
+#include "launch/wrapped_text.h"
 
 namespace lockstep {
 namespace {
@@ -31,19 +31,6 @@ std::vector<Setting> settings(const std::string& toml) {
       result.emplace_back(section + '.' + line.substr(0, equals), line.substr(equals + 3));
   }
   return result;
-}
-
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
-    }
-  }
-  return row.back();
 }
 
 }  // namespace
@@ -71,29 +58,30 @@ std::string first_difference(const std::string& toml, const std::string& other) 
 }
 
 std::string describe_keys() {
-  static constexpr const char* kTypes[] = {"bool", "integer", "number", "string", "list", "list"};
-  static_assert(std::size(kTypes) == std::variant_size_v<detail::Member>);
-  Config defaults;
   std::string text;
   for (const Key& key : keys()) {
-    const detail::Member member = key.member(defaults);
-    text += fmt::format("{:<30} {:<8} {:<14} {} ({})\n", key.name, kTypes[member.index()],
-                        detail::value_text(member), key.description, detail::allowed(key));
+    text += fmt::format("  {} = {}\n", key.name, detail::default_of(key));
+    text += wrapped(fmt::format("{} ({})", key.description, detail::allowed(key)), {.indent = 6}) + '\n';
   }
   return text;
 }
 
-std::string nearest(const std::string& word, std::span<const std::string> candidates) {
-  const std::string* best = nullptr;
-  std::size_t least = word.size() / 2 + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance < least) {
-      least = distance;
-      best = &candidate;
+std::string keys_as_markdown() {
+  std::string text =
+      "# Configuration\n\n"
+      "Every key of a TOML file and of `--set section.key=value`. `lockstep keys --markdown` writes this "
+      "page,\n"
+      "and a test compares the two.\n";
+  std::string section;
+  for (const Key& key : keys()) {
+    if (key.section() != section) {
+      section = key.section();
+      text += fmt::format("\n## [{}]\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n", section);
     }
+    text += fmt::format("| `{}` | `{}` | {} | {} |\n", key.short_name(), detail::default_of(key),
+                        detail::allowed(key), key.description);
   }
-  return best ? *best : std::string();
+  return text;
 }
 
 }  // namespace lockstep

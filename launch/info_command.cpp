@@ -8,6 +8,7 @@
 #include "launch/commands.h"
 #include "launch/config.h"
 #include "launch/version.h"
+#include "launch/wrapped_text.h"
 
 namespace lockstep {
 
@@ -26,7 +27,8 @@ int run_info() {
                device.compute_capability / 10, device.compute_capability % 10, device.uuid,
                device.is_slice() ? "a MIG slice" : "a whole GPU");
   }
-  fmt::print("presets  {}\n", fmt::join(preset_names(), ", "));
+  const std::string presets = fmt::format("{}", fmt::join(preset_names(), ", "));
+  fmt::print("presets  {}\n", wrapped(presets, {.indent = 9}).substr(9));
   return exit_code::done;
 }
 

@@ -3,8 +3,12 @@
 
 #include <cstdio>
 
+#include <unistd.h>
+
 #include "core/error.h"
 #include "launch/agreement.h"
+#include "launch/terminal.h"
+#include "launch/wrapped_text.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +21,14 @@ namespace {
 
 }  // namespace
 
-void print_error(const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }
+// Not by fmt::print, which throws where nobody reads standard error any more.
+void print_error(const std::string& message) {
+  std::string text = "lockstep: " + message;
+  const Terminal terminal = find_terminal(STDERR_FILENO);
+  if (terminal.present) text = wrapped(text, {.columns = static_cast<std::size_t>(terminal.columns)});
+  text += '\n';
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 int run_or_abort(World& world, const std::function<int()>& work) {
   try {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lockstep: the program. Here errors become exit codes.
+#include <cstdio>
 #include <exception>
 
 #include "core/error.h"
@@ -36,11 +37,16 @@ int main(int argc, char** argv) {
   try {
     const Command command = parse_command_line(argc, argv);
     switch (command.kind) {
-      case CommandKind::help:
-        fmt::print("{}", command.text);
-        return exit_code::done;
+      case CommandKind::text:
+        if (launched_rank() == 0) {
+          std::fwrite(command.text.data(), 1, command.text.size(),
+                      command.exit_code == exit_code::done ? stdout : stderr);
+        }
+        return command.exit_code;
       case CommandKind::info:
         return run_info();
+      case CommandKind::init:
+        return launched_rank() == 0 ? run_init(command) : exit_code::done;
       case CommandKind::train:
       case CommandKind::plan:
       case CommandKind::profile:

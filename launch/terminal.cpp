@@ -22,17 +22,19 @@ Terminal terminal_at(int descriptor) {
 
 }  // namespace
 
-Terminal find_terminal() {
-  const Terminal own = terminal_at(STDOUT_FILENO);
-  if (!own.present || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return own;
+Terminal find_terminal(int descriptor) {
+  const Terminal own = terminal_at(descriptor);
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return own;
+  if (descriptor == STDOUT_FILENO && !own.present) return own;  // errors always go through a pipe
   // The launcher is this process's parent; a daemon on another node prints to no terminal.
   std::error_code error;
-  const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error);
+  const auto target =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", getppid(), descriptor), error);
   if (error || !target.string().starts_with("/dev/")) return {};
-  const int descriptor = open(target.c_str(), O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return {};
-  const Terminal terminal = terminal_at(descriptor);
-  close(descriptor);
+  const int launchers = open(target.c_str(), O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (launchers < 0) return {};
+  const Terminal terminal = terminal_at(launchers);
+  close(launchers);
   return terminal;
 }
 

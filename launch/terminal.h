@@ -11,7 +11,7 @@ struct Terminal {
   int columns = 80;
 };
 
-// Of standard output.
-Terminal find_terminal();
+// Of standard output, or of STDERR_FILENO.
+Terminal find_terminal(int descriptor = 1);
 
 }  // namespace lockstep

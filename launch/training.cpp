@@ -2,12 +2,12 @@
 #include "launch/training.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreement.h"
 #include "launch/cores.h"
+#include "launch/engine_options.h"
 #include "launch/kernel_cache.h"
 #include "launch/replicas.h"
 #include "models/network_state.h"
@@ -16,52 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
-
-BucketOptions bucket_options(const Config& config) {
-  const auto bytes = [](double mib) { return static_cast<std::size_t>(std::llround(mib * kMiB)); };
-  return {.first_bytes = bytes(config.comm.bucket_mib[0]),
-          .middle_bytes = bytes(config.comm.bucket_mib[1]),
-          .last_bytes = bytes(config.comm.bucket_mib[2]),
-          .overlap = config.comm.overlap};
-}
-
-NetworkChoice network_choice(const Config& config) {
-  const std::string& stem = config.model.stem;
-  return {.name = config.model.name,
-          .batch_norm = config.model.batch_norm,
-          .stem = stem == "auto"    ? Stem::automatic
-                  : stem == "cifar" ? Stem::cifar
-                                    : Stem::imagenet,
-          .zero_init_residual = config.model.zero_init_residual,
-          .dropout = config.model.dropout};
-}
-
-OptimizerOptions optimizer_options(const Config& config) {
-  const auto& wanted = config.optimizer;
-  if (wanted.name == "adamw") {
-    return AdamWOptions{.beta1 = wanted.beta1,
-                        .beta2 = wanted.beta2,
-                        .epsilon = wanted.epsilon,
-                        .weight_decay = wanted.weight_decay,
-                        .decay_norm_and_bias = wanted.decay_norm_and_bias};
-  }
-  if (wanted.name == "lars") {
-    return LarsOptions{.momentum = wanted.momentum,
-                       .weight_decay = wanted.weight_decay,
-                       .trust_coefficient = wanted.trust_coefficient,
-                       .epsilon = wanted.epsilon};
-  }
-  return SgdOptions{.momentum = wanted.momentum,
-                    .weight_decay = wanted.weight_decay,
-                    .nesterov = wanted.nesterov,
-                    .decay_norm_and_bias = wanted.decay_norm_and_bias};
-}
-
-LossScaleOptions loss_scale_options(const Config& config) {
-  if (config.train.precision != "fp16") return {};
-  return {.initial = static_cast<float>(config.train.loss_scale),
-          .rule = {.interval = static_cast<std::int32_t>(config.train.loss_scale_interval)}};
 }
 
 void check_channels(const Config& config, const Dataset& dataset) {
@@ -100,7 +54,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
 }
 
 void Training::open_data(Shard shard, Device device) {
-  const DatasetOptions dataset{.format = config_.data.format, .path = config_.data.path};
+  const DatasetOptions dataset = dataset_options(config_);
   train_set_ = open_dataset(dataset, Split::train);
   test_set_ = open_dataset(dataset, Split::test);
   if (test_set_->image_shape() != train_set_->image_shape() || test_set_->classes() > train_set_->classes()) {
@@ -108,12 +62,7 @@ void Training::open_data(Shard shard, Device device) {
         fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
   }
   check_channels(config_, *train_set_);
-  LoaderOptions options{.batch = config_.train.batch,
-                        .accumulation = config_.train.accumulation,
-                        .tail = config_.data.tail == "carry" ? Tail::carry : Tail::drop,
-                        .seed = static_cast<std::uint64_t>(config_.train.seed),
-                        .threads = static_cast<int>(config_.data.loader_threads),
-                        .device = device};
+  LoaderOptions options = loader_options(config_, device);
   train_loader_ = std::make_unique<BatchLoader>(*train_set_, shard, options);
   options.accumulation = 1;
   options.tail = Tail::pad;
@@ -123,10 +72,8 @@ void Training::open_data(Shard shard, Device device) {
 // Gradients are reduced where they are computed.
 void Training::connect(World& world, const DeviceChoice& choice) {
   if (choice.device.kind == DeviceKind::cpu) return;
-  device_communicator_ = world.communicator(choice.device, host_,
-                                            {.max_ctas = static_cast<int>(config_.comm.max_ctas),
-                                             .register_memory = config_.comm.register_buckets,
-                                             .share_device = choice.shared});
+  device_communicator_ =
+      world.communicator(choice.device, host_, device_communicator_options(config_, choice.shared));
   communicator_ = device_communicator_.get();
 }
 
@@ -142,23 +89,14 @@ Graph Training::build_graph(std::int64_t batch) const {
 }
 
 NetworkOptions Training::network_options() {
-  NetworkOptions options{.device = device_,
-                         .precision = parse_precision(config_.train.precision),
-                         .seed = static_cast<std::uint64_t>(config_.train.seed)};
-  options.mean.assign(config_.data.mean.begin(), config_.data.mean.end());
-  options.deviation.assign(config_.data.deviation.begin(), config_.data.deviation.end());
-  options.augmentation = {.crop_padding = config_.data.crop_padding,
-                          .horizontal_flip = config_.data.horizontal_flip};
-  options.label_smoothing = static_cast<float>(config_.train.label_smoothing);
+  NetworkOptions options = lockstep::network_options(config_, device_);
   options.choices = &kernels_;
-  options.recompute = config_.train.recompute ? Recompute::blocks : Recompute::nothing;
   return options;
 }
 
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
 void Training::plan_network() {
-  const bool by_time = config_.kernels.choose == "time";
-  kernels_ = KernelChoices(by_time ? ChooseBy::time : ChooseBy::name, config_.kernels.choose);
+  kernels_ = kernel_choices(config_);
   const auto plan = [&] {
     within_memory([&] { network_ = std::make_unique<Network>(*graph_, network_options()); });
   };
@@ -168,11 +106,8 @@ void Training::plan_network() {
     Backend& backend = backend_for(device_);
     backend.set_threads(threads_);
     if (!first) return;
-    if (!by_time) return plan();
-    const auto folder = config_.kernels.cache == "auto"   ? default_kernel_cache()
-                        : config_.kernels.cache == "none" ? std::filesystem::path()
-                                                          : std::filesystem::path(config_.kernels.cache);
-    KernelCache(folder, backend.identity()).use(kernels_, [&] {
+    if (kernels_.by() == ChooseBy::name) return plan();
+    KernelCache(kernel_cache_folder(config_), backend.identity()).use(kernels_, [&] {
       require_memory();  // timing kernels in vain takes minutes
       plan();
     });
@@ -239,25 +174,10 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
 }
 
 Schedule Training::schedule() const {
-  const auto& wanted = config_.schedule;
   const std::int64_t total = config_.data.tail == "carry"
                                  ? config_.train.epochs * train_set_->size() / train_loader_->global_batch()
                                  : config_.train.epochs * train_loader_->steps_in_epoch(0);
-  const double steps_per_epoch = static_cast<double>(total) / static_cast<double>(config_.train.epochs);
-  const auto steps = [&](double epochs) {
-    return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch));
-  };
-  Schedule schedule{.kind = wanted.name == "cosine" ? ScheduleKind::cosine
-                            : wanted.name == "step" ? ScheduleKind::step
-                                                    : ScheduleKind::constant,
-                    .base = config_.optimizer.learning_rate,
-                    .total_steps = total,
-                    .warmup_steps = steps(wanted.warmup_epochs),
-                    .milestones = {},
-                    .gamma = wanted.gamma,
-                    .final_fraction = wanted.final_fraction};
-  for (const double epoch : wanted.milestones) schedule.milestones.push_back(steps(epoch));
-  return schedule;
+  return schedule_of(config_, total);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -202,10 +203,20 @@ TEST(Usage, WrongCommandLinesNameTheNearest) {
   const std::string lockstep = program("lockstep");
   expect_failure(run_shell(lockstep + " trian x"), exit_code::usage, {"train?"});
   expect_failure(run_shell(lockstep + " train x --exprot y"), exit_code::usage, {"--export?"});
-  expect_failure(run_shell(lockstep), exit_code::usage, {"subcommand"});
-  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"config is required"});
+  expect_failure(run_ranks(2, lockstep), exit_code::usage, {"Usage: lockstep COMMAND"});
+  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"CONFIG is required"});
   EXPECT_EQ(run_shell(lockstep + " --help").exit_code, 0);
   EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
+}
+
+// script(1) gives it a terminal of 80 columns.
+TEST(Usage, ErrorsFitATerminal) {
+  const ProgramResult result = run_shell("script -qec '" + program("lockstep") + " train nosuch' /dev/null");
+  EXPECT_EQ(result.exit_code, exit_code::config);
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 80u + 1u) << line;  // ends with \r
+  EXPECT_GE(count(result.output, "\n"), 2) << result.output;
 }
 
 TEST(BadInput, ConfigurationNamesTheKeyOnce) {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/command_help.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launch/wrapped_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kNameColumns = 22;
+
+// A name, and beside it, or below it when it is long, what it is.
+std::string entry(const std::string& name, const std::string& description) {
+  const std::string text = wrapped(description, {.indent = kNameColumns});
+  if (name.size() + 4 > kNameColumns) return fmt::format("  {}\n{}\n", name, text);
+  return fmt::format("  {:<{}}{}\n", name, kNameColumns - 2, text.substr(kNameColumns));
+}
+
+std::string section(const std::string& title, const std::string& body) {
+  return body.empty() ? "" : fmt::format("\n{}:\n{}", title, body);
+}
+
+std::string indented(const std::string& lines) { return wrapped(lines, {.indent = 2}) + '\n'; }
+
+}  // namespace
+
+std::string overview(std::span<const CommandHelp> commands) {
+  std::string text =
+      "Lockstep trains neural networks on many devices at once, started by mpirun.\n\n"
+      "Usage: lockstep COMMAND [FLAGS]\n\nCommands:\n";
+  for (const CommandHelp& command : commands) text += entry(command.name, command.description);
+  text += section("Examples", indented("mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+                                       "lockstep help train\n"
+                                       "source <(lockstep completion bash)"));
+  text += section("Exit codes",
+                  entry("0", "done") + entry("64", "wrong command line") + entry("65", "corrupt data") +
+                      entry("70", "failed: loss not finite, or an internal error") +
+                      entry("74", "file missing, disk full or out of memory") +
+                      entry("75", "stopped, but can be resumed") + entry("78", "impossible configuration"));
+  return text;
+}
+
+std::string help_of(const CommandHelp& command) {
+  std::string usage = "lockstep " + command.name;
+  std::string arguments, flags;
+  if (!command.flags.empty()) usage += " [FLAGS]";
+  for (const ArgumentHelp& argument : command.arguments) {
+    usage += argument.optional ? " [" + argument.name + ']' : ' ' + argument.name;
+    arguments += entry(argument.name, argument.description);
+  }
+  for (const FlagHelp& flag : command.flags) {
+    const std::string names = fmt::format("{}", fmt::join(flag.names, ", "));
+    flags += entry(flag.value.empty() ? names : names + ' ' + flag.value, flag.description);
+  }
+  return wrapped(command.description, {}) + "\n\nUsage: " + usage + "\n" + section("Arguments", arguments) +
+         section("Flags", flags) + section("Example", indented(command.example)) + command.footer;
+}
+
+}  // namespace lockstep

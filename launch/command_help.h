@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What people read about the commands, and what their shell completes: both are made from one description of
+// each command, which command_line.cpp takes from the flags it parses.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct FlagHelp {
+  std::vector<std::string> names;  // "-h", "--help"
+  std::string value;               // "FILE", "KEY=VALUE", "auto|cpu|cuda"; empty: a switch
+  std::string description;
+};
+
+struct ArgumentHelp {
+  std::string name;  // "CONFIG": a preset or a TOML file; "FOLDER"; "COMMAND"; "SHELL"
+  std::string description;
+  bool optional = false;
+};
+
+struct CommandHelp {
+  std::string name;
+  std::string description;
+  std::vector<ArgumentHelp> arguments;
+  std::vector<FlagHelp> flags;
+  std::string example;  // a line each
+  std::string footer;
+};
+
+// `lockstep help`, and `lockstep help COMMAND`. No line is longer than 80 characters.
+std::string overview(std::span<const CommandHelp> commands);
+std::string help_of(const CommandHelp& command);
+
+// A script for bash to source: completes commands, flags, presets, files, keys and their values.
+std::string bash_completion(std::span<const CommandHelp> commands);
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "core/error.h"
+#include "launch/commands.h"
+#include "launch/starter_config.h"
+#include "launch/wrapped_text.h"
+
+namespace lockstep {
+namespace {
+
+// Never over a file that is there.
+void write_new(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wbx");
+  if (file == nullptr && errno == EEXIST) {
+    throw IoError(
+        fmt::format("{} is there already and stays as it is; name another file with --output", path));
+  }
+  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                       std::fflush(file) == 0;
+  const int error = errno;
+  if (file != nullptr) std::fclose(file);
+  if (written) return;
+  if (file != nullptr) std::filesystem::remove(path);
+  throw IoError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
+}
+
+}  // namespace
+
+int run_init(const Command& command) {
+  const std::filesystem::path folder =
+      (std::filesystem::absolute(command.folder) / "").lexically_normal().parent_path();
+  const std::string name = folder.filename().empty() ? "images" : folder.filename().string();
+  const std::string output = command.output.empty() ? name + ".toml" : command.output;
+
+  const DatasetOptions options{.format = "jpeg_folder", .path = folder};
+  const std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
+  const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
+  const ImageSummary summary = summarize(*train);
+  write_new(output, starter_config(summary, folder, name));
+  const std::string shown =
+      output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;
+  fmt::print("{}\n\nTrain with\n  mpirun -np 2 --bind-to none lockstep train {}\n",
+             wrapped(fmt::format("Wrote {}: {} training and {} test images of {} classes, {} x {} pixels.",
+                                 output, summary.images, test->size(), summary.classes, summary.shape.width,
+                                 summary.shape.height),
+                     {}),
+             shown);
+  return exit_code::done;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every key reaches the option it is meant for, and no other.
+#include "launch/engine_options.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "launch/config_keys.h"
+#include "launch/kernel_cache.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kStepsPerEpoch = 100;
+
+template <typename Options>
+std::string name_of(const Options& options, std::initializer_list<const char*> names) {
+  return *(names.begin() + static_cast<int>(options));
+}
+
+// All that the engine is told, one entry for each option.
+std::map<std::string, std::string> told(const Config& config) {
+  std::map<std::string, std::string> all;
+  const auto tell = [&](const std::string& option, const auto& value) {
+    all[option] = fmt::format("{}", value);
+  };
+  const DatasetOptions dataset = dataset_options(config);
+  tell("dataset.format", dataset.format);
+  tell("dataset.path", dataset.path.string());
+
+  const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
+  tell("loader.batch", loader.batch);
+  tell("loader.accumulation", loader.accumulation);
+  tell("loader.tail", name_of(loader.tail, {"drop", "carry", "pad"}));
+  tell("loader.seed", loader.seed);
+  tell("loader.threads", loader.threads);
+  tell("loader.device", to_string(loader.device));
+
+  const NetworkChoice choice = network_choice(config);
+  tell("choice.name", choice.name);
+  tell("choice.batch_norm", choice.batch_norm);
+  tell("choice.stem", name_of(choice.stem, {"auto", "cifar", "imagenet"}));
+  tell("choice.zero_init_residual", choice.zero_init_residual);
+  tell("choice.dropout", choice.dropout);
+
+  const NetworkOptions network = network_options(config, {.kind = DeviceKind::cuda, .index = 3});
+  tell("network.device", to_string(network.device));
+  tell("network.precision", name_of(network.precision, {"fp32", "tf32", "bf16", "fp16"}));
+  tell("network.seed", network.seed);
+  tell("network.mean", network.mean);
+  tell("network.deviation", network.deviation);
+  tell("network.crop_padding", network.augmentation.crop_padding);
+  tell("network.horizontal_flip", network.augmentation.horizontal_flip);
+  tell("network.label_smoothing", network.label_smoothing);
+  tell("network.recompute", network.recompute == Recompute::blocks);
+
+  tell("kernels.by", name_of(kernel_choices(config).by(), {"name", "time"}));
+  KernelChoices kernels = kernel_choices(config);
+  const std::vector<std::string> candidates = {"direct", "winograd", "tiled winograd"};
+  tell("kernels.chosen", kernels.choose("key", candidates, [](std::size_t) { return 1.0; }));
+  tell("kernels.cache", kernel_cache_folder(config).string());
+
+  const BucketOptions buckets = bucket_options(config);
+  tell("buckets.first", buckets.first_bytes);
+  tell("buckets.middle", buckets.middle_bytes);
+  tell("buckets.last", buckets.last_bytes);
+  tell("buckets.overlap", buckets.overlap);
+
+  const DeviceCommunicatorOptions device = device_communicator_options(config, true);
+  tell("device.max_ctas", device.max_ctas);
+  tell("device.register_memory", device.register_memory);
+  tell("device.share_device", device.share_device);
+
+  const OptimizerOptions optimizer = optimizer_options(config);
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimizer)) {
+    tell("sgd.momentum", sgd->momentum);
+    tell("sgd.weight_decay", sgd->weight_decay);
+    tell("sgd.nesterov", sgd->nesterov);
+    tell("sgd.decay_norm_and_bias", sgd->decay_norm_and_bias);
+  } else if (const auto* adamw = std::get_if<AdamWOptions>(&optimizer)) {
+    tell("adamw.beta1", adamw->beta1);
+    tell("adamw.beta2", adamw->beta2);
+    tell("adamw.epsilon", adamw->epsilon);
+    tell("adamw.weight_decay", adamw->weight_decay);
+    tell("adamw.decay_norm_and_bias", adamw->decay_norm_and_bias);
+  } else {
+    const auto& lars = std::get<LarsOptions>(optimizer);
+    tell("lars.momentum", lars.momentum);
+    tell("lars.weight_decay", lars.weight_decay);
+    tell("lars.trust_coefficient", lars.trust_coefficient);
+    tell("lars.epsilon", lars.epsilon);
+  }
+  const LossScaleOptions scale = loss_scale_options(config);
+  tell("scale.initial", scale.initial);
+  tell("scale.interval", scale.rule.interval);
+
+  const Schedule schedule = schedule_of(config, config.train.epochs * kStepsPerEpoch);
+  tell("schedule.kind", name_of(schedule.kind, {"constant", "step", "cosine"}));
+  tell("schedule.base", schedule.base);
+  tell("schedule.total_steps", schedule.total_steps);
+  tell("schedule.warmup_steps", schedule.warmup_steps);
+  tell("schedule.milestones", schedule.milestones);
+  tell("schedule.gamma", schedule.gamma);
+  tell("schedule.final_fraction", schedule.final_fraction);
+  return all;
+}
+
+// "option=value" of all that differ from the base, in the second.
+std::set<std::string> changes(const std::map<std::string, std::string>& base,
+                              const std::map<std::string, std::string>& other) {
+  std::set<std::string> found;
+  for (const auto& [option, value] : other) {
+    const auto before = base.find(option);
+    if (before == base.end() || before->second != value) found.insert(option + '=' + value);
+  }
+  return found;
+}
+
+struct Case {
+  std::string setting;
+  std::set<std::string> changed;
+  std::vector<std::string> also = {};  // in the base, too
+};
+
+Config config_of(std::vector<std::string> settings) {
+  const std::vector<std::string> base = {"train.epochs=10", "schedule.warmup_epochs=0",
+                                         "optimizer.learning_rate=0.25"};
+  settings.insert(settings.begin(), base.begin(), base.end());
+  return load_config("fashion_mnist_mlp", settings);
+}
+
+const std::vector<std::string> kAdamW = {"optimizer.name=adamw"}, kLars = {"optimizer.name=lars"},
+                               kFp16 = {"train.precision=fp16"};
+
+std::vector<Case> cases() {
+  return {
+      {"model.name=resnet50", {"choice.name=resnet50"}},
+      {"model.batch_norm=false", {"choice.batch_norm=false"}},
+      {"model.stem=cifar", {"choice.stem=cifar"}},
+      {"model.stem=imagenet", {"choice.stem=imagenet"}},
+      {"model.zero_init_residual=true", {"choice.zero_init_residual=true"}},
+      {"model.dropout=0.25", {"choice.dropout=0.25"}},
+      {"data.format=jpeg_folder", {"dataset.format=jpeg_folder"}},
+      {"data.path=/elsewhere", {"dataset.path=/elsewhere"}},
+      {"data.mean=[0.5]", {"network.mean=[0.5]"}},
+      {"data.deviation=[0.75]", {"network.deviation=[0.75]"}},
+      {"data.crop_padding=3", {"network.crop_padding=3"}},
+      {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
+      {"data.tail=carry", {"loader.tail=carry"}},
+      {"data.loader_threads=7", {"loader.threads=7"}},
+      {"train.batch=48", {"loader.batch=48"}},
+      {"train.accumulation=6", {"loader.accumulation=6"}},
+      {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
+      {"train.recompute=true", {"network.recompute=true"}},
+      {"train.label_smoothing=0.125", {"network.label_smoothing=0.125"}},
+      {"train.precision=tf32", {"network.precision=tf32"}},
+      {"train.precision=bf16", {"network.precision=bf16"}},
+      {"train.precision=fp16", {"network.precision=fp16", "scale.initial=65536", "scale.interval=2000"}},
+      {"train.loss_scale=512", {}},
+      {"train.loss_scale=512", {"scale.initial=512"}, kFp16},
+      {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
+      {"train.epochs=20", {"schedule.total_steps=2000"}},
+      {"optimizer.name=adamw",
+       {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
+        "adamw.decay_norm_and_bias=true"}},
+      {"optimizer.name=lars",
+       {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
+      {"optimizer.learning_rate=0.5", {"schedule.base=0.5"}},
+      {"optimizer.momentum=0.5", {"sgd.momentum=0.5"}},
+      {"optimizer.momentum=0.5", {"lars.momentum=0.5"}, kLars},
+      {"optimizer.momentum=0.5", {}, kAdamW},
+      {"optimizer.nesterov=true", {"sgd.nesterov=true"}},
+      {"optimizer.weight_decay=0.25", {"sgd.weight_decay=0.25"}},
+      {"optimizer.weight_decay=0.25", {"adamw.weight_decay=0.25"}, kAdamW},
+      {"optimizer.weight_decay=0.25", {"lars.weight_decay=0.25"}, kLars},
+      {"optimizer.decay_norm_and_bias=false", {"sgd.decay_norm_and_bias=false"}},
+      {"optimizer.decay_norm_and_bias=false", {"adamw.decay_norm_and_bias=false"}, kAdamW},
+      {"optimizer.decay_norm_and_bias=false", {}, kLars},
+      {"optimizer.beta1=0.25", {"adamw.beta1=0.25"}, kAdamW},
+      {"optimizer.beta2=0.25", {"adamw.beta2=0.25"}, kAdamW},
+      {"optimizer.epsilon=0.25", {"adamw.epsilon=0.25"}, kAdamW},
+      {"optimizer.epsilon=0.25", {"lars.epsilon=0.25"}, kLars},
+      {"optimizer.trust_coefficient=0.25", {"lars.trust_coefficient=0.25"}, kLars},
+      {"schedule.name=step", {"schedule.kind=step"}},
+      {"schedule.name=cosine", {"schedule.kind=cosine"}},
+      {"schedule.warmup_epochs=1.5", {"schedule.warmup_steps=150"}},
+      {"schedule.milestones=[2, 3.5]", {"schedule.milestones=[200, 350]"}},
+      {"schedule.gamma=0.25", {"schedule.gamma=0.25"}},
+      {"schedule.final_fraction=0.25", {"schedule.final_fraction=0.25"}},
+      {"comm.overlap=false", {"buckets.overlap=false"}},
+      {"comm.bucket_mib=[2, 3, 0.5]",
+       {"buckets.first=2097152", "buckets.middle=3145728", "buckets.last=524288"}},
+      {"comm.max_ctas=9", {"device.max_ctas=9"}},
+      {"comm.register_buckets=false", {"device.register_memory=false"}},
+      {"kernels.choose=direct", {"kernels.by=name"}},
+      {"kernels.choose=winograd", {"kernels.by=name", "kernels.chosen=1"}},
+      {"kernels.choose=tiled winograd", {"kernels.by=name", "kernels.chosen=2"}},
+      {"kernels.cache=none", {"kernels.cache="}},
+      {"kernels.cache=/kept", {"kernels.cache=/kept"}},
+  };
+}
+
+// What the launcher itself heeds, and no part of the engine is told: see run_train, choose_device,
+// choose_threads and Report.
+const std::set<std::string> kLaunchers = {"train.steps",  "train.threads",      "train.cuda_graph",
+                                          "world.device", "world.share_device", "run.dir"};
+
+TEST(EngineOptions, EachKeyChangesWhatItNamesAndNothingElse) {
+  for (const Case& wanted : cases()) {
+    std::vector<std::string> settings = wanted.also;
+    const auto base = told(config_of(settings));
+    settings.push_back(wanted.setting);
+    EXPECT_EQ(changes(base, told(config_of(settings))), wanted.changed)
+        << wanted.setting << " with " << fmt::format("{}", wanted.also);
+  }
+}
+
+TEST(EngineOptions, NoKeyIsForgotten) {
+  std::set<std::string> covered = kLaunchers;
+  for (const Case& wanted : cases()) covered.insert(wanted.setting.substr(0, wanted.setting.find('=')));
+  for (const detail::Key& key : detail::keys()) {
+    EXPECT_EQ(covered.count(key.name), 1u)
+        << key.name << ": add what it changes to cases() in engine_options_test.cpp";
+  }
+}
+
+TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
+  std::set<std::string> tried;
+  for (const Case& wanted : cases()) tried.insert(wanted.setting);
+  for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name",
+                          "kernels.choose", "data.format"}) {
+    const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
+    for (const std::string& word : words) {
+      const std::string setting = fmt::format("{}={}", key, word);
+      const bool is_base = changes(told(config_of({})), told(config_of({setting}))).empty();
+      EXPECT_TRUE(tried.count(setting) == 1 || is_base) << setting;
+    }
+  }
+}
+
+TEST(EngineOptions, ADeviceIsHandedOn) {
+  const auto all = told(config_of({}));
+  EXPECT_EQ(all.at("loader.device"), "cuda:3");
+  EXPECT_EQ(all.at("network.device"), "cuda:3");
+  EXPECT_EQ(all.at("device.share_device"), "true");
+  EXPECT_EQ(all.at("kernels.cache"), default_kernel_cache().string());
+}
+
+}  // namespace
+}  // namespace lockstep
