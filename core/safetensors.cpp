@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <set>
 
@@ -210,18 +211,18 @@ std::string header_of(std::span<const NamedTensor> tensors,
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
   std::error_code error;
-  if (std::filesystem::is_symlink(path, error)) {
-    throw DataError(fmt::format("{}: is a symbolic link; name the file itself: {}", path.string(),
-                                std::filesystem::weakly_canonical(path, error).string()));
-  }
   const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
-  if (!error) file_.open(path, std::ios::binary);
-  if (error || !file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
+  if (error) throw IoError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
+  errno = 0;
+  file_.open(path, std::ios::binary);
+  if (!file_) throw IoError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
   if (file_bytes < kPrefix)
     corrupt(path, 0, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
 
   std::uint64_t header_bytes = 0;
   file_.read(reinterpret_cast<char*>(&header_bytes), kPrefix);
+  if (file_bytes > kPrefix && file_.peek() != '{')
+    corrupt(path, kPrefix, "not a safetensors file: those have a JSON object here");
   if (header_bytes > kMaxHeader || header_bytes > file_bytes - kPrefix) {
     corrupt(path, 0,
             fmt::format("a header of {} bytes does not fit into a file of {}", header_bytes, file_bytes));
@@ -229,7 +230,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
   std::string text(header_bytes, '\0');
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
   if (!file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
-  if (!text.starts_with('{')) corrupt(path, kPrefix, "the header is not a JSON object");
+  if (!text.starts_with('{')) corrupt(path, kPrefix, "the header is not a JSON object");  // of no bytes
 
   // The parser takes a NUL for the end of its input and would not look at what follows.
   if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {

@@ -29,7 +29,8 @@ struct SafetensorsEntry {
 
 class SafetensorsReader {
  public:
-  // Throws IoError when the file cannot be read, DataError (file, offset, what) when it is not sound.
+  // Follows symbolic links. Throws IoError when the file cannot be read, DataError (file, offset, what) when
+  // it is not sound.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::span<const SafetensorsEntry> entries() const { return entries_; }

@@ -16,7 +16,11 @@ namespace {
 
 }  // namespace
 
-void print_error(const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }
+// Not by fmt::print, which throws where nobody reads standard error any more.
+void print_error(const std::string& message) {
+  const std::string line = fmt::format("lockstep: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 int run_or_abort(World& world, const std::function<int()>& work) {
   try {

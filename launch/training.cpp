@@ -258,12 +258,24 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .observer = observer};
 }
 
+std::int64_t Training::steps_of_epochs() const {
+  if (config_.data.tail != "carry") return config_.train.epochs * train_loader_->steps_in_epoch(0);
+  return config_.train.epochs * train_set_->size() / train_loader_->global_batch();
+}
+
+Training::Length Training::length() const {
+  const std::int64_t all = steps_of_epochs();
+  const std::int64_t limit = config_.train.steps;
+  if (limit == 0 || limit >= all) return {.epochs = config_.train.epochs, .steps = all};
+  std::int64_t epochs = 0;
+  for (std::int64_t steps = 0; steps < limit; ++epochs) steps += train_loader_->steps_in_epoch(epochs);
+  return {.epochs = epochs, .steps = limit};
+}
+
 Schedule Training::schedule() const {
   const auto& wanted = config_.schedule;
-  const std::int64_t total = config_.data.tail == "carry"
-                                 ? config_.train.epochs * train_set_->size() / train_loader_->global_batch()
-                                 : config_.train.epochs * train_loader_->steps_in_epoch(0);
-  const double steps_per_epoch = static_cast<double>(total) / static_cast<double>(config_.train.epochs);
+  const double steps_per_epoch =
+      static_cast<double>(steps_of_epochs()) / static_cast<double>(config_.train.epochs);
   const auto steps = [&](double epochs) {
     return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch));
   };
@@ -271,7 +283,7 @@ Schedule Training::schedule() const {
                             : wanted.name == "step" ? ScheduleKind::step
                                                     : ScheduleKind::constant,
                     .base = config_.optimizer.learning_rate,
-                    .total_steps = total,
+                    .total_steps = length().steps,
                     .warmup_steps = steps(wanted.warmup_epochs),
                     .milestones = {},
                     .gamma = wanted.gamma,

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "tests/core/file_size_limit.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -38,16 +39,6 @@ class AtomicFileTest : public testing::Test {
       fmt::format("atomic_{}_{}", testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
   fs::path path_ = folder_ / "file";
 };
-
-template <typename Action>
-void expect_io_error(const Action& action, const std::string& message) {
-  try {
-    action();
-    ADD_FAILURE() << "no IoError";
-  } catch (const IoError& error) {
-    EXPECT_EQ(error.what(), message);
-  }
-}
 
 TEST_F(AtomicFileTest, IsThereWhenCommittedAndNotBefore) {
   write_atomically(path_, "old");
@@ -82,8 +73,8 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenTheDiskIsFull) {
   write_atomically(path_, "old");
   {
     const FileSizeLimit limit(4096);
-    expect_io_error([&] { write_atomically(path_, std::string(10'000, 'x')); },
-                    path_.string() + ": cannot be written: File too large");
+    EXPECT_EQ(message_of<IoError>([&] { write_atomically(path_, std::string(10'000, 'x')); }),
+              path_.string() + ": cannot be written: File too large");
   }
   EXPECT_EQ(content(path_), "old");
   EXPECT_EQ(files(), 1);
@@ -95,8 +86,8 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenNothingCanBeCreatedBesideIt) {
   getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &none);
-  expect_io_error([&] { write_atomically(path_, "new"); },
-                  path_.string() + ": cannot be written: Too many open files");
+  EXPECT_EQ(message_of<IoError>([&] { write_atomically(path_, "new"); }),
+            path_.string() + ": cannot be written: Too many open files");
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(content(path_), "old");
   EXPECT_EQ(files(), 1);
@@ -104,17 +95,18 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenNothingCanBeCreatedBesideIt) {
 
 TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
   const fs::path nowhere = folder_ / "no" / "file";
-  expect_io_error([&] { AtomicFile file(nowhere); },
-                  nowhere.string() + ": cannot be written: No such file or directory");
-  expect_io_error([&] { AtomicFile file(folder_); },
-                  folder_.string() + ": cannot be written: Is a directory");
+  EXPECT_EQ(message_of<IoError>([&] { AtomicFile file(nowhere); }),
+            nowhere.string() + ": cannot be written: No such file or directory");
+  EXPECT_EQ(message_of<IoError>([&] { AtomicFile file(folder_); }),
+            folder_.string() + ": cannot be written: Is a directory");
 }
 
 TEST_F(AtomicFileTest, AFailedRenameLeavesNothingBehind) {
   {
     AtomicFile file(path_);
     fs::create_directory(path_);  // in the file's place
-    expect_io_error([&] { file.commit(); }, path_.string() + ": cannot be written: Is a directory");
+    EXPECT_EQ(message_of<IoError>([&] { file.commit(); }),
+              path_.string() + ": cannot be written: Is a directory");
   }
   EXPECT_EQ(files(), 1);
 }
