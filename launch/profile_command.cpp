@@ -108,7 +108,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
   print_most_expensive(rows);
   for (const std::string& line : explain_above_peak(rows)) fmt::print("{}\n", line);
-  if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
+  if (!command.trace.empty()) {
+    training.timeline()->write_chrome_trace(command.trace, 0);
+    fmt::print("the trace is in {}\n", command.trace);
+  }
   return exit_code::done;
 }
 

@@ -267,8 +267,10 @@ Training::Length Training::length() const {
   const std::int64_t all = steps_of_epochs();
   const std::int64_t limit = config_.train.steps;
   if (limit == 0 || limit >= all) return {.epochs = config_.train.epochs, .steps = all};
-  std::int64_t epochs = 0;
-  for (std::int64_t steps = 0; steps < limit; ++epochs) steps += train_loader_->steps_in_epoch(epochs);
+  const auto quotient_up = [](std::int64_t value, std::int64_t by) { return (value + by - 1) / by; };
+  const std::int64_t epochs = config_.data.tail == "carry"
+                                  ? quotient_up(limit * train_loader_->global_batch(), train_set_->size())
+                                  : quotient_up(limit, train_loader_->steps_in_epoch(0));
   return {.epochs = epochs, .steps = limit};
 }
 

@@ -243,7 +243,8 @@ TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
                        " --set model.name=resnet20 --steps 2 --rows 0 --trace " +
                        workplace.path("trace.json").string());
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  for (const char* part : {"most expensive: ", "by kind", "exposed_communication", "layer3.2.conv2"}) {
+  for (const char* part :
+       {"most expensive: ", "by kind", "exposed_communication", "layer3.2.conv2", "the trace is in /"}) {
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
   }
   const Json trace = Json::parse(text_of(workplace.path("trace.json")));
