@@ -190,6 +190,7 @@ void GradientBuckets::launch(std::size_t index) {
     timeline->record({.name = "bucket",
                       .track = Track::communication,
                       .index = static_cast<std::int32_t>(index),
+                      .numbered = true,
                       .begin_ns = progress->started_ns,
                       .end_ns = now_ns()});
   });

@@ -29,7 +29,8 @@ struct SafetensorsEntry {
 
 class SafetensorsReader {
  public:
-  // Throws IoError when the file cannot be read, DataError (file, offset, what) when it is not sound.
+  // Follows symbolic links. Throws IoError when the file cannot be read, DataError (file, offset, what) when
+  // it is not sound.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::span<const SafetensorsEntry> entries() const { return entries_; }
@@ -51,8 +52,7 @@ struct NamedTensor {
   Tensor tensor;  // host memory, dense
 };
 
-// Writes to a temporary file beside `path`, syncs it and renames it: path holds the old file or the new one,
-// never a part. Throws IoError.
+// An AtomicFile: path holds the old file or the new one, never a part. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -3,20 +3,25 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
+#include <iterator>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "core/atomic_file.h"
 
 namespace lockstep {
 namespace {
 
-std::string quoted(const char* text) {
+std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string trace_name(const Span& span) {
+  return span.numbered ? fmt::format("{} {}", span.name, span.index) : span.name;
 }
 
 }  // namespace
@@ -83,27 +88,27 @@ void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) c
   const std::span<const Span> kept = spans();
   const auto first = std::ranges::min_element(kept, {}, &Span::begin_ns);
   const std::int64_t origin = first == kept.end() ? 0 : first->begin_ns;
-  std::ofstream file(path, std::ios::trunc);
-  file << fmt::format(R"({{"displayTimeUnit":"ms","droppedSpans":{},"traceEvents":[)", dropped());
-  file << fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
-                      rank);
+  std::string text = fmt::format(R"({{"displayTimeUnit":"ms","droppedSpans":{},"traceEvents":[)", dropped());
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
+                 rank);
   for (const Track track : {Track::step, Track::compute, Track::communication, Track::data}) {
-    file << fmt::format(
-        ",\n"
-        R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-        rank, static_cast<int>(track), name_of(track));
+    fmt::format_to(out,
+                   ",\n"
+                   R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
+                   rank, static_cast<int>(track), name_of(track));
   }
   for (const Span& span : kept) {
-    file << fmt::format(
+    fmt::format_to(
+        out,
         ",\n"
         R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
-        quoted(span.name), name_of(span.track), rank, static_cast<int>(span.track),
+        quoted(trace_name(span)), name_of(span.track), rank, static_cast<int>(span.track),
         static_cast<double>(span.begin_ns - origin) * 1e-3,
         static_cast<double>(span.end_ns - span.begin_ns) * 1e-3, span.index);
   }
-  file << "]}\n";
-  file.close();
-  if (!file) throw IoError(fmt::format("{}: the trace cannot be written", path.string()));
+  text += "]}\n";
+  write_atomically(path, text);
 }
 
 double StepAccount::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }

@@ -25,6 +25,7 @@ struct Span {
   const char* name = "";  // a literal, or a string that outlives the timeline
   Track track = Track::step;
   std::int32_t index = -1;  // bucket, step or layer number; -1: none
+  bool numbered = false;    // a trace calls it "name index"
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 };
@@ -40,8 +41,8 @@ class Timeline {
   std::size_t dropped() const;
   void clear();
 
-  // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread for each track.
-  // Throws IoError.
+  // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread for each track. An
+  // AtomicFile; throws IoError.
   void write_chrome_trace(const std::filesystem::path& path, int rank) const;
 
  private:

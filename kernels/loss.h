@@ -32,9 +32,9 @@ struct SoftmaxCrossEntropy {
   // null: not wanted. gradient_scale is 1 / global_batch: the one place where anything is averaged.
   float gradient_scale = 0;
   const float* loss_scale = nullptr;  // null: 1
-  void* logits_gradient = nullptr;
-  LossSums* sums = nullptr;  // overwritten
-  void* scratch = nullptr;   // Backend::loss_scratch_bytes(), aligned to 16 bytes
+  void* logits_gradient = nullptr;    // NaN for a sample whose loss is not finite
+  LossSums* sums = nullptr;           // overwritten
+  void* scratch = nullptr;            // Backend::loss_scratch_bytes(), aligned to 16 bytes
 };
 
 }  // namespace lockstep

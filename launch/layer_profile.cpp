@@ -80,7 +80,8 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       // A gradient reads and writes tensors of the sizes that forward does.
       const double bytes = layer == nullptr ? 0 : static_cast<double>(forward_bytes(graph_, *layer));
       if (seconds < 1e-6) continue;
-      const double least = std::max(operations / peak.gigaflops, bytes / peak.gigabytes_per_second) * 1e-9;
+      const double least_to_compute = operations / peak.gigaflops * 1e-9;
+      const double least_to_move = bytes / peak.gigabytes_per_second * 1e-9;
       rows.push_back({.name = names_[node],
                       .kind = layer == nullptr ? "fork" : std::string(kind_of(layer->operation)),
                       .direction = direction_name(direction, flops.forward > 0),
@@ -88,11 +89,38 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
                       .milliseconds = seconds * 1e3,
                       .gigaflops = operations / seconds * 1e-9,
                       .gigabytes_per_second = bytes / seconds * 1e-9,
-                      .share_of_peak = least / seconds});
+                      .share_of_peak = std::max(least_to_compute, least_to_move) / seconds,
+                      .memory_bound = least_to_move > least_to_compute});
     }
   }
   std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);
   return rows;
+}
+
+std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows) {
+  bool winograd = false, cached = false, slow_peak = false;
+  for (const LayerProfile::Row& row : rows) {
+    if (row.share_of_peak < 1.005) continue;  // printed as at most 100 %
+    const bool counts_too_many = row.kernel.find("winograd") != std::string::npos;
+    (row.memory_bound ? cached : counts_too_many ? winograd : slow_peak) = true;
+  }
+  std::vector<std::string> lines;
+  if (winograd) {
+    lines.emplace_back(
+        "above 100 % of peak: Winograd kernels need fewer operations than are counted,\n"
+        "    which are those of direct convolution");
+  }
+  if (cached) {
+    lines.emplace_back(
+        "above 100 % of peak: tensors that are still in a cache come faster than from\n"
+        "    memory, whose peak it is");
+  }
+  if (slow_peak) {
+    lines.emplace_back(
+        "above 100 % of peak: the machine had other work while its peak was measured;\n"
+        "    profile again when it is idle");
+  }
+  return lines;
 }
 
 }  // namespace lockstep

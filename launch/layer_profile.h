@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class LayerProfile final : public LayerObserver {
     double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
     double gigabytes_per_second = 0;  // tensors read and written once over the time
     double share_of_peak = 0;         // of the ceiling that is nearer: of operations or of memory
+    bool memory_bound = false;        // which is that of memory
   };
   // Of one step, longest first, when `steps` steps were watched. Layers are named by what they compute on.
   std::vector<Row> rows(int steps, const Peak& peak) const;
@@ -46,5 +48,8 @@ class LayerProfile final : public LayerObserver {
   std::vector<std::string> names_;              // by node; spans point into them
   std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
+
+// Why a row is above 100 % of peak, a line for each reason there is; empty where none is.
+std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);
 
 }  // namespace lockstep

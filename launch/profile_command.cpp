@@ -107,7 +107,11 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   print_kinds(rows);
   print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
   print_most_expensive(rows);
-  if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
+  for (const std::string& line : explain_above_peak(rows)) fmt::print("{}\n", line);
+  if (!command.trace.empty()) {
+    training.timeline()->write_chrome_trace(command.trace, 0);
+    fmt::print("the trace is in {}\n", command.trace);
+  }
   return exit_code::done;
 }
 

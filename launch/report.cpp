@@ -6,12 +6,17 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <vector>
+#include <fstream>
+#include <limits>
 
-#include <fmt/format.h>
+#include <fcntl.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "launch/run_folder.h"
 
 namespace lockstep {
@@ -21,13 +26,14 @@ constexpr std::int64_t kRedrawNs = 100'000'000;
 constexpr int kShortestBar = 8;
 constexpr int kLongestBar = 40;
 constexpr const char* kClearLine = "\r\x1b[K";
+constexpr const char* kIndent = "    ";
 
 // As printed, in the order of Phase.
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
                                        "optimizer", "device",  "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
 
-// A closed pipe or a full disk behind stdout must not end a training run.
+// A closed pipe or a full disk behind stdout must not end a training run (SIGPIPE is ignored, see train).
 void say(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -81,14 +87,47 @@ std::string plain_line(const Progress& progress) {
   return line;
 }
 
-std::string account_text(const StepAccount& account) {
+std::vector<std::string> account_parts(const StepAccount& account) {
   const double total = account.total();
-  std::string text;
+  std::vector<std::string> parts;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     if (account.seconds[phase] > 0 || static_cast<Phase>(phase) != Phase::device_wait)  // a CPU has none
-      text += fmt::format("{}{} {:.1f} %", phase == 0 ? "" : "  ", kPhaseNames[phase],
-                          total > 0 ? 100 * account.seconds[phase] / total : 0.0);
-  return text;
+      parts.push_back(fmt::format("{} {:.1f} %", kPhaseNames[phase],
+                                  total > 0 ? 100 * account.seconds[phase] / total : 0.0));
+  return parts;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+    end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+  }
+  return words;
+}
+
+std::string counted(std::int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// Returns 0, or the system's error; then the file ends where it did, so that a reader never meets half a
+// line.
+int append_line(const std::filesystem::path& path, const std::string& line) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return errno;
+  struct stat before = {};
+  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
+  for (std::size_t done = 0; error == 0 && done < line.size();) {
+    const ssize_t written = write(descriptor, line.data() + done, line.size() - done);
+    if (written >= 0)
+      done += static_cast<std::size_t>(written);
+    else if (errno != EINTR)
+      error = errno;
+  }
+  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
+    log::debug("{} ends in half a line", path.string());
+  if (close(descriptor) != 0 && error == 0) error = errno;
+  return error;
 }
 
 [[noreturn]] void throw_io(const std::string& what, const std::filesystem::path& path, int error) {
@@ -99,13 +138,45 @@ std::string account_text(const StepAccount& account) {
 
 Report::Report(const ReportOptions& options) : options_(options) {
   if (!options_.speaks) return;
-  metrics_ = open_metrics(options_.directory);
+  begin_metrics(options_.directory);
+}
+
+// In lines that fit the terminal, those after the first indented; one line where there is none. A part is
+// never broken.
+std::string Report::in_lines(const std::vector<std::string>& parts, const std::string& separator) const {
+  const std::size_t columns = options_.terminal ? static_cast<std::size_t>(options_.columns)
+                                                : std::numeric_limits<std::size_t>::max();
+  std::string text;
+  std::size_t width = 0;
+  for (const std::string& part : parts) {
+    if (text.empty()) {
+      text = part;
+      width = part.size();
+    } else if (width + separator.size() + part.size() < columns) {
+      text += separator + part;
+      width += separator.size() + part.size();
+    } else {
+      text += fmt::format("\n{}{}", kIndent, part);
+      width = std::strlen(kIndent) + part.size();
+    }
+  }
+  return text;
 }
 
 void Report::header(const std::string& line) {
   if (!options_.speaks) return;
-  say(fmt::format("{}\n{} epoch{} of {} steps, global batch {}\n", line, options_.epochs,
-                  options_.epochs == 1 ? "" : "s", options_.steps_per_epoch, options_.global_batch));
+  const std::string epochs = counted(options_.epochs, "epoch");
+  const std::string amount = options_.total_steps == options_.epochs * options_.steps_per_epoch
+                                 ? fmt::format("{} of {}", epochs, counted(options_.steps_per_epoch, "step"))
+                                 : fmt::format("{} in {} of {}", counted(options_.total_steps, "step"),
+                                               epochs, options_.steps_per_epoch);
+  say(in_lines(words_of(line), " ") + '\n');
+  say(in_lines(words_of(fmt::format("{}, global batch {}", amount, options_.global_batch)), " ") + '\n');
+  say(fmt::format("metrics go to {}\n", metrics_path().string()));
+}
+
+void Report::line(const std::string& text) {
+  if (options_.speaks) say(text + '\n');
 }
 
 // Evaluation counts as the steps' time. NaN until a second step was seen.
@@ -116,14 +187,14 @@ double Report::seconds_left(std::int64_t steps_done) {
     started_at_ = steps_done;
   }
   const auto seen = static_cast<double>(steps_done - started_at_);
-  const auto left = static_cast<double>(options_.epochs * options_.steps_per_epoch - steps_done);
+  const auto left = static_cast<double>(options_.total_steps - steps_done);
   return seen > 0 ? 1e-9 * static_cast<double>(now - started_ns_) / seen * left : std::nan("");
 }
 
-void Report::step(std::int64_t epoch, std::int64_t step, double loss, double samples_per_second) {
+void Report::step(const StepReport& report) {
   if (!options_.speaks) return;
-  const std::int64_t steps = options_.steps_per_epoch;
-  const double left = seconds_left((epoch - 1) * steps + step);
+  const auto& [epoch, step, steps, steps_done, loss, samples_per_second] = report;
+  const double left = seconds_left(steps_done);
   const std::int64_t now = now_ns();
   const bool due = options_.terminal ? now - last_drawn_ns_ >= kRedrawNs || step == steps
                                      : step * 10 / steps != (step - 1) * 10 / steps;
@@ -140,19 +211,28 @@ void Report::step(std::int64_t epoch, std::int64_t step, double loss, double sam
 
 void Report::epoch(const EpochReport& report) {
   if (!options_.speaks) return;
-  const std::string summary =
-      fmt::format("epoch {}/{}  train loss {}  test loss {}  test accuracy {:.2f} %  {} samples/s",
-                  report.epoch, options_.epochs, loss_text(report.train_loss), loss_text(report.test_loss),
-                  100 * report.test_accuracy, thousands(report.samples_per_second));
-  const std::string account = account_text(report.account);
-  const bool fits = summary.size() + 4 + account.size() < static_cast<std::size_t>(options_.columns);
-  if (options_.terminal)
-    say(kClearLine + summary + (fits ? "  | " : "\n    ") + account + '\n');
-  else
-    say(summary + "  | " + account + '\n');
-  errno = 0;
-  metrics_ << to_json(report) << '\n' << std::flush;
-  if (!metrics_) throw_io("write", options_.directory / "metrics.jsonl", errno);
+  std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
+                                    "train loss " + loss_text(report.train_loss),
+                                    "test loss " + loss_text(report.test_loss),
+                                    fmt::format("test accuracy {:.2f} %", 100 * report.test_accuracy),
+                                    thousands(report.samples_per_second) + " samples/s"};
+  std::vector<std::string> account = account_parts(report.account);
+  account.front().insert(0, "| ");
+  parts.insert(parts.end(), account.begin(), account.end());
+  say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
+  write_metrics(report);
+}
+
+void Report::write_metrics(const EpochReport& report) {
+  const int error = append_line(metrics_path(), to_json(report) + '\n');
+  if (error == 0) return;
+  if (lost_epochs_.empty()) {
+    log::warning("cannot write {}: {}; training goes on without", metrics_path().string(),
+                 std::strerror(error));
+  }
+  lost_epochs_.push_back(report.epoch);
+  metrics_problem_ = fmt::format("{} lacks epoch {}: {}", metrics_path().string(),
+                                 fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
 std::string to_json(const EpochReport& report) {

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Report: what a run says of itself. On rank 0's terminal a progress bar; where output is piped, plain lines.
-// In the run's directory metrics.jsonl, one JSON object a line, one line an epoch. Other ranks have a Report
-// that says nothing.
+// Report: what a run says of itself. On rank 0's terminal a progress bar, and lines that fit; where output is
+// piped, plain lines. In the run's directory metrics.jsonl, one JSON object a line, one line an epoch. Other
+// ranks have a Report that says nothing. Neither a pipe nor a disk that takes no more ends a run.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
+#include <vector>
 
 #include "core/timeline.h"
 
 namespace lockstep {
+
+struct StepReport {
+  std::int64_t epoch = 0;       // from 1
+  std::int64_t step = 0;        // from 1, within its epoch
+  std::int64_t steps = 0;       // of this epoch, as many as will run
+  std::int64_t steps_done = 0;  // since the start of training
+  double loss = 0;              // the running mean of the epoch; NaN, and left out, as long as there is none
+  double samples_per_second = 0;
+};
 
 struct EpochReport {
   std::int64_t epoch = 0;  // from 1
@@ -34,8 +43,9 @@ struct ReportOptions {
   bool terminal = false;  // draw the bar; else plain lines
   int columns = 80;       // of the terminal
   std::filesystem::path directory;
-  std::int64_t epochs = 1;
+  std::int64_t epochs = 1;  // that are begun
   std::int64_t steps_per_epoch = 1;
+  std::int64_t total_steps = 1;
   std::int64_t global_batch = 1;
 };
 
@@ -44,22 +54,30 @@ class Report {
   // Opens metrics.jsonl as open_metrics (run_folder.h) does. Throws IoError.
   explicit Report(const ReportOptions& options);
 
-  // Once, above everything: the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), then epochs, steps per
-  // epoch and global batch.
+  // Once, above everything: the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), then how much there is to
+  // do and where metrics go.
   void header(const std::string& line);
-  // After a step (from 1, within its epoch). The bar is redrawn at most ten times a second and never wraps;
-  // without a terminal ten steps an epoch get a line. loss is the running mean of the epoch; NaN, left
-  // out, as long as there is none.
-  void step(std::int64_t epoch, std::int64_t step, double loss, double samples_per_second);
-  // Writes and flushes a line of metrics.jsonl and prints a summary with the step account in per cent. Throws
-  // IoError.
+  // A line of its own, as it is.
+  void line(const std::string& text);
+  // After a step. The bar is redrawn at most ten times a second and never wraps; without a terminal ten steps
+  // an epoch get a line.
+  void step(const StepReport& report);
+  // Appends a line to metrics.jsonl and prints a summary with the step account in per cent.
   void epoch(const EpochReport& report);
+
+  // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
+  // there whole or not at all.
+  const std::string& metrics_problem() const { return metrics_problem_; }
 
  private:
   double seconds_left(std::int64_t steps_done);
+  void write_metrics(const EpochReport& report);
+  std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
+  std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 
   ReportOptions options_;
-  std::ofstream metrics_;
+  std::vector<std::int64_t> lost_epochs_;
+  std::string metrics_problem_;
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet

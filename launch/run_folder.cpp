@@ -80,7 +80,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
 
 RunLock::~RunLock() { close(descriptor_); }
 
-std::ofstream open_metrics(const std::filesystem::path& folder) {
+void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
   const std::filesystem::path path = folder / "metrics.jsonl";
   std::error_code error;
@@ -93,9 +93,7 @@ std::ofstream open_metrics(const std::filesystem::path& folder) {
     log::info("{} holds the metrics of the run before this one", earlier().string());
   }
   errno = 0;
-  std::ofstream metrics(path, std::ios::trunc);
-  if (!metrics) throw_io("create", path, errno);
-  return metrics;
+  if (!std::ofstream(path, std::ios::app)) throw_io("create", path, errno);
 }
 
 }  // namespace lockstep

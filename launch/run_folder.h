@@ -4,7 +4,6 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 
 namespace lockstep {
 
@@ -23,8 +22,8 @@ class RunLock {
   int descriptor_;
 };
 
-// metrics.jsonl in the folder, which is made, new and empty. What an earlier run wrote is renamed to
+// Makes the folder, and in it metrics.jsonl, which is then empty. What an earlier run wrote is renamed to
 // metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
-std::ofstream open_metrics(const std::filesystem::path& folder);
+void begin_metrics(const std::filesystem::path& folder);
 
 }  // namespace lockstep

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <csignal>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <optional>
+#include <vector>
 
+#include <fmt/ranges.h>
+
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
 #include "launch/agreement.h"
@@ -20,24 +25,11 @@
 namespace lockstep {
 namespace {
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw IoError(fmt::format("{}: cannot be written", path));
-}
-
 std::string header_line(const Config& config, const World& world, Training& training) {
   return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}",
                      kVersion, config.model.name, to_string(training.network().device()), training.threads(),
                      training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
                      config.train.batch, config.train.accumulation);
-}
-
-void write_results(const Command& command, Training& training, const std::string& state) {
-  if (!command.export_.empty()) StateSnapshot(training.network()).save(command.export_);
-  if (!command.digest.empty()) write_text(command.digest, state + "\n");
-  if (!command.trace.empty()) training.timeline()->write_chrome_trace(command.trace, 0);
 }
 
 // What outlives an error of this rank: see run_or_abort.
@@ -50,6 +42,27 @@ struct TrainRun {
   std::optional<Trainer> trainer;
 };
 
+// Whatever can be written is, before an IoError tells of the rest.
+void write_results(const Command& command, TrainRun& run, const std::string& state) {
+  Training& training = *run.training;
+  std::vector<std::string> problems;
+  if (!run.report->metrics_problem().empty()) problems.push_back(run.report->metrics_problem());
+  const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
+    if (path.empty()) return;
+    try {
+      work();
+      run.report->line(fmt::format("{} {}", what, path));
+    } catch (const IoError& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  write(command.export_, "weights are in", [&] { StateSnapshot(training.network()).save(command.export_); });
+  write(command.digest, "the digest is in",
+        [&] { write_atomically(command.digest, state + "\n"); });
+  write(command.trace, "the trace is in", [&] { training.timeline()->write_chrome_trace(command.trace, 0); });
+  if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
+}
+
 void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
@@ -57,13 +70,15 @@ void build(TrainRun& run, const Command& command, World& world) {
       config, world, communicator, Training::Options{.init = command.init, .trace = !command.trace.empty()});
   const std::filesystem::path directory = config.run.dir;
   const Terminal terminal = find_terminal();
+  const Training::Length length = training.length();
   run_agreed(communicator, [&] {
     run.report.emplace(ReportOptions{.speaks = world.rank() == 0,
                                      .terminal = terminal.present,
                                      .columns = terminal.columns,
                                      .directory = directory,
-                                     .epochs = config.train.epochs,
+                                     .epochs = length.epochs,
                                      .steps_per_epoch = training.train_loader().steps_in_epoch(0),
+                                     .total_steps = length.steps,
                                      .global_batch = training.train_loader().global_batch()});
   });
   run.trainer.emplace(training.parts(), training.schedule(),
@@ -80,17 +95,21 @@ int train(TrainRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
+  // Output that nobody reads any more (`| head`), and a limit on the size of files, are errors of one write.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   run_agreed(*run.communicator, [&] {
     if (first) run.lock.emplace(config->run.dir);
   });
 
   build(run, command, world);
   run.report->header(header_line(run.config, world, *run.training));
+  if (!command.init.empty()) run.report->line("training starts from " + command.init);
   run.trainer->fit(*run.report);
   std::string state;
   run_agreed(*run.communicator, [&] {
     state = digest(run.training->network(), run.training->optimizer());
-    if (first) write_results(command, *run.training, state);
+    if (first) write_results(command, run, state);
   });
   require_same_state(*run.communicator, state);
   return exit_code::done;

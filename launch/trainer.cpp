@@ -67,14 +67,20 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
   take_account();
   const std::int64_t begin = now_ns();
   const std::int64_t first_step = step_;
-  const std::int64_t steps = parts_.train.steps_in_epoch(epoch);
+  std::int64_t steps = parts_.train.steps_in_epoch(epoch);
+  if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps - step_);
   const auto samples_per_second = [&] {
     const auto samples = static_cast<double>((step_ - first_step) * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
-  for (std::int64_t i = 1; i <= steps && !stopped(); ++i) {
+  for (std::int64_t i = 1; i <= steps; ++i) {
     step();
-    report.step(epoch + 1, i, totals_.mean(), samples_per_second());
+    report.step({.epoch = epoch + 1,
+                 .step = i,
+                 .steps = steps,
+                 .steps_done = step_,
+                 .loss = totals_.mean(),
+                 .samples_per_second = samples_per_second()});
   }
   while (const auto result = results_.take_last()) settle(*result);
   EpochReport line{.epoch = epoch + 1, .steps = step_, .samples_per_second = samples_per_second()};
@@ -90,7 +96,9 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
 void Trainer::step() {
   set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
+  const std::int64_t begin = now_ns();
   train_.begin(stream_);
+  if (stream_.device().kind != DeviceKind::cpu) record("data", Track::data, begin);
   parts_.optimizer.set_learning_rate(schedule_.at(step_));
   run_step();
   results_.enqueued(stream_);
@@ -113,6 +121,15 @@ void Trainer::run_step() {
   recording.empty() ? enqueue_step() : stream_.replay(recording);
 }
 
+void Trainer::record(const char* name, Track track, std::int64_t begin_ns) {
+  if (parts_.timeline == nullptr) return;
+  parts_.timeline->record({.name = name,
+                           .track = track,
+                           .index = static_cast<std::int32_t>(step_),
+                           .begin_ns = begin_ns,
+                           .end_ns = now_ns()});
+}
+
 // Everything of a step that is on a stream.
 void Trainer::enqueue_step() {
   Optimizer& optimizer = parts_.optimizer;
@@ -122,18 +139,22 @@ void Trainer::enqueue_step() {
   clock_.enter(Phase::exposed_communication);
   parts_.buckets.wait(stream_);
   clock_.enter(Phase::optimizer);
+  const std::int64_t begin = now_ns();
   // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
   // asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
   optimizer.check_gradients(stream_);
   optimizer.step(stream_);
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
   results_.copy_control(stream_, optimizer.control());
+  record("optimizer", Track::compute, begin);
 }
 
 void Trainer::micro_batch(std::int64_t micro) {
   const bool last = micro + 1 == options_.accumulation;
   clock_.enter(Phase::data_wait);
+  const std::int64_t data_begin = now_ns();
   const Batch& batch = train_.next();
+  if (stream_.device().kind == DeviceKind::cpu) record("data", Track::data, data_begin);
   const Pass pass{.stream = stream_,
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
@@ -141,26 +162,18 @@ void Trainer::micro_batch(std::int64_t micro) {
                   .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
                   .listener = last ? &parts_.buckets : nullptr,
                   .observer = parts_.observer};
-  const auto span = [&](const char* name, std::int64_t begin) {
-    if (parts_.timeline == nullptr) return;
-    parts_.timeline->record({.name = name,
-                             .track = Track::compute,
-                             .index = static_cast<std::int32_t>(step_),
-                             .begin_ns = begin,
-                             .end_ns = now_ns()});
-  };
 
   clock_.enter(Phase::forward);
   const std::int64_t forward_begin = now_ns();
   parts_.network.forward(input_of(batch), pass);
   parts_.network.copy_loss(stream_, results_.loss(micro));
-  span("forward", forward_begin);
+  record("forward", Track::compute, forward_begin);
 
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
   if (last) parts_.buckets.begin(stream_);  // full buckets leave while earlier layers still compute
   parts_.network.backward(pass);
-  span("backward", backward_begin);
+  record("backward", Track::compute, backward_begin);
 }
 
 // What the host learns of a step when the device is done with it; on every rank at the same point of the

@@ -81,6 +81,8 @@ class Trainer {
 
  private:
   void enqueue_step();
+  // What the host did since `begin_ns`, for the timeline, if there is one.
+  void record(const char* name, Track track, std::int64_t begin_ns);
   void micro_batch(std::int64_t micro);
   // Enqueues the step, from a recording where there is or can be one.
   void run_step();

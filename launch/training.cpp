@@ -173,11 +173,26 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .observer = observer};
 }
 
+std::int64_t Training::steps_of_epochs() const {
+  if (config_.data.tail != "carry") return config_.train.epochs * train_loader_->steps_in_epoch(0);
+  return config_.train.epochs * train_set_->size() / train_loader_->global_batch();
+}
+
+Training::Length Training::length() const {
+  const std::int64_t all = steps_of_epochs();
+  const std::int64_t limit = config_.train.steps;
+  if (limit == 0 || limit >= all) return {.epochs = config_.train.epochs, .steps = all};
+  const auto quotient_up = [](std::int64_t value, std::int64_t by) { return (value + by - 1) / by; };
+  const std::int64_t epochs = config_.data.tail == "carry"
+                                  ? quotient_up(limit * train_loader_->global_batch(), train_set_->size())
+                                  : quotient_up(limit, train_loader_->steps_in_epoch(0));
+  return {.epochs = epochs, .steps = limit};
+}
+
 Schedule Training::schedule() const {
-  const std::int64_t total = config_.data.tail == "carry"
-                                 ? config_.train.epochs * train_set_->size() / train_loader_->global_batch()
-                                 : config_.train.epochs * train_loader_->steps_in_epoch(0);
-  return schedule_of(config_, total);
+  Schedule schedule = schedule_of(config_, steps_of_epochs());
+  schedule.total_steps = length().steps;  // a run that train.steps ends has decayed by then
+  return schedule;
 }
 
 }  // namespace lockstep

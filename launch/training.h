@@ -42,6 +42,13 @@ class Training {
   BatchLoader& test_loader() { return *test_loader_; }
   const KernelChoices& kernels() const { return kernels_; }
   Timeline* timeline() { return timeline_.get(); }
+  // How far training goes: all epochs, or as much of them as train.steps allows.
+  struct Length {
+    std::int64_t epochs = 0;  // that are begun
+    std::int64_t steps = 0;
+  };
+  Length length() const;
+  // Of that length; its warm-up and milestones are where train.epochs puts them.
   Schedule schedule() const;
   int threads() const { return threads_; }
   // Of the batches that a Trainer copies to a GPU.
@@ -50,6 +57,8 @@ class Training {
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
+  // Optimizer steps of all epochs.
+  std::int64_t steps_of_epochs() const;
   void open_data(Shard shard, Device device);
   Graph build_graph(std::int64_t batch) const;
   NetworkOptions network_options();

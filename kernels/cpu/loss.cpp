@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "kernels/cpu/element.h"
@@ -45,18 +46,22 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   }
   const double on_each = static_cast<double>(a.label_smoothing) / static_cast<double>(a.classes);
   const double on_label = 1.0 - static_cast<double>(a.label_smoothing);
+  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
+  const double loss = weight * (std::log(sum) - on_label * label_logit - smoothed);
   if (gradient != nullptr) {
     const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
-    const double scale = static_cast<double>(a.gradient_scale) * loss_scale * weight;
+    // A step is judged by its gradients. The slopes of an infinite loss (a label's logit of -inf) are finite,
+    // and PyTorch's gradients, too; here they would hide it.
+    const double scale = std::isfinite(static_cast<float>(loss))
+                             ? static_cast<double>(a.gradient_scale) * loss_scale * weight
+                             : std::numeric_limits<double>::quiet_NaN();
     for (std::int64_t k = 0; k < a.classes; ++k) {
       const double target = (k == label ? on_label : 0.0) + on_each;
       const double probability = std::exp(logit(k) - shift) / sum;
       gradient[k] = static_cast<T>(static_cast<float>(scale * (probability - target)));
     }
   }
-  // Without smoothing the other logits have no part in it: they may be infinitely small.
-  const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
-  const double loss = weight * (std::log(sum) - on_label * label_logit - smoothed);
   return {.loss = loss, .correct = largest == label && !std::isnan(loss)};
 }
 

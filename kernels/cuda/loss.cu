@@ -89,10 +89,16 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
   logit_sum = warp_sum(logit_sum);
   const double smoothing = static_cast<double>(a.label_smoothing);
   const double on_each = smoothing / a.classes;
+  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  const double smoothed = smoothing == 0 ? 0.0 : on_each * logit_sum;
+  const double loss = static_cast<double>(weight) * (log(sum) - (1.0 - smoothing) * label_logit - smoothed);
   __syncwarp();  // every lane has read the label's logit, which the gradient may overwrite
   if (gradient != nullptr) {
-    const double scale = static_cast<double>(a.gradient_scale) * static_cast<double>(weight) *
-                         static_cast<double>(a.loss_scale == nullptr ? 1.0f : *a.loss_scale);
+    // As on the CPU: the finite slopes of an infinite loss would hide it.
+    const bool finite = fabs(loss) <= static_cast<double>(std::numeric_limits<float>::max());
+    const double scale = finite ? static_cast<double>(a.gradient_scale) * static_cast<double>(weight) *
+                                      static_cast<double>(a.loss_scale == nullptr ? 1.0f : *a.loss_scale)
+                                : static_cast<double>(NAN);
     for (int k = lane; k < a.classes; k += kWarpThreads) {
       const double power = static_cast<double>(expf(to_float(logits[k]) - largest.value));
       const double target = (k == label ? 1.0 - smoothing : 0.0) + on_each;
@@ -100,9 +106,6 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
     }
   }
   if (lane != 0) return;
-  // Without smoothing the other logits have no part in it: they may be infinitely small.
-  const double smoothed = smoothing == 0 ? 0.0 : on_each * logit_sum;
-  const double loss = static_cast<double>(weight) * (log(sum) - (1.0 - smoothing) * label_logit - smoothed);
   a.losses[sample] = {loss, largest.place == label && !(loss != loss) ? 1 : 0};
 }
 

@@ -338,6 +338,7 @@ TEST(GradientBuckets, SpansShowThatAFullBucketLeavesBeforeTheRestIsComputed) {
         EXPECT_STREQ(spans[bucket].name, "bucket");
         EXPECT_EQ(spans[bucket].track, Track::communication);
         EXPECT_EQ(spans[bucket].index, static_cast<std::int32_t>(bucket));
+        EXPECT_TRUE(spans[bucket].numbered);
         EXPECT_LE(spans[bucket].begin_ns, spans[bucket].end_ns);
         const bool early = overlap && bucket == 0;
         EXPECT_EQ(spans[bucket].end_ns <= between[rank], early)

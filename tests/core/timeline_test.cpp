@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/core/file_size_limit.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -130,24 +132,34 @@ TEST_F(TraceTest, IsJsonWhateverASpanIsCalled) {
   EXPECT_EQ(spans[0].at("name"), name);
 }
 
+TEST_F(TraceTest, NumbersTheNamesThatAskForIt) {
+  Timeline timeline;
+  timeline.record({.name = "bucket", .index = 7, .numbered = true});
+  timeline.record({.name = "forward", .index = 7});
+  const auto spans = spans_of(trace(timeline));
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].at("name"), "bucket 7");
+  EXPECT_EQ(spans[1].at("name"), "forward");
+}
+
 TEST_F(TraceTest, SaysHowManySpansWereDropped) {
   Timeline timeline(1);
   for (int i = 0; i < 4; ++i) timeline.record({.name = "step"});
   EXPECT_EQ(trace(timeline).at("droppedSpans"), 3);
 }
 
-TEST_F(TraceTest, AnImpossiblePathIsAnIoErrorThatNamesIt) {
-  try {
-    Timeline(0).write_chrome_trace("/no/such/folder/trace.json", 0);
-    FAIL() << "written to nowhere";
-  } catch (const IoError& error) {
-    EXPECT_NE(std::string(error.what()).find("/no/such/folder/trace.json"), std::string::npos);
-  }
+TEST_F(TraceTest, AnImpossiblePathIsAnIoErrorThatNamesItAndTheReason) {
+  EXPECT_EQ(message_of<IoError>([] { Timeline(0).write_chrome_trace("/no/such/folder/trace.json", 0); }),
+            "/no/such/folder/trace.json: cannot be written: No such file or directory");
 }
 
-TEST_F(TraceTest, AFullDiskIsAnIoError) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  EXPECT_THROW(Timeline(0).write_chrome_trace("/dev/full", 0), IoError);
+TEST_F(TraceTest, AFullDiskIsAnIoErrorAndLeavesNothing) {
+  {
+    const FileSizeLimit limit(100);
+    EXPECT_EQ(message_of<IoError>([&] { Timeline(0).write_chrome_trace(path_, 0); }),
+              path_.string() + ": cannot be written: File too large");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 TEST(PhaseClock, ChargesTheCurrentPhase) {

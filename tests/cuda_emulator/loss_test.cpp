@@ -142,13 +142,40 @@ TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
   }
 }
 
+TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float smoothing : {0.0f, 0.1f}) {
+    for (const std::size_t place : {0, 1}) {
+      for (const float logit : {-kInfinity, kInfinity, -3e38f}) {
+        for (const DType type : kElementTypes) {
+          SCOPED_TRACE(fmt::format("{} at {}, {}, smoothing {}", logit, place, name_of(type), smoothing));
+          Batch batch{.type = type,
+                      .classes = 3,
+                      .logits = {3e38f, 3e38f, 3e38f, 0, 1, 2},
+                      .labels = {0, 0},
+                      .weights = {1, 1},
+                      .label_smoothing = smoothing};
+          batch.logits[place] = logit;
+          for (float& value : batch.logits) value = rounded(value, type);
+          const Outcome expected = batch.on_cpu();
+          const Outcome outcome = batch.emulated();
+          EXPECT_EQ(std::isfinite(outcome.sums.loss), std::isfinite(expected.sums.loss));
+          for (std::size_t k = 0; k < batch.logits.size(); ++k)
+            EXPECT_EQ(std::isfinite(outcome.gradient[k]), k >= 3 || std::isfinite(outcome.sums.loss)) << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
   for (const std::int32_t label : {-1, 10, 1 << 30}) {
     Batch batch = Batch::random(DType::f16, 5, 10);
     batch.labels[2] = label;
-    const LossSums sums = batch.emulated().sums;
-    EXPECT_TRUE(std::isnan(sums.loss)) << label;
-    EXPECT_EQ(sums.samples, 4);
+    const Outcome outcome = batch.emulated();
+    EXPECT_TRUE(std::isnan(outcome.sums.loss)) << label;
+    EXPECT_TRUE(std::isnan(outcome.gradient[2 * 10])) << label;
+    EXPECT_EQ(outcome.sums.samples, 4);
   }
 }
 

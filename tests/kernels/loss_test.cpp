@@ -274,6 +274,41 @@ TEST(SoftmaxCrossEntropy, ANaNLogitMakesTheLossNaN) {
   }
 }
 
+// One sample must not end training unseen: what checks gradients must see what the loss would show.
+TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  struct Case {
+    Values logits;  // of two samples, both of label 0; the second is sound
+    float label_smoothing;
+    bool finite;
+  };
+  for (const Case& c : {Case{{-kInfinity, 1, 2, 0, 1, 2}, 0, false},
+                        {{-kInfinity, 1, 2, 0, 1, 2}, 0.1f, false},
+                        {{1, -kInfinity, 2, 0, 1, 2}, 0, true},
+                        {{1, -kInfinity, 2, 0, 1, 2}, 0.1f, false},
+                        {{1, kInfinity, 2, 0, 1, 2}, 0, false},
+                        {{kInfinity, 1, 2, 0, 1, 2}, 0, false},
+                        {{-kInfinity, -kInfinity, -kInfinity, 0, 1, 2}, 0, false},
+                        {{-3e38f, 3e38f, 0, 0, 1, 2}, 0, false}}) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      SCOPED_TRACE(fmt::format("{}, {}, {}; {} {}", c.logits[0], c.logits[1], c.logits[2], c.label_smoothing,
+                               name_of(type)));
+      const Batch batch{.classes = 3,
+                        .logits = c.logits,
+                        .labels = {0, 0},
+                        .weights = {1, 1},
+                        .label_smoothing = c.label_smoothing,
+                        .type = type};
+      const Outcome outcome = batch.run();
+      EXPECT_EQ(std::isfinite(outcome.sums.loss), c.finite);
+      for (std::size_t k = 0; k < 3; ++k) {
+        EXPECT_EQ(std::isfinite(outcome.gradient[k]), c.finite) << k;
+        EXPECT_TRUE(std::isfinite(outcome.gradient[3 + k])) << k;
+      }
+    }
+  }
+}
+
 TEST(SoftmaxCrossEntropy, TheGradientMayReplaceTheLogitsOrBeLeftOut) {
   const Batch batch = Batch::random(40, 300);
   const Outcome expected = batch.run();

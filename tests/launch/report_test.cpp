@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <sstream>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "tests/core/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +33,7 @@ class ReportTest : public testing::Test {
             .directory = directory_ / "run",
             .epochs = 5,
             .steps_per_epoch = 937,
+            .total_steps = 5 * 937,
             .global_batch = 128};
   }
   std::vector<std::string> metrics() const {
@@ -74,8 +77,18 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+StepReport step_of(std::int64_t epoch, std::int64_t step, std::int64_t steps, double loss = 0.4567,
+                   double samples_per_second = 1234567.8) {
+  return {.epoch = epoch,
+          .step = step,
+          .steps = steps,
+          .steps_done = (epoch - 1) * steps + step,
+          .loss = loss,
+          .samples_per_second = samples_per_second};
+}
+
 void run_epoch(Report& report, std::int64_t epoch, std::int64_t steps) {
-  for (std::int64_t step = 1; step <= steps; ++step) report.step(epoch, step, 0.4567, 1234567.8);
+  for (std::int64_t step = 1; step <= steps; ++step) report.step(step_of(epoch, step, steps));
 }
 
 TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
@@ -89,7 +102,20 @@ TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
 TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
   Report report(options(false));
   EXPECT_EQ(output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); }),
-            "Lockstep: cnn, 2 ranks on cpu\n5 epochs of 937 steps, global batch 128\n");
+            "Lockstep: cnn, 2 ranks on cpu\n5 epochs of 937 steps, global batch 128\nmetrics go to " +
+                (directory_ / "run" / "metrics.jsonl").string() + "\n");
+}
+
+TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
+  ReportOptions cut = options(false);
+  cut.epochs = 2;
+  cut.total_steps = 1000;
+  EXPECT_NE(
+      output_of([&] { Report(cut).header("x"); }).find("\n1000 steps in 2 epochs of 937, global batch 128\n"),
+      std::string::npos);
+  cut.epochs = cut.steps_per_epoch = cut.total_steps = 1;
+  EXPECT_NE(output_of([&] { Report(cut).header("x"); }).find("\n1 epoch of 1 step, global"),
+            std::string::npos);
 }
 
 TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
@@ -106,6 +132,7 @@ TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
 TEST_F(ReportTest, PlainOutputOfAShortEpochHasALineForEachStep) {
   ReportOptions short_run = options(false);
   short_run.steps_per_epoch = 3;
+  short_run.total_steps = 15;
   Report report(short_run);
   EXPECT_EQ(split(output_of([&] { run_epoch(report, 1, 3); }), '\n').size(), 3u);
 }
@@ -132,9 +159,10 @@ TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
 TEST_F(ReportTest, BarGivesWayToHugeNumbers) {
   ReportOptions huge = options(true);
   huge.epochs = 1'000'000'000'000;
-  huge.steps_per_epoch = 1'000'000;
+  huge.total_steps = 1'000'000'000'000'000'000;
   Report report(huge);
-  const std::string output = output_of([&] { report.step(123'456'789'012, 1'000'000, 1e-30, 1e21); });
+  const std::string output =
+      output_of([&] { report.step(step_of(123'456'789'012, 1'000'000, 1'000'000, 1e-30, 1e21)); });
   EXPECT_LE(output.size(), 4u + 79u) << output;
   EXPECT_NE(output.find("1000000/1000000"), std::string::npos) << output;
 }
@@ -142,7 +170,7 @@ TEST_F(ReportTest, BarGivesWayToHugeNumbers) {
 TEST_F(ReportTest, SummaryReplacesTheBar) {
   Report report(options(true));
   const std::string output = output_of([&] {
-    report.step(2, 937, 0.5, 100);
+    report.step(step_of(2, 937, 937));
     report.epoch(example());
   });
   EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  train loss 0.312"), std::string::npos) << output;
@@ -152,10 +180,55 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
 TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
   Report report(options(false));
   const std::string output = output_of([&] {
-    report.step(5, 936, 0.5, 100);
-    report.step(5, 937, 0.5, 100);
+    report.step(step_of(5, 936, 937, 0.5, 100));
+    report.step(step_of(5, 937, 937, 0.5, 100));
   });
   EXPECT_NE(output.find("937/937  loss 0.500  100 samples/s  0:00 left"), std::string::npos) << output;
+}
+
+// As many steps to go as were seen, so as much time.
+TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
+  ReportOptions cut = options(false);
+  cut.total_steps = 3;
+  Report report(cut);
+  const std::string output = output_of([&] {
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      report.step(
+          {.epoch = 1, .step = step, .steps = 3, .steps_done = step, .loss = 1, .samples_per_second = 1});
+    }
+  });
+  EXPECT_NE(output.find("3/3  loss 1.00  1 samples/s  0:00 left"), std::string::npos) << output;
+}
+
+// But for paths, which are for copying.
+TEST_F(ReportTest, EveryLineFitsATerminal) {
+  EpochReport large = example();
+  large.epoch = 1234;
+  large.samples_per_second = 12'345'678;
+  large.account.seconds[static_cast<std::size_t>(Phase::device_wait)] = 100;
+  for (const int columns : {40, 80, 132}) {
+    ReportOptions narrow = options(true);
+    narrow.columns = columns;
+    narrow.epochs = 2000;
+    Report report(narrow);
+    std::string output = output_of([&] {
+      report.header(
+          "Lockstep 0.1.0: fashion_mnist_resnet20 on cuda:0 (16 threads per rank), 128 ranks x batch 256 x "
+          "accumulation 8");
+      run_epoch(report, 1, 937);
+      report.epoch(large);
+    });
+    for (char& c : output) c = c == '\r' ? '\n' : c;
+    std::size_t longest = 0;
+    for (std::string line : split(output, '\n')) {
+      if (line.starts_with("\x1b[K")) line.erase(0, 3);
+      if (line.find('/' + std::string("metrics.jsonl")) != std::string::npos) continue;
+      EXPECT_LT(line.size(), static_cast<std::size_t>(columns)) << line;
+      longest = std::max(longest, line.size());
+    }
+    EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "broken too early";
+    EXPECT_NE(output.find("rest 0.5 %\n"), std::string::npos) << output;
+  }
 }
 
 TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
@@ -214,6 +287,7 @@ TEST_F(ReportTest, SilentRanksPrintAndCreateNothing) {
   const std::string output = output_of([&] {
     Report report(silent);
     report.header("x");
+    report.line("x");
     run_epoch(report, 1, 937);
     report.epoch(example());
   });
@@ -241,12 +315,24 @@ TEST_F(ReportTest, ErrorsNameThePath) {
   expect_io_error([&] { Report report(options(false)); }, "metrics.jsonl: Is a directory");
 }
 
-TEST_F(ReportTest, AFullDiskIsAnError) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  std::filesystem::create_directories(directory_ / "run");
-  std::filesystem::create_symlink("/dev/full", directory_ / "run" / "metrics.jsonl");
+// Training goes on, and metrics when there is room again; no line is ever half there.
+TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
   Report report(options(false));
-  output_of([&] { expect_io_error([&] { report.epoch(example()); }, "metrics.jsonl: No space left"); });
+  output_of([&] {
+    EpochReport line = example();
+    report.epoch(line);
+    EXPECT_EQ(report.metrics_problem(), "");
+    {
+      const FileSizeLimit limit(std::filesystem::file_size(directory_ / "run" / "metrics.jsonl") + 10);
+      for (line.epoch = 3; line.epoch <= 4; ++line.epoch) report.epoch(line);
+    }
+    report.epoch(line);
+  });
+  EXPECT_EQ(report.metrics_problem(),
+            (directory_ / "run" / "metrics.jsonl").string() + " lacks epoch 3, 4: File too large");
+  ASSERT_EQ(metrics().size(), 2u);
+  EXPECT_EQ(json::parse(metrics()[0])["epoch"], 2);
+  EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);
 }
 
 }  // namespace

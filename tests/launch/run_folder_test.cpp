@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/run_folder.h"
 
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -18,6 +19,10 @@ namespace {
 class RunFolder : public testing::Test {
  protected:
   ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path()); }
+  void write(const std::string& metrics) const {
+    begin_metrics(folder_);
+    std::ofstream(folder_ / "metrics.jsonl") << metrics;
+  }
   std::string text_of(const std::string& name) const {
     std::ifstream file(folder_ / name);
     std::ostringstream text;
@@ -44,7 +49,7 @@ TEST_F(RunFolder, IsOneJobsAtATime) {
 }
 
 TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
-  for (const char* run : {"one", "two", "three"}) open_metrics(folder_) << run;
+  for (const char* run : {"one", "two", "three"}) write(run);
   EXPECT_EQ(text_of("metrics.jsonl"), "three");
   EXPECT_EQ(text_of("metrics.1.jsonl"), "one");
   EXPECT_EQ(text_of("metrics.2.jsonl"), "two");
@@ -52,8 +57,8 @@ TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
 }
 
 TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
-  open_metrics(folder_);
-  open_metrics(folder_) << "second";
+  begin_metrics(folder_);
+  write("second");
   EXPECT_EQ(text_of("metrics.jsonl"), "second");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl"));
 }
@@ -61,7 +66,7 @@ TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
 TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
   const std::filesystem::path nowhere = "/proc/nowhere";
   EXPECT_NE(message_of<IoError>([&] { RunLock lock(nowhere); }).find("/proc/nowhere"), std::string::npos);
-  EXPECT_NE(message_of<IoError>([&] { open_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
+  EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where what a run says and leaves goes, and what it does when that place takes no more.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numbers>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+bool says(const ProgramResult& result, const std::string& part) {
+  return result.output.find(part) != std::string::npos;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+Json last_metrics(const Workplace& workplace) {
+  const std::vector<std::string> lines = lines_of(text_of(workplace.path("run") / "metrics.jsonl"));
+  return lines.empty() ? Json::object() : Json::parse(lines.back());
+}
+
+TEST(Output, SaysWhereEverythingIs) {
+  const Workplace workplace("places");
+  const std::string start = workplace.path("start.safetensors").string();
+  const std::vector<std::string> settings = {"train.steps=2"};
+  ASSERT_EQ(run_shell(workplace.train(settings, "--export " + start)).exit_code, 0);
+  const auto place = [&](const char* name) { return workplace.path(name).string(); };
+  const ProgramResult result = run_ranks(
+      2, workplace.train(settings, "--init " + start + " --export " + place("end.safetensors") +
+                                       " --digest " + place("digest") + " --trace " + place("trace.json")));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const std::string& line :
+       {"metrics go to " + (workplace.path("run") / "metrics.jsonl").string(),
+        "training starts from " + start, "weights are in " + place("end.safetensors"),
+        "the digest is in " + place("digest"), "the trace is in " + place("trace.json")}) {
+    EXPECT_TRUE(says(result, line + "\n")) << line << " in\n" << result.output;
+  }
+}
+
+// What was trained for hours must not be lost with its metrics.
+TEST(Output, AFullDiskForMetricsCostsNoExport) {
+  const Workplace workplace("full_metrics");
+  fs::create_directories(workplace.path("run"));
+  fs::create_symlink("/dev/full", workplace.path("run") / "metrics.jsonl");
+  const fs::path exported = workplace.path("end.safetensors");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"train.epochs=2"}, "--export " + exported.string()));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  EXPECT_TRUE(says(result, "epoch 2/2  train loss")) << result.output;
+  EXPECT_TRUE(says(result, "metrics.jsonl lacks epoch 1, 2: No space left on device")) << result.output;
+  EXPECT_EQ(tensors_of(exported).count("fc1.weight"), 1u);
+}
+
+// Folders where files should be: root can write everywhere else.
+TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
+  const Workplace workplace("not_written");
+  const fs::path trace = workplace.path("trace"), exported = workplace.path("exported"),
+                 digest = workplace.path("digest");
+  fs::create_directories(trace);
+  fs::create_directories(exported);
+  const ProgramResult result = run_shell(workplace.train(
+      {"train.steps=2"},
+      fmt::format("--trace {} --export {} --digest {}", trace.string(), exported.string(), digest.string())));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  EXPECT_TRUE(
+      says(result, fmt::format("lockstep: {}: cannot be written: Is a directory; {}: cannot be written: "
+                               "Is a directory\n",
+                               exported.string(), trace.string())))
+      << result.output;
+  EXPECT_EQ(text_of(digest).size(), 33u);
+}
+
+// `lockstep train .. | head`, with a reader that is gone before the first line.
+TEST(Output, AClosedPipeEndsNothing) {
+  const Workplace workplace("pipe");
+  const fs::path exported = workplace.path("end.safetensors"), code = workplace.path("code");
+  run_shell("{ " + workplace.train({"train.epochs=2"}, "--export " + exported.string()) +
+            " 2>&1; echo $? > " + code.string() + "; } | true");
+  EXPECT_EQ(text_of(code), "0\n");
+  EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
+  EXPECT_TRUE(fs::exists(exported));
+}
+
+TEST(Output, EveryLineFitsATerminal) {
+  const Workplace workplace("columns");
+  const ProgramResult result = run_shell(
+      "script -qec '" + workplace.train({"model.name=resnet20", "train.steps=3", "kernels.cache=none"}) +
+      "' /dev/null");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  std::string output = result.output;
+  EXPECT_NE(output.find("\x1b[K"), std::string::npos) << "no terminal";
+  for (char& c : output) c = c == '\r' ? '\n' : c;
+  for (std::string line : lines_of(output)) {
+    if (line.starts_with("\x1b[K")) line.erase(0, 3);
+    EXPECT_LT(line.size(), 80u) << line;
+  }
+}
+
+TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
+  const Workplace workplace("steps");
+  const auto run = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(),
+                    {"train.epochs=3", "schedule.name=cosine", "optimizer.learning_rate=0.01"});
+    const ProgramResult result = run_shell(workplace.train(settings));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result;
+  };
+  const auto expect_rate = [&](double steps) {  // of the last step
+    const double progress = (steps - 1) / steps;
+    EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0),
+                0.005 * (1 + std::cos(std::numbers::pi * progress)), 1e-12);
+  };
+  const ProgramResult cut = run({"train.steps=70"});  // an epoch has 64
+  EXPECT_TRUE(says(cut, "\n70 steps in 2 epochs of 64, global batch 8\n")) << cut.output;
+  EXPECT_TRUE(says(cut, "\nepoch 2/2  6/6  ")) << cut.output;
+  EXPECT_TRUE(says(cut, " 0:00 left\nepoch 2/2  train loss")) << cut.output;
+  expect_rate(70);
+
+  const ProgramResult whole = run({"train.steps=1000"});
+  EXPECT_TRUE(says(whole, "\n3 epochs of 64 steps, global batch 8\n")) << whole.output;
+  expect_rate(3 * 64);
+
+  // 512 samples are 10 batches of 48 and 32 samples for the next epoch.
+  const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
+  EXPECT_TRUE(says(carried, "\n32 steps in 3 epochs of 10, global batch 48\n")) << carried.output;
+  EXPECT_TRUE(says(carried, "\nepoch 3/3  11/11  ")) << carried.output;
+  EXPECT_TRUE(says(carried, " 0:00 left\nepoch 3/3  train loss")) << carried.output;
+  expect_rate(32);
+  const ProgramResult short_of_it = run({"train.batch=48", "data.tail=carry", "train.steps=22"});
+  EXPECT_TRUE(says(short_of_it, "\n22 steps in 3 epochs of 10, global batch 48\n")) << short_of_it.output;
+  EXPECT_TRUE(says(short_of_it, "\nepoch 3/3  1/1  ")) << short_of_it.output;
+}
+
+}  // namespace
+}  // namespace lockstep
