@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "data/verify.h"
 #include "launch/agreement.h"
 #include "launch/kernel_cache.h"
 #include "models/network_state.h"
@@ -81,6 +82,16 @@ void check_channels(const Config& config, const Dataset& dataset) {
   }
 }
 
+// Each node verifies its own copy of the dataset, its ranks a share each.
+VerifyOptions verify_options(const Config& config, const World& world, int threads) {
+  const std::string& extent = config.data.verify;
+  return {.extent = extent == "all"    ? Verify::all
+                    : extent == "none" ? Verify::nothing
+                                       : Verify::headers,
+          .shard = {.rank = world.local_rank(), .size = world.local_size()},
+          .threads = threads};
+}
+
 }  // namespace
 
 int choose_threads(std::int64_t wanted, const World& world) {
@@ -99,7 +110,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   const DeviceChoice choice = choose_device(config_, world, host);
   run_agreed(host, [&] {
     threads_ = choose_threads(config_.train.threads, world);
-    open_data({.rank = world.rank(), .size = world.size()}, choice.device);
+    open_data(world, choice.device);
   });
   device_ = choice.device;
   sharing_ = device_.kind == DeviceKind::cpu || choice.shared ? world.local_size() : 1;
@@ -119,7 +130,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   });
 }
 
-void Training::open_data(Shard shard, Device device) {
+void Training::open_data(const World& world, Device device) {
   const DatasetOptions dataset{.format = config_.data.format, .path = config_.data.path};
   train_set_ = open_dataset(dataset, Split::train);
   test_set_ = open_dataset(dataset, Split::test);
@@ -128,6 +139,9 @@ void Training::open_data(Shard shard, Device device) {
         fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
   }
   check_channels(config_, *train_set_);
+  for (const Dataset* set : {train_set_.get(), test_set_.get()})
+    verify(*set, verify_options(config_, world, threads_));
+  const Shard shard{.rank = world.rank(), .size = world.size()};
   LoaderOptions options{.batch = config_.train.batch,
                         .accumulation = config_.train.accumulation,
                         .tail = config_.data.tail == "carry" ? Tail::carry : Tail::drop,

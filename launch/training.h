@@ -54,7 +54,7 @@ class Training {
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
-  void open_data(Shard shard, Device device);
+  void open_data(const World& world, Device device);
   Graph build_graph(std::int64_t batch) const;
   NetworkOptions network_options();
   void plan_network();
