@@ -11,7 +11,7 @@ struct Terminal {
   int columns = 80;
 };
 
-// Of standard output.
+// Finds out about the terminal that standard output ends in.
 Terminal find_terminal();
 
 }  // namespace lockstep
