@@ -46,16 +46,33 @@ def step(part, name):
         result = results("cpu_suite", part)
         peer = result["pytorch"]
         image = f"{result['image']}x{result['image']}"
+        text = (f"{speed(result)} samples/s; PyTorch {peer['version'].split('+')[0]} at its best, in turns: "
+                f"{speed(peer)} ({times(result)})")
+        if "ratio" in result.get("direct", {}):
+            text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'])})"
         return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
-                "2 threads",
-                f"{speed(result)} samples/s; PyTorch {peer['version'].split('+')[0]} at its best, in turns: "
-                f"{speed(peer)} ({result['ratio']:.2f}x)", result)
+                "2 threads", text, result)
     return row
+
+
+def times(row):
+    """How many times as fast as the peer; with the spread over the turns where the file has it."""
+    low, high = row.get("ratio_spread", (None, None))
+    return f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
 
 
 def speed(row):
     value = row["samples_per_second"]
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def beside_ddp(results):
+    result = results("cpu_suite").get("ranks beside DDP")
+    if not result:
+        return None
+    return (f"`resnet18`, 28x28, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each",
+            f"{speed(result)} samples/s; PyTorch's DistributedDataParallel over Gloo at its best, in turns: "
+            f"{speed(result['pytorch'])} ({times(result)})", result)
 
 
 def ranks_against_threads(results):
@@ -118,15 +135,15 @@ def pinning(results):
 RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
-       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, ranks_against_threads, all_reduce,
+       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
+       ranks_against_threads, all_reduce,
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 
 def table(rows, results):
     lines = ["| what | result | machine | date |", "|---|---|---|---|"]
-    for row in rows:
-        what, text, result = row(results)
+    for what, text, result in filter(None, (row(results) for row in rows)):
         lines.append(f"| {what} | {text} | {machine_of(result)} | {result['date']} |")
     return "\n".join(lines)
 
