@@ -27,7 +27,7 @@ class MeetingDataset final : public NumberedDataset {
     std::unique_lock lock(mutex_);
     most_ = std::max(most_, ++inside_);
     changed_.notify_all();
-    if (!changed_.wait_for(lock, std::chrono::seconds(5), [&] { return most_ >= readers_; })) readers_ = 0;
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), [&] { return most_ >= readers_; })) readers_ = 0;
     --inside_;
     return NumberedDataset::read(index, image);
   }
