@@ -11,7 +11,7 @@ struct Terminal {
   int columns = 80;
 };
 
-// Finds out about the terminal that standard output ends in.
+// Of standard output.
 Terminal find_terminal();
 
 }  // namespace lockstep
