@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 
+import record
 import suite
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -135,8 +136,9 @@ results = json.loads(file.read_text()) if file and file.exists() else {"benchmar
 
 
 def keep(part, result):
-    """Each part with the command that made it."""
-    results[part] = {"command": command, "rounds": options.rounds, **result} if result else None
+    """Each part with what it was measured on."""
+    told = record.circumstances(command, f"{options.bin}/lockstep")
+    results[part] = {**told, "rounds": options.rounds, **result} if result else None
 
 
 if "step" in wanted:

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 import gpu_suite_tests
+import record
 import suite
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -87,6 +88,7 @@ class GpuSuite:
         self.peer_environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
                                  "TRITON_CACHE_DIR": f"{scratch}/triton"}
         self.report = {"benchmark": "gpu_suite", "command": " ".join(["gpu_suite.sh", *sys.argv[1:]]),
+                       "revision": record.revision(), "date": datetime.date.today().isoformat(),
                        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                        "deadline_seconds": options.deadline, "rehearsal": options.rehearse,
                        "machine": self.describe_machine(), "versions": self.describe_versions(),

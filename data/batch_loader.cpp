@@ -10,18 +10,33 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "data/damage_log.h"
 #include "data/sample_order.h"
 
 namespace lockstep {
 namespace {
 
+// Of several threads' errors the one that a single thread would have met first.
+struct FirstError {
+  std::int64_t piece = 0;
+  std::exception_ptr error;
+
+  void offer(std::int64_t other_piece, const std::exception_ptr& other) {
+    if (other == nullptr || (error != nullptr && piece < other_piece)) return;
+    piece = other_piece;
+    error = other;
+  }
+};
+
 struct Slot {
   Buffer memory;
   std::span<SampleId> samples;
   Batch batch;
-  std::int64_t ticket = -1;  // the micro-batch it holds or is being filled with
-  bool ready = false;
-  std::exception_ptr error;  // instead of the batch
+  std::int64_t ticket = -1;      // the micro-batch it holds or is being filled with
+  std::int64_t pieces_left = 0;  // until it is ready
+  std::int64_t left_out = 0;     // samples
+  FirstError undecodable;        // why the first of them was
+  FirstError error;              // instead of the batch
 };
 
 Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
@@ -43,25 +58,35 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
 
 }  // namespace
 
-// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring).
-// Threads take tickets in order as slots become free; next() waits for the one it is at.
+// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring)
+// and is filled in pieces of some samples. Threads take pieces in order as slots become free; next() waits
+// for the micro-batch it is at.
 struct BatchLoader::State {
   const Dataset& dataset;
   Shard shard;
   LoaderOptions options;
+  std::int64_t piece_samples;
+  std::int64_t pieces;  // of a micro-batch
   std::vector<Slot> ring;
+  DamageLog damage{"left out of their batches"};
 
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t first_step = 0;  // of the whole run: where the last seek went
-  std::int64_t next_fill = 0;   // ticket
+  std::int64_t next_piece = 0;  // to be filled: its ticket * pieces + which one
   std::int64_t next_read = 0;   // ticket
-  std::int64_t filling = 0;     // slots being filled now
+  std::int64_t filling = 0;     // pieces being filled now
   bool seeking = false;
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  State(const Dataset& d, Shard s, const LoaderOptions& o) : dataset(d), shard(s), options(o) {
+  // Some pieces for each thread, since images take different times to decode.
+  State(const Dataset& d, Shard s, const LoaderOptions& o)
+      : dataset(d),
+        shard(s),
+        options(o),
+        piece_samples(o.threads == 1 ? o.batch : std::max<std::int64_t>(1, o.batch / (4 * o.threads))),
+        pieces((o.batch + piece_samples - 1) / piece_samples) {
     for (int i = 0; i < options.slots; ++i) ring.push_back(make_slot(options, dataset.image_shape()));
   }
   ~State() {
@@ -103,7 +128,7 @@ struct BatchLoader::State {
 
   // The slot of the batch that next() gave last is still in use: it becomes free with the next call.
   bool may_fill() const {
-    return !seeking && next_fill < next_read - 1 + static_cast<std::int64_t>(ring.size());
+    return !seeking && next_piece / pieces < next_read - 1 + static_cast<std::int64_t>(ring.size());
   }
 
   void work() {
@@ -111,56 +136,86 @@ struct BatchLoader::State {
     for (;;) {
       changed.wait(lock, [&] { return stopping || may_fill(); });
       if (stopping) return;
-      const std::int64_t ticket = next_fill++;
+      const std::int64_t ticket = next_piece / pieces;
+      const std::int64_t piece = next_piece++ % pieces;
       Slot& slot = slot_of(ticket);
-      slot.ticket = ticket;
-      slot.ready = false;
-      slot.error = nullptr;
-      const std::int64_t step = first_step + ticket / options.accumulation;
-      const std::int64_t micro = ticket % options.accumulation;
+      if (piece == 0) {
+        slot.ticket = ticket;
+        slot.pieces_left = pieces;
+        slot.left_out = 0;
+        slot.undecodable = slot.error = {};
+      }
       ++filling;
       lock.unlock();
-      try {
-        fill(slot, step, micro);
-      } catch (...) {
-        slot.error = std::current_exception();
-      }
+      const Filled filled = fill(slot, ticket, piece);
       lock.lock();
       --filling;
-      slot.ready = true;
-      changed.notify_all();
+      slot.left_out += filled.left_out;
+      slot.undecodable.offer(piece, filled.undecodable);
+      slot.error.offer(piece, filled.error);
+      if (--slot.pieces_left == 0 && slot.error.error == nullptr && 2 * slot.left_out > options.batch) {
+        slot.error = slot.undecodable;
+      }
+      if (slot.pieces_left == 0 || seeking) changed.notify_all();
     }
   }
 
-  void fill(Slot& slot, std::int64_t step, std::int64_t micro) const {
-    const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
-    const std::span<std::uint8_t> images = slot.batch.images.as<std::uint8_t>();
-    const std::span<std::int32_t> labels = slot.batch.labels.as<std::int32_t>();
-    const std::span<float> weights = slot.batch.weights.as<float>();
+  struct Filled {
+    std::int64_t left_out = 0;
+    std::exception_ptr undecodable;  // the first one's error
+    std::exception_ptr error;
+  };
+
+  Filled fill(Slot& slot, std::int64_t ticket, std::int64_t piece) {
+    Filled filled;
+    const std::int64_t step = first_step + ticket / options.accumulation;
+    const std::int64_t micro = ticket % options.accumulation;
     const std::int64_t first = (shard.rank * options.accumulation + micro) * options.batch;
-    for (std::int64_t i = 0; i < options.batch; ++i) {
-      const auto place = static_cast<std::size_t>(i);
-      const std::span<std::uint8_t> image = images.subspan(place * image_bytes, image_bytes);
-      const Place at = place_of(step, first + i);
-      const bool padding = at.sample < 0;
-      slot.samples[place] = padding ? SampleId{}
-                                    : SampleId{.epoch = static_cast<std::int32_t>(at.epoch),
-                                               .index = static_cast<std::int32_t>(at.sample)};
-      if (padding) {
-        std::fill(image.begin(), image.end(), std::uint8_t{0});
-        labels[place] = 0;
-        weights[place] = 0;
-      } else {
-        labels[place] = dataset.read(at.sample, image);
-        weights[place] = 1;
+    const std::int64_t end = std::min((piece + 1) * piece_samples, options.batch);
+    try {
+      for (std::int64_t i = piece * piece_samples; i < end; ++i) {
+        const std::exception_ptr error = fill_sample(slot, i, place_of(step, first + i));
+        if (error == nullptr) continue;
+        if (filled.left_out++ == 0) filled.undecodable = error;
       }
+    } catch (...) {
+      filled.error = std::current_exception();
     }
+    return filled;
   }
 
   struct Place {
     std::int64_t epoch = 0;
     std::int64_t sample = -1;  // -1: padding
   };
+
+  // The reason when the sample is left out.
+  std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
+    const auto i = static_cast<std::size_t>(index);
+    const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
+    const std::span<std::uint8_t> image =
+        slot.batch.images.as<std::uint8_t>().subspan(i * image_bytes, image_bytes);
+    std::int32_t& label = slot.batch.labels.as<std::int32_t>()[i];
+    float& weight = slot.batch.weights.as<float>()[i];
+    std::exception_ptr reason;
+    if (at.sample >= 0) {
+      try {
+        label = dataset.read(at.sample, image);
+        weight = 1;
+        slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
+                           .index = static_cast<std::int32_t>(at.sample)};
+        return nullptr;
+      } catch (const DataError& error) {
+        damage.add(at.sample, fmt::format("{}; it is left out of its batch", error.what()));
+        reason = std::current_exception();
+      }
+    }
+    std::fill(image.begin(), image.end(), std::uint8_t{0});
+    label = 0;
+    weight = 0;
+    slot.samples[i] = {};
+    return reason;
+  }
 
   // What a place of a step's global batch holds.
   Place place_of(std::int64_t step, std::int64_t place) const {
@@ -219,7 +274,7 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   state_->seeking = true;
   state_->changed.wait(lock, [&] { return state_->filling == 0; });
   state_->first_step = state_->steps_before(epoch) + step;
-  state_->next_fill = state_->next_read = 0;
+  state_->next_piece = state_->next_read = 0;
   for (Slot& slot : state_->ring) slot.ticket = -1;
   state_->seeking = false;
   lock.unlock();
@@ -231,12 +286,14 @@ const Batch& BatchLoader::next() {
   const std::int64_t ticket = state_->next_read++;
   state_->changed.notify_all();
   Slot& slot = state_->slot_of(ticket);
-  state_->changed.wait(lock, [&] { return slot.ticket == ticket && slot.ready; });
-  if (slot.error) {
+  state_->changed.wait(lock, [&] { return slot.ticket == ticket && slot.pieces_left == 0; });
+  if (slot.error.error != nullptr) {
     state_->next_read = ticket;
-    std::rethrow_exception(slot.error);
+    std::rethrow_exception(slot.error.error);
   }
   return slot.batch;
 }
+
+std::int64_t BatchLoader::left_out() const { return state_->damage.count(); }
 
 }  // namespace lockstep

@@ -7,6 +7,10 @@
 // A training step's global batch takes consecutive positions of the sample order, ranks * accumulation *
 // batch of them. Micro-batch m of rank r takes the batch at (r * accumulation + m) * batch: k ranks with
 // accumulation j see the same micro-batches as one rank with accumulation k * j.
+//
+// All threads fill one batch together, in pieces, before they turn to the next: a batch of large images is
+// ready as soon as the threads can make it, and more threads need no more slots. How many there are changes
+// no bit.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +40,7 @@ struct LoaderOptions {
   Tail tail = Tail::drop;
   std::uint64_t seed = 0;
   int threads = 1;
-  int slots = 4;  // batches kept ready, at least 2
+  int slots = 4;  // batches in memory, at least 2: the one in use and those kept ready
   Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 
@@ -44,8 +48,8 @@ struct LoaderOptions {
 struct Batch {
   Tensor images;                      // u8 [batch, H, W, C]
   Tensor labels;                      // i32 [batch]
-  Tensor weights;                     // f32 [batch]: 1, or 0 for padding
-  std::span<const SampleId> samples;  // [batch]; zeros for padding
+  Tensor weights;                     // f32 [batch]: 1, or 0 for padding and for samples left out
+  std::span<const SampleId> samples;  // [batch]; zeros where the weight is 0
   std::span<std::byte> memory;        // all of them
 };
 
@@ -56,21 +60,25 @@ class BatchLoader {
   BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
   ~BatchLoader();
 
-  // Samples in one step over all ranks and micro-batches.
+  // How many samples a step takes, over all ranks and micro-batches.
   std::int64_t global_batch() const;
-  // Steps of this epoch; the same on every rank. Only with Tail::carry does it depend on the epoch.
+  // How many steps an epoch has; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
-  // Memory of one slot, and of all.
+  // How many bytes one slot has, and all slots together.
   std::size_t batch_bytes() const;
   std::size_t memory_bytes() const;
 
   // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new
   // loader stands at (0, 0).
   void seek(std::int64_t epoch, std::int64_t step);
-  // The next micro-batch; after the last of an epoch's last step comes the next epoch's first (with
-  // Tail::pad: the same samples again). Waits until it is ready. Rethrows what the dataset threw for this
-  // micro-batch, each time until a seek.
+  // Returns the next micro-batch and waits until it is ready; after the last one of an epoch's last step
+  // comes the next epoch's first (with Tail::pad: the same samples again). A sample for which the dataset
+  // throws a DataError is left out, as padding is: a black image of label 0 and weight 0. Rethrows anything
+  // else that the dataset threw for this micro-batch, and the DataError where more than half of the batch
+  // would be left out, each time until a seek.
   const Batch& next();
+  // How many samples were left out so far. The first are logged by name, the others by their number.
+  std::int64_t left_out() const;
 
  private:
   struct State;

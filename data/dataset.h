@@ -31,9 +31,15 @@ class Dataset {
   virtual ImageShape image_shape() const = 0;
   // Labels are in [0, classes()).
   virtual std::int64_t classes() const = 0;
-  // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe. Throws DataError, IoError.
+  // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe, and the same at every call. Throws
+  // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
+  // IoError for one that cannot be read, which ends the job.
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  // What it holds in memory: 0 for one that reads each image when it is asked for.
+  // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
+  virtual void probe(std::int64_t index) const { static_cast<void>(index); }
+  // How many samples were damaged so far, and could be decoded all the same.
+  virtual std::int64_t damaged() const { return 0; }
+  // How many bytes it holds in memory: 0 for one that reads each image when it is asked for.
   virtual std::size_t memory_bytes() const { return 0; }
   // A hash of what it holds: equal for equal copies on other machines, and quick even where every image is a
   // file. Here of the pixels and labels of some samples; those that know their labels hash them all.

@@ -33,22 +33,24 @@ class DeviceBatches {
   DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options);
   ~DeviceBatches();
 
-  // See BatchLoader::seek.
+  // Goes where BatchLoader::seek goes.
   void seek(std::int64_t epoch, std::int64_t step);
   // The next step's batches: what is enqueued on `compute` from now on finds them in device memory, until the
   // next begin(). Rethrows what the dataset threw.
   void begin(Stream& compute);
-  // Back to the step's first micro-batch; only where batches are copied.
+  // Goes back to the step's first micro-batch, where batches are copied; elsewhere it does nothing.
   void rewind() {
     if (staged_) next_ = 0;
   }
-  // The step's next micro-batch, at most as many as a step has. In the same order; enqueues nothing.
+  // Returns the step's next micro-batch, in the loader's order. It enqueues nothing, and must not be called
+  // more often than a step has micro-batches.
   const Batch& next();
   // To be called when everything that reads the step's batches is enqueued: starts copying the next step's.
   // What the dataset throws then is left to begin().
   void prefetch();
+  // Memory of the device that is held; planned_bytes() says what it would be for a loader's batches of so
+  // many bytes.
   std::size_t memory_bytes() const;
-  // What it would be for a loader's batches of so many bytes.
   static std::size_t planned_bytes(const DeviceBatchesOptions& options, std::size_t batch_bytes);
 
  private:

@@ -14,8 +14,8 @@ namespace lockstep {
 // The folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k for the test
 // split, each plain or with .gz; the plain one is taken where both exist. Images of several channels are in
 // -images-idx4-ubyte instead: four dimensions, [N, H, W, C]. classes() is one more than the
-// split's largest label. Throws IoError for a missing file, DataError for a corrupt one: file, offset in its
-// uncompressed bytes, what.
+// split's largest label. Throws IoError for a missing file, and DataError for a corrupt one, which names the
+// file, the offset in its uncompressed bytes, and what is wrong there.
 std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split split);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "data/damage_log.h"
 
 namespace lockstep {
 namespace {
@@ -43,46 +44,66 @@ class Descriptor {
   int value_;
 };
 
+// Of ink the values say how much is missing: see data/jpeg_folder.h.
+std::uint8_t mixed(std::uint8_t colour, std::uint8_t black) {
+  return static_cast<std::uint8_t>((colour * black + 127) / 255);
+}
+
 // A file, decoded as a JPEG image. Each thread has one, whose memory serves all its files.
 class Jpeg {
  public:
+  enum class Extent { header, whole };
+
   static Jpeg& of_this_thread() {
     thread_local Jpeg jpeg;
     return jpeg;
   }
 
-  // Reads the file and the image's header. 1 channel for grayscale, 3 for any other image.
-  ImageShape load(const std::string& path) {
+  // Reads the file, or as much of it as its header takes, and the header. 1 channel for grayscale, 3 for any
+  // other image.
+  ImageShape load(const std::string& path, Extent extent) {
+    constexpr std::size_t kMostHeaders = std::size_t{64} << 10;
     path_ = path;
-    read_file();
+    const Descriptor file(path);
+    const std::size_t file_size = size_of(file);
+    size_ = 0;
+    if (extent == Extent::header && file_size > kMostHeaders) {
+      read_up_to(file, kMostHeaders);
+      if (parse_header() == 0 && width_ > 0) return shape();
+    }
+    read_up_to(file, file_size);
     if (size_ == 0) fail("the file is empty, expected a JPEG image");
-    restart();
-    int width = 0;
-    int height = 0;
-    int subsampling = 0;
-    int colours = 0;
-    if (tjDecompressHeader3(decompressor_.get(), bytes_.data(), size_, &width, &height, &subsampling,
-                            &colours) != 0) {
-      fail_to_decode();
-    }
-    if (width < 1 || height < 1) fail("a JPEG file without an image");  // it may hold tables only
-    if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
-      fail("a CMYK image, expected RGB or grayscale; convert it beforehand");
-    }
-    return {.height = height, .width = width, .channels = colours == TJCS_GRAY ? 1 : 3};
+    tolerate(parse_header());
+    if (width_ < 1 || height_ < 1) fail("a JPEG file without an image");  // it may hold tables only
+    return shape();
   }
 
-  // What load() has read. The shape has the image's height and width, and 1 or 3 channels of either kind.
+  // What load() has read as a whole. The shape has the image's height and width, and 1 or 3 channels of
+  // either kind.
   void decode(const ImageShape& shape, std::span<std::uint8_t> image) {
-    const int width = static_cast<int>(shape.width);
-    const int height = static_cast<int>(shape.height);
-    const int format = shape.channels == 1 ? TJPF_GRAY : TJPF_RGB;
-    constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
-    if (tjDecompress2(decompressor_.get(), bytes_.data(), size_, image.data(), width, 0, height, format,
-                      kFlags) != 0) {
-      fail_to_decode();
+    if (colours_ != TJCS_CMYK && colours_ != TJCS_YCCK) {
+      return decode_as(shape.channels == 1 ? TJPF_GRAY : TJPF_RGB, image.data());
+    }
+    const auto pixels = static_cast<std::size_t>(shape.height * shape.width);
+    if (inks_.size() < 4 * pixels) inks_.resize(4 * pixels);
+    decode_as(TJPF_CMYK, inks_.data());
+    for (std::size_t i = 0; i < pixels; ++i) {
+      const std::uint8_t* ink = inks_.data() + 4 * i;
+      const std::uint8_t red = mixed(ink[0], ink[3]);
+      const std::uint8_t green = mixed(ink[1], ink[3]);
+      const std::uint8_t blue = mixed(ink[2], ink[3]);
+      if (shape.channels == 1) {  // as libjpeg makes it of RGB
+        image[i] = static_cast<std::uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
+      } else {
+        image[3 * i] = red;
+        image[3 * i + 1] = green;
+        image[3 * i + 2] = blue;
+      }
     }
   }
+
+  // What TurboJPEG warned of since load(); empty: nothing.
+  const std::string& warning() const { return warning_; }
 
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(fmt::format("{}: {}", path_, what));
@@ -95,15 +116,38 @@ class Jpeg {
 
   Jpeg() = default;
 
-  // A decompressor keeps tables of the file before, and after an error its place in it: a file's bytes would
-  // depend on what else its thread has read. A new one takes a third of a microsecond.
-  void restart() {
-    decompressor_.reset(tjInitDecompress());
-    CHECK(decompressor_ != nullptr, "TurboJPEG: {}", tjGetErrorStr2(nullptr));
+  ImageShape shape() const {
+    return {.height = height_, .width = width_, .channels = colours_ == TJCS_GRAY ? 1 : 3};
   }
 
-  void read_file() {
-    const Descriptor file(path_);
+  // By a new decompressor, which takes a third of a microsecond: one keeps tables of the file before, and
+  // after an error its place in it, so that a file's bytes would depend on what else its thread has read.
+  int parse_header() {
+    decompressor_.reset(tjInitDecompress());
+    CHECK(decompressor_ != nullptr, "TurboJPEG: {}", tjGetErrorStr2(nullptr));
+    warning_.clear();
+    width_ = height_ = 0;
+    int subsampling = 0;
+    return tjDecompressHeader3(decompressor_.get(), bytes_.data(), size_, &width_, &height_, &subsampling,
+                               &colours_);
+  }
+
+  void decode_as(int format, std::uint8_t* pixels) {
+    constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
+    tolerate(
+        tjDecompress2(decompressor_.get(), bytes_.data(), size_, pixels, width_, 0, height_, format, kFlags));
+  }
+
+  void tolerate(int result) {
+    if (result == 0) return;
+    const char* reason = tjGetErrorStr2(decompressor_.get());
+    if (tjGetErrorCode(decompressor_.get()) != TJERR_WARNING) {
+      fail(fmt::format("not a JPEG image, truncated or corrupt: {}", reason));
+    }
+    if (warning_.empty()) warning_ = reason;
+  }
+
+  std::size_t size_of(const Descriptor& file) const {
     struct stat status = {};
     if (file.get() < 0 || fstat(file.get(), &status) != 0) fail_to_read();
     if (!S_ISREG(status.st_mode)) {
@@ -112,11 +156,14 @@ class Jpeg {
     if (status.st_size > kMaxBytes) {
       fail(fmt::format("{} bytes; at most {} are read as one image", status.st_size, kMaxBytes));
     }
-    const auto expected = static_cast<std::size_t>(status.st_size);
-    if (bytes_.size() < expected) bytes_.resize(expected);
-    size_ = 0;
-    while (size_ < expected) {
-      const ssize_t got = ::read(file.get(), bytes_.data() + size_, expected - size_);
+    return static_cast<std::size_t>(status.st_size);
+  }
+
+  // On from what was read of it before.
+  void read_up_to(const Descriptor& file, std::size_t end) {
+    if (bytes_.size() < end) bytes_.resize(end);
+    while (size_ < end) {
+      const ssize_t got = ::read(file.get(), bytes_.data() + size_, end - size_);
       if (got < 0 && errno != EINTR) fail_to_read();
       if (got == 0) break;
       if (got > 0) size_ += static_cast<std::size_t>(got);
@@ -126,14 +173,16 @@ class Jpeg {
   [[noreturn]] void fail_to_read() const {
     throw IoError(fmt::format("{}: cannot be read: {}", path_, std::strerror(errno)));
   }
-  [[noreturn]] void fail_to_decode() const {
-    fail(fmt::format("not a JPEG image, truncated or corrupt: {}", tjGetErrorStr2(decompressor_.get())));
-  }
 
   std::unique_ptr<void, Destroy> decompressor_;
   std::string path_;
   std::vector<std::uint8_t> bytes_;  // grows to the largest file, of which size_ are this one's
   std::size_t size_ = 0;
+  std::vector<std::uint8_t> inks_;  // of a CMYK image
+  int width_ = 0;
+  int height_ = 0;
+  int colours_ = 0;  // TJCS
+  std::string warning_;
 };
 
 // Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.
@@ -224,7 +273,7 @@ class JpegFolder final : public Dataset {
     names_.shrink_to_fit();
     name_ends_.shrink_to_fit();
     Jpeg& jpeg = Jpeg::of_this_thread();
-    shape_ = jpeg.load(first);
+    shape_ = jpeg.load(first, Jpeg::Extent::header);
     if (shape_.bytes() > kMaxBytes) {
       jpeg.fail(fmt::format("{} pixels wide and {} high: at most {} bytes are possible; resize all images",
                             shape_.width, shape_.height, kMaxBytes));
@@ -238,15 +287,12 @@ class JpegFolder final : public Dataset {
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
           "sample {} of {} into {} bytes", index, size(), image.size());
-    Jpeg& jpeg = Jpeg::of_this_thread();
-    const ImageShape found = jpeg.load(path(index));
-    if (found.height != shape_.height || found.width != shape_.width) {
-      jpeg.fail(fmt::format(
-          "{} pixels wide and {} high, expected {} and {} as in the first image of train/; resize all images "
-          "to one size beforehand",
-          found.width, found.height, shape_.width, shape_.height));
-    }
+    Jpeg& jpeg = load(index, Jpeg::Extent::whole);
     jpeg.decode(shape_, image);
+    if (!jpeg.warning().empty()) {
+      damage_.add(index,
+                  fmt::format("{}: damaged, decoded as far as it goes: {}", path(index), jpeg.warning()));
+    }
     return label(index);
   }
 
@@ -262,6 +308,13 @@ class JpegFolder final : public Dataset {
     }
     return hash;
   }
+
+  void probe(std::int64_t index) const override {
+    CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
+    load(index, Jpeg::Extent::header);
+  }
+
+  std::int64_t damaged() const override { return damage_.count(); }
 
   std::size_t memory_bytes() const override {
     std::size_t bytes = names_.capacity() + sizeof(std::size_t) * name_ends_.capacity() +
@@ -297,6 +350,18 @@ class JpegFolder final : public Dataset {
     class_ends_.push_back(size());
   }
 
+  Jpeg& load(std::int64_t index, Jpeg::Extent extent) const {
+    Jpeg& jpeg = Jpeg::of_this_thread();
+    const ImageShape found = jpeg.load(path(index), extent);
+    if (found.height != shape_.height || found.width != shape_.width) {
+      jpeg.fail(fmt::format(
+          "{} pixels wide and {} high, expected {} and {} as in the first image of train/; resize all images "
+          "to one size beforehand",
+          found.width, found.height, shape_.width, shape_.height));
+    }
+    return jpeg;
+  }
+
   std::int32_t label(std::int64_t index) const {
     return static_cast<std::int32_t>(std::upper_bound(class_ends_.begin(), class_ends_.end(), index) -
                                      class_ends_.begin());
@@ -314,6 +379,7 @@ class JpegFolder final : public Dataset {
   std::vector<std::size_t> name_ends_;    // in names_
   std::vector<std::int64_t> class_ends_;  // in samples
   ImageShape shape_;
+  mutable DamageLog damage_{"damaged and decoded as far as they go"};
 };
 
 }  // namespace

@@ -12,11 +12,11 @@ namespace lockstep {
 
 class SampleOrder {
  public:
-  // size > 0.
+  // size must be above 0.
   SampleOrder(std::int64_t size, std::uint64_t seed, std::uint64_t epoch);
 
   std::int64_t size() const { return size_; }
-  // The sample at a position, both in [0, size). A bijection.
+  // Returns the sample at a position; both are in [0, size), and each sample has exactly one position.
   std::int64_t operator()(std::int64_t position) const;
 
  private:

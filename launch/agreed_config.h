@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// Collective. Nothing when the configuration was only to be printed, which is done then. Throws agreed
-// errors: what load_config throws, ConfigError for ranks that were told different things, IoError for files
-// that could not be written at the end.
+// Collective. Returns nothing when the configuration was only to be printed, which is done then. Throws
+// agreed errors: what load_config throws, ConfigError for ranks that were told different things, and IoError
+// for files that could not be written at the end.
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command);
 
 }  // namespace lockstep

@@ -165,7 +165,7 @@ symbol_versions "$root" >"$work/versions"
 } >"$root/share/needs"
 
 cp "$here/bundle/env.sh" "$here/bundle/run" "$root/"
-cp "$here"/../benchmarks/{suite.py,gpu_suite*} "$root/share/benchmarks/"
+cp "$here"/../benchmarks/{suite.py,record.py,gpu_suite*} "$root/share/benchmarks/"
 cp -r "$here/../benchmarks/peers" "$root/share/benchmarks/"
 cp "$here/../tests/peers/models.py" "$root/share/tests/peers/"
 find "$root/share" -name __pycache__ -prune -exec rm -r {} +

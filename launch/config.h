@@ -31,6 +31,7 @@ struct Config {
     std::int64_t crop_padding = 0;  // pixels
     bool horizontal_flip = false;
     std::int64_t loader_threads = 1;
+    std::string verify = "headers";  // headers, all, none
   } data;
   struct {
     std::int64_t batch = 32;  // per rank and micro-batch

@@ -16,6 +16,15 @@ DatasetOptions dataset_options(const Config& config) {
   return {.format = config.data.format, .path = config.data.path};
 }
 
+VerifyOptions verify_options(const Config& config, Shard local, int threads) {
+  const std::string& extent = config.data.verify;
+  return {.extent = extent == "all"    ? Verify::all
+                    : extent == "none" ? Verify::nothing
+                                       : Verify::headers,
+          .shard = local,
+          .threads = threads};
+}
+
 LoaderOptions loader_options(const Config& config, Device device) {
   return {.batch = config.train.batch,
           .accumulation = config.train.accumulation,

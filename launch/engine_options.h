@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "data/batch_loader.h"
 #include "data/dataset.h"
+#include "data/verify.h"
 #include "kernels/kernel_choices.h"
 #include "launch/config.h"
 #include "models/network.h"
@@ -20,6 +21,8 @@
 namespace lockstep {
 
 DatasetOptions dataset_options(const Config& config);
+// local: this rank among those of its node; each node verifies its own copy of the dataset, its ranks a share each.
+VerifyOptions verify_options(const Config& config, Shard local, int threads);
 // To train; evaluation has no accumulation and pads.
 LoaderOptions loader_options(const Config& config, Device device);
 NetworkChoice network_choice(const Config& config);

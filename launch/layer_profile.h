@@ -36,7 +36,8 @@ class LayerProfile final : public LayerObserver {
     double share_of_peak = 0;         // of the ceiling that is nearer: of operations or of memory
     bool memory_bound = false;        // which is that of memory
   };
-  // Of one step, longest first, when `steps` steps were watched. Layers are named by what they compute on.
+  // Returns the rows of one step, the longest first, after `steps` steps were watched. A layer is named by
+  // what it computes on.
   std::vector<Row> rows(int steps, const Peak& peak) const;
 
  private:

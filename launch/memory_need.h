@@ -12,21 +12,22 @@
 
 namespace lockstep {
 
-// Bytes of one rank.
+// What one rank needs, in bytes.
 struct MemoryNeed {
-  std::size_t activations = 0;  // with the kernels' workspace
-  std::size_t parameters = 0;   // with half copies and running statistics
+  std::size_t activations = 0;  // the kernels' workspace is part of them
+  std::size_t parameters = 0;   // half copies and running statistics are part of them
   std::size_t gradients = 0;
   std::size_t optimizer = 0;
-  std::size_t batches = 0;  // on a GPU
+  std::size_t batches = 0;  // copies in a GPU's memory; a CPU reads the loader's
 
   std::size_t total() const { return activations + parameters + gradients + optimizer + batches; }
 };
 
-// By samples per rank and micro-batch; must not fall with them.
+// What a rank needs for micro-batches of so many samples. It must not fall when they grow.
 using NeedOfBatch = std::function<MemoryNeed(std::int64_t batch)>;
 
-// The largest batch below `too_large` that needs no more than the available bytes; 0 when none does.
+// Returns the largest batch below `too_large` that needs no more than the available bytes, or 0 when none
+// does.
 std::int64_t largest_batch(const NeedOfBatch& need, std::int64_t too_large, std::size_t available);
 
 struct MemoryShortage {
@@ -37,7 +38,7 @@ struct MemoryShortage {
   std::vector<std::string> remedies;  // besides a smaller batch
 };
 
-// For people: what is planned and available, the largest batch that fits, and what to change.
+// Tells a person what is planned and available, which batch is the largest that fits, and what to change.
 std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch& need);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "data/verify.h"
 #include "launch/agreement.h"
 #include "launch/cores.h"
 #include "launch/engine_options.h"
@@ -32,7 +33,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     : config_(config), host_(host), communicator_(&host) {
   const DeviceChoice choice = choose_device(config_, world, host);
   threads_ = choose_threads(config_.train.threads, world, host);
-  run_agreed(host, [&] { open_data({.rank = world.rank(), .size = world.size()}, choice.device); });
+  run_agreed(host, [&] { open_data(world, choice.device); });
   require_same_data(host, *train_set_, *test_set_, config_.data.path);
   device_ = choice.device;
   sharing_ = device_.kind == DeviceKind::cpu || choice.shared ? world.local_size() : 1;
@@ -53,7 +54,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   broadcast_state(*communicator_, *network_);
 }
 
-void Training::open_data(Shard shard, Device device) {
+void Training::open_data(const World& world, Device device) {
   const DatasetOptions dataset = dataset_options(config_);
   train_set_ = open_dataset(dataset, Split::train);
   test_set_ = open_dataset(dataset, Split::test);
@@ -62,6 +63,9 @@ void Training::open_data(Shard shard, Device device) {
         fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
   }
   check_channels(config_, *train_set_);
+  for (const Dataset* set : {train_set_.get(), test_set_.get()})
+    verify(*set, verify_options(config_, {.rank = world.local_rank(), .size = world.local_size()}, threads_));
+  const Shard shard{.rank = world.rank(), .size = world.size()};
   LoaderOptions options = loader_options(config_, device);
   train_loader_ = std::make_unique<BatchLoader>(*train_set_, shard, options);
   options.accumulation = 1;

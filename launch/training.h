@@ -59,7 +59,7 @@ class Training {
  private:
   // Optimizer steps of all epochs.
   std::int64_t steps_of_epochs() const;
-  void open_data(Shard shard, Device device);
+  void open_data(const World& world, Device device);
   Graph build_graph(std::int64_t batch) const;
   NetworkOptions network_options();
   void plan_network();

@@ -3,7 +3,6 @@
 // What data/jpeg_folder.h says of folders and files that are missing, damaged or of the wrong kind.
 #include <algorithm>
 #include <memory>
-#include <random>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -104,14 +103,6 @@ TEST(JpegFolder, AHeaderThatClaimsAHugeImageIsRefused) {
                {"1.jpg: 65000 pixels wide and 65000 high", "bytes are possible", "resize"});
 }
 
-TEST(JpegFolder, CmykIsRefused) {
-  const TemporaryFolder folder;
-  const Bytes cmyk = encode(kColour, Bytes(8 * 12 * 4, 90), {.format = TJPF_CMYK});
-  expect_parts(read_error(folder, cmyk), {"train/a/2.jpg: a CMYK image", "convert it beforehand"});
-  folder.write("train/a/1.jpg", cmyk);
-  expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: a CMYK image"});
-}
-
 TEST(JpegFolder, WhatIsNoJpegIsNamedWithTurboJpegsReason) {
   const TemporaryFolder folder;
   const std::string path = (folder.path() / "train/a/2.jpg").string();
@@ -163,46 +154,6 @@ TEST(JpegFolder, AHugeFileIsNotRead) {
   folder.write("train/a/1.jpg", flat_jpeg({1}));
   std::filesystem::resize_file(folder.path() / "train/a/1.jpg", std::uintmax_t{1} << 36);  // sparse
   expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: 68719476736 bytes; at most 268435456"});
-}
-
-TEST(JpegFolder, EveryTruncationIsFound) {
-  const TemporaryFolder folder;
-  for (const int flags : {0, TJFLAG_PROGRESSIVE}) {
-    const Bytes whole = encode(kColour, noise(kColour, 1), {.flags = flags});
-    for (std::size_t length = 0; length < whole.size(); ++length) {
-      const std::string error = read_error(folder, {whole.begin(), whole.begin() + length});
-      expect_parts(error, {(folder.path() / "train/a/2.jpg").string() + ": "});
-    }
-    EXPECT_EQ(read_error(folder, whole), "");
-  }
-}
-
-TEST(JpegFolder, RandomDamageIsFoundOrDecoded) {
-  const TemporaryFolder folder;
-  const Bytes sound = encode(kColour, noise(kColour, 2));
-  const Bytes progressive = encode(kColour, noise(kColour, 2), {.flags = TJFLAG_PROGRESSIVE});
-  const Bytes expected = decode(sound, kColour);
-  folder.write("train/a/1.jpg", sound);
-  folder.write("train/a/2.jpg", sound);
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
-  std::mt19937 random(3);
-  int found = 0;
-  for (int round = 0; round < 3'000; ++round) {
-    Bytes broken = round % 2 == 0 ? sound : progressive;
-    for (int flip = 0; flip <= round % 4; ++flip) {
-      broken[random() % broken.size()] = static_cast<std::uint8_t>(random());
-    }
-    folder.write("train/a/2.jpg", broken);
-    try {
-      read(*dataset, 1);
-    } catch (const DataError& error) {
-      ++found;
-      expect_parts(error.what(), {"train/a/2.jpg: "});
-    }
-    ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // the thread's decoder is not spoilt
-  }
-  EXPECT_GT(found, 300);
-  EXPECT_LT(found, 3'000);
 }
 
 }  // namespace

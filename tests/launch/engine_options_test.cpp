@@ -33,6 +33,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.format", dataset.format);
   tell("dataset.path", dataset.path.string());
 
+  const VerifyOptions verify = verify_options(config, {}, 1);
+  tell("verify.extent", name_of(verify.extent, {"none", "headers", "all"}));
+
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
@@ -153,6 +156,8 @@ std::vector<Case> cases() {
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
+      {"data.verify=all", {"verify.extent=all"}},
+      {"data.verify=none", {"verify.extent=none"}},
       {"train.batch=48", {"loader.batch=48"}},
       {"train.accumulation=6", {"loader.accumulation=6"}},
       {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
@@ -233,7 +238,7 @@ TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
   for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name",
-                          "kernels.choose", "data.format"}) {
+                          "kernels.choose", "data.format", "data.verify"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     for (const std::string& word : words) {
       const std::string setting = fmt::format("{}={}", key, word);

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of figures in README.md and benchmarks/README.md from the files in benchmarks/results, between
+two comments that mark their place. With --check it changes nothing and fails when a page is not what it would write,
+or when a result does not say what it was measured on (see record.py)."""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+import record
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BEGIN = "<!-- figures: written by benchmarks/readme_table.py -->"
+END = "<!-- end of figures -->"
+
+
+class Results:
+    """The files, read when they are asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, name, part=None):
+        document = json.loads((self.folder / f"{name}.json").read_text())
+        return document[part] if part else document
+
+
+def machine_of(result):
+    machine = result["machine"]
+    return f"{machine['processor']}, {machine['cores']} cores"
+
+
+def quickstart(results):
+    result = results("quickstart")
+    last = result["epochs"][-1]
+    speed = statistics.median(epoch["samples_per_second"] for epoch in result["epochs"])
+    return ("`launch/quickstart.sh`: `cnn` on Fashion-MNIST, 2 ranks, 5 epochs",
+            f"{100 * last['test_accuracy']:.2f} % test accuracy, {speed:,.0f} samples/s", result)
+
+
+def step(part, name):
+    def row(results):
+        result = results("cpu_suite", part)
+        peer = result["pytorch"]
+        image = f"{result['image']}x{result['image']}"
+        text = (f"{speed(result)} samples/s; PyTorch {peer['version'].split('+')[0]} at its best, in turns: "
+                f"{speed(peer)} ({times(result)})")
+        if "ratio" in result.get("direct", {}):
+            text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'])})"
+        return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
+                "2 threads", text, result)
+    return row
+
+
+def times(row):
+    """How many times as fast as the peer; with the spread over the turns where the file has it."""
+    low, high = row.get("ratio_spread", (None, None))
+    return f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
+
+
+def speed(row):
+    value = row["samples_per_second"]
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def beside_ddp(results):
+    result = results("cpu_suite").get("ranks beside DDP")
+    if not result:
+        return None
+    return (f"`resnet18`, 28x28, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each",
+            f"{speed(result)} samples/s; PyTorch's DistributedDataParallel over Gloo at its best, in turns: "
+            f"{speed(result['pytorch'])} ({times(result)})", result)
+
+
+def ranks_against_threads(results):
+    result = results("cpu_suite", "ranks against threads")
+    return ("two ranks of one thread against one rank of two, `resnet18`",
+            f"{result['ratio']:.2f}x the samples/s", result)
+
+
+def memory(results):
+    parts = [part for name, part in results("cpu_suite").items() if name.startswith("step ")]
+    most = max(parts, key=lambda part: part["memory_over_plan"])
+    return ("resident memory of a training step, without the libraries' own",
+            f"at most {most['memory_over_plan']:.2f}x what `lockstep plan` announces", most)
+
+
+def engine(results):
+    result = results("cpu_suite", "engine")
+    return ("the engine around the kernels, `resnet18`",
+            f"{100 * result['share_outside_kernels']:.2f} % of a step by the Trainer's own account; its steps in turns "
+            f"with the bare network's take {result['ratio']:.3f} times as long", result)
+
+
+def all_reduce(results):
+    result = results("allreduce_2_ranks")
+    rates = {row["memory"]: row["busbw_gb_per_s"] for row in result["rows"] if row["bytes"] == 4 << 20}
+    return ("all-reduce of 4 MiB between 2 ranks of one node",
+            f"{rates['window']:.0f} GB/s in the shared window, {rates['plain']:.0f} GB/s from plain memory", result)
+
+
+def resnet20(results):
+    result = results("fashion_mnist_resnet20")
+    last = [epochs[-1] for epochs in result["test_accuracy_percent_by_epoch"].values()]
+    return (f"`fashion_mnist_resnet20`, 2 ranks, 15 epochs, {len(last)} seeds",
+            f"{statistics.mean(last):.2f} % test accuracy on average, {min(last):.2f} % to {max(last):.2f} %", result)
+
+
+def half_precision(results):
+    result = results("half_precision_cnn")
+    means = [f"{name} {row['mean']:.2f} %" for name, row in result["test_accuracy_percent_after_5_epochs"].items()]
+    return ("`fashion_mnist_cnn`, 2 ranks, 5 epochs, 3 seeds, by `train.precision`",
+            f"{', '.join(means)} test accuracy on average", result)
+
+
+def recompute(network):
+    def row(results):
+        result = results("cpu_suite", f"recompute {network}")
+        return (f"`train.recompute`, `{network}`, 32x32, batch 64",
+                f"{result['speed_ratio']:.2f}x the samples/s, {result['planned_ratio']:.2f}x the planned memory, "
+                f"{result['resident_ratio']:.2f}x the resident", result)
+    return row
+
+
+def pinning(results):
+    result = results("thread_pinning")
+    spans = {name: f"{min(times):.0f} to {max(times):.0f} ms" for name, times in result["step_ms"].items()}
+    return ("pinning compute threads, `resnet18`, batch 64",
+            f"{spans['pinned']} a step pinned, {spans['free']} free", result)
+
+
+RESNET18 = step("step resnet18", "`resnet18`")
+FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
+ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
+       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
+       ranks_against_threads, all_reduce,
+       recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
+PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
+
+
+def table(rows, results):
+    lines = ["| what | result | machine | date |", "|---|---|---|---|"]
+    for what, text, result in filter(None, (row(results) for row in rows)):
+        lines.append(f"| {what} | {text} | {machine_of(result)} | {result['date']} |")
+    return "\n".join(lines)
+
+
+def written(page, rows, results):
+    """The page with its table as the files have it."""
+    before, begin, rest = page.partition(BEGIN)
+    old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the comments {BEGIN} and {END}")
+    return f"{before}{begin}\n{table(rows, results)}\n{end}{after}"
+
+
+def problems(root):
+    """What --check complains of."""
+    results = root / "benchmarks/results"
+    found = [f"{file.relative_to(root)} lacks {lack}" for file in sorted(results.glob("*.json"))
+             for lack in record.missing(json.loads(file.read_text()))]
+    if found:  # a table could not be written from these
+        return found
+    for name, rows in PAGES.items():
+        page = (root / name).read_text()
+        if written(page, rows, Results(results)) != page:
+            found.append(f"{name} is not what the results say; run benchmarks/readme_table.py")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="of the source tree")
+    options = parser.parse_args()
+    if not options.check:
+        for name, rows in PAGES.items():
+            page = options.root / name
+            page.write_text(written(page.read_text(), rows, Results(options.root / "benchmarks/results")))
+        return 0
+    found = problems(options.root)
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a benchmark's result together with what it was measured on: a number without its machine, versions, revision,
+date and command cannot be judged or repeated. Runs COMMAND with --json, adds these five, and writes FILE:
+
+  benchmarks/record.py benchmarks/results/allreduce_2_ranks.json -- mpirun -np 2 build/cpu/bin/allreduce_bench"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+
+import suite
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIELDS = ("machine", "versions", "revision", "date", "command")
+
+
+def first_line_with(path, start):
+    for line in pathlib.Path(path).read_text().splitlines():
+        if line.startswith(start):
+            return line.replace("=", ":", 1).split(":", 1)[1].strip().strip('"')
+    return ""
+
+
+def output_of(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    except OSError:  # the program is not there
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def revision():
+    """The commit that was measured; marked where tracked files differ from it. A bundle has a file that says it."""
+    bundled = ROOT / "version"
+    if bundled.is_file():
+        return bundled.read_text().strip()
+    commit = output_of("git", "rev-parse", "HEAD")
+    if not commit:
+        return ""
+    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+    return commit + (", changed since" if changed else "")
+
+
+def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
+    """The five fields, of now and of this machine. The versions are what `lockstep info` says. What could not be found
+    is empty, and so is missing."""
+    return {"machine": {"processor": first_line_with("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
+                        "system": first_line_with("/etc/os-release", "PRETTY_NAME"), "kernel": platform.release()},
+            "versions": {name: " ".join(rest) for name, *rest in map(str.split, output_of(lockstep, "info").splitlines())
+                         if name != "presets"},
+            "revision": revision(),
+            "date": datetime.date.today().isoformat(),
+            "command": command}
+
+
+def missing(document):
+    """What a result lacks: a list of "field" or "part: field". A file is one result, or consists of parts that were
+    measured one by one and carry the fields each for itself."""
+    lacks = [field for field in FIELDS if not document.get(field)]
+    parts = {name: part for name, part in document.items() if isinstance(part, dict) and "command" in part}
+    if not lacks or not parts:
+        return lacks
+    found = []
+    for name, part in document.items():
+        if name in parts:
+            found += [f"{name}: {field}" for field in FIELDS if not part.get(field)]
+        elif not isinstance(part, str):
+            found.append(f"{name}: {', '.join(FIELDS)}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("command", nargs="+", help="after --; a program that takes --json")
+    parser.add_argument("--lockstep", default=ROOT / "build/cpu/bin/lockstep", help="whose `info` tells the versions")
+    options = parser.parse_args()
+    done = suite.execute_with_json(options.command)
+    if done.status != "ok":
+        parser.exit(70, f"record.py: {done.text}: {done.reason}\n")
+    result = {**circumstances(shlex.join(options.command), options.lockstep), **done.result}
+    options.file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

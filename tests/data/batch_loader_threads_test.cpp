@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a loader's threads share: a batch of large images must be made by all of them at once, and be the same
+// batch whoever made which part of it.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "data/batch_loader.h"
+#include "tests/data/numbered_dataset.h"
+
+namespace lockstep {
+namespace {
+
+// Lets nobody out before `readers` are inside at once; or, lest a test waits for ever, after some seconds.
+class MeetingDataset final : public NumberedDataset {
+ public:
+  MeetingDataset(std::int64_t size, int readers) : NumberedDataset(size), readers_(readers) {}
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    std::unique_lock lock(mutex_);
+    most_ = std::max(most_, ++inside_);
+    changed_.notify_all();
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), [&] { return most_ >= readers_; })) readers_ = 0;
+    --inside_;
+    return NumberedDataset::read(index, image);
+  }
+  int most_at_once() const {
+    const std::lock_guard lock(mutex_);
+    return most_;
+  }
+
+ private:
+  mutable int readers_;  // 0: nobody waits any more
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int inside_ = 0;
+  mutable int most_ = 0;
+};
+
+// With two slots only one batch is made before the first is asked for.
+TEST(BatchLoaderThreads, AllWorkOnOneBatch) {
+  for (const int threads : {2, 3, 8, 16}) {
+    const MeetingDataset dataset(100, threads);
+    BatchLoader loader(dataset, {}, {.batch = 16, .threads = threads, .slots = 2});
+    loader.next();
+    EXPECT_GE(dataset.most_at_once(), threads);
+  }
+}
+
+TEST(BatchLoaderThreads, MoreThanSamplesWorkOnTheBatchesAhead) {
+  const MeetingDataset dataset(100, 12);
+  BatchLoader loader(dataset, {}, {.batch = 4, .threads = 12, .slots = 4});
+  loader.next();
+  EXPECT_GE(dataset.most_at_once(), 12);
+}
+
+std::vector<std::byte> bytes_of(BatchLoader& loader, int batches) {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < batches; ++i) {
+    const Batch& batch = loader.next();
+    for (const Tensor& tensor : {batch.images, batch.labels, batch.weights}) {
+      const auto* data = static_cast<const std::byte*>(tensor.data);
+      bytes.insert(bytes.end(), data, data + tensor.bytes());
+    }
+    const auto samples = std::as_bytes(batch.samples);
+    bytes.insert(bytes.end(), samples.begin(), samples.end());
+  }
+  return bytes;
+}
+
+// Batches of 1 to 37 samples do not divide into pieces evenly, and the last one of an evaluation is padded.
+TEST(BatchLoaderThreads, ChangeNoBitOfAnyBatch) {
+  const NumberedDataset dataset(250);
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
+    for (const std::int64_t batch : {1, 5, 37}) {
+      const LoaderOptions options{.batch = batch, .accumulation = 2, .tail = tail, .seed = 4};
+      const auto bytes = [&](int threads) {
+        LoaderOptions other = options;
+        other.threads = threads;
+        BatchLoader loader(dataset, {.rank = 1, .size = 2}, other);
+        return bytes_of(loader, 20);
+      };
+      const std::vector<std::byte> expected = bytes(1);
+      for (const int threads : {2, 5, 32})
+        EXPECT_EQ(bytes(threads), expected) << threads << ", batch " << batch;
+    }
+  }
+}
+
+TEST(BatchLoaderThreads, NeedNoMoreMemory) {
+  const NumberedDataset dataset(100);
+  const BatchLoader one(dataset, {}, {.batch = 8});
+  const BatchLoader many(dataset, {}, {.batch = 8, .threads = 16});
+  EXPECT_EQ(many.memory_bytes(), one.memory_bytes());
+}
+
+// Some samples cannot be decoded; reading one of them fails for good.
+class DamagedDataset final : public NumberedDataset {
+ public:
+  DamagedDataset(std::int64_t every, std::int64_t lost) : NumberedDataset(40), every_(every), lost_(lost) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    NumberedDataset::read(index, image);  // and leaves traces in the batch
+    if (index == lost_) throw IoError(fmt::format("sample {} is gone", index));
+    if (index % every_ == 1) throw DataError(fmt::format("sample {} is damaged", index));
+    return static_cast<std::int32_t>(index);
+  }
+
+ private:
+  std::int64_t every_;
+  std::int64_t lost_;
+};
+
+TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
+  const DamagedDataset dataset(3, -1);
+  for (const int threads : {1, 4}) {
+    testing::internal::CaptureStderr();
+    BatchLoader loader(dataset, {}, {.batch = 10, .tail = Tail::pad, .threads = threads});
+    for (int round = 0; round < 2; ++round) {
+      Samples samples;
+      for (int i = 0; i < 4; ++i) {
+        const Samples batch = samples_of(loader.next());  // which checks that what is left out is all zero
+        samples.insert(samples.end(), batch.begin(), batch.end());
+      }
+      for (std::int64_t i = 0; i < 40; ++i) {
+        EXPECT_EQ(samples[static_cast<std::size_t>(i)], i % 3 == 1 ? -1 : i);
+      }
+    }
+    EXPECT_EQ(loader.left_out(), 13) << "each counts once";
+    loader.seek(0, 0);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_NE(log.find("sample 1 is damaged; it is left out of its batch"), std::string::npos) << log;
+    EXPECT_NE(log.find("further ones are counted, not named"), std::string::npos) << log;
+    EXPECT_NE(log.find("10 samples so far are left out of their batches"), std::string::npos) << log;
+  }
+}
+
+// The error is the first in the batch's order, whichever thread meets its own first.
+TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
+  const DamagedDataset dataset(1'000, 25);
+  class Worse final : public NumberedDataset {
+   public:
+    Worse() : NumberedDataset(40) {}
+    std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+      if (index >= 14) throw DataError(fmt::format("sample {} is damaged", index));
+      return NumberedDataset::read(index, image);
+    }
+  } const worse;
+  for (const int threads : {1, 4}) {
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      BatchLoader lost(dataset, {}, {.batch = 10, .tail = Tail::pad, .threads = threads});
+      for (int i = 0; i < 2; ++i) lost.next();
+      try {
+        lost.next();
+        ADD_FAILURE() << "a file that is gone is no damaged image";
+      } catch (const IoError& error) {
+        EXPECT_STREQ(error.what(), "sample 25 is gone");
+      }
+      BatchLoader damaged(worse, {}, {.batch = 10, .tail = Tail::pad, .threads = threads});
+      damaged.next();
+      try {
+        damaged.next();
+        ADD_FAILURE() << "6 of 10 were damaged";
+      } catch (const DataError& error) {
+        EXPECT_STREQ(error.what(), "sample 14 is damaged");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JPEG files that are unusual or damaged and can be decoded all the same.
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "data/jpeg_folder.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+// Inks as files of Adobe's programs hold them: 255 is none.
+Bytes ycck(const Bytes& inks) {
+  Bytes pixels;
+  for (int i = 0; i < 8 * 12; ++i) pixels.insert(pixels.end(), inks.begin(), inks.end());
+  return encode(kColour, pixels, {.format = TJPF_CMYK, .subsampling = TJSAMP_444});
+}
+
+// Says of the same data that it is plain CMYK.
+Bytes as_cmyk(Bytes jpeg) {
+  const Bytes adobe = {'A', 'd', 'o', 'b', 'e'};
+  const auto marker = std::search(jpeg.begin(), jpeg.end(), adobe.begin(), adobe.end());
+  CHECK(marker != jpeg.end());
+  marker[11] = 0;  // the transform; 2 was YCCK
+  return jpeg;
+}
+
+void expect_colour(const Bytes& image, const Bytes& colour) {
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    ASSERT_NEAR(image[i], colour[i % colour.size()], 3) << "byte " << i;
+  }
+}
+
+TEST(JpegDamage, CmykIsConvertedToRgb) {
+  const TemporaryFolder folder;
+  folder.write("train/a/0.jpg", flat_jpeg({10, 20, 30}));
+  folder.write("train/a/1.jpg", ycck({255, 255, 255, 255}));  // no ink: white
+  folder.write("train/a/2.jpg", ycck({255, 0, 0, 255}));      // magenta and yellow: red
+  folder.write("train/a/3.jpg", ycck({0, 255, 255, 128}));    // cyan, half black
+  folder.write("train/a/4.jpg", ycck({80, 80, 80, 200}));
+  folder.write("train/a/5.jpg", as_cmyk(ycck({100, 100, 100, 153})));  // its planes are 155, 128, 128, 153
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  ASSERT_EQ(dataset->image_shape(), kColour);
+  expect_colour(read(*dataset, 1), {255, 255, 255});
+  expect_colour(read(*dataset, 2), {255, 0, 0});
+  expect_colour(read(*dataset, 3), {0, 128, 128});
+  expect_colour(read(*dataset, 4), {63, 63, 63});  // 80 * 200 / 255
+  expect_colour(read(*dataset, 5), {93, 77, 77});
+  expect_colour(read(*dataset, 0), {10, 20, 30});
+  EXPECT_EQ(dataset->damaged(), 0);
+}
+
+TEST(JpegDamage, CmykIsConvertedToTheGrayOfAGrayDataset) {
+  const TemporaryFolder folder;
+  folder.write("train/a/0.jpg", flat_jpeg({7}));
+  folder.write("train/a/1.jpg", ycck({255, 0, 0, 255}));
+  folder.write("train/a/2.jpg", ycck({255, 255, 255, 99}));
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  ASSERT_EQ(dataset->image_shape(), kGray);
+  expect_colour(read(*dataset, 1), {76});  // 0.299 * 255
+  expect_colour(read(*dataset, 2), {99});
+}
+
+TEST(JpegDamage, AFolderMayBeginWithACmykImage) {
+  const TemporaryFolder folder;
+  folder.write("train/a/0.jpg", ycck({255, 255, 255, 50}));
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  EXPECT_EQ(dataset->image_shape(), kColour);
+  expect_colour(read(*dataset, 0), {50, 50, 50});
+}
+
+// Cameras and editors leave stray bytes before the end of an image; every decoder warns and goes on.
+TEST(JpegDamage, AWarningIsNoError) {
+  const TemporaryFolder folder;
+  const Bytes sound = encode(kColour, noise(kColour, 1));
+  Bytes stray = sound;
+  stray.insert(stray.end() - 2, 20, 1);
+  folder.write("train/a/0.jpg", sound);
+  folder.write("train/a/1.jpg", stray);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(read(*dataset, 1), read(*dataset, 0));
+    EXPECT_EQ(dataset->damaged(), 1) << "counted once";
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_parts(log, {(folder.path() / "train/a/1.jpg: damaged, decoded as far as it goes: ").string(),
+                     "extraneous bytes before marker 0xd9"});
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+}
+
+TEST(JpegDamage, ATruncatedImageIsDecodedAsFarAsItGoes) {
+  const TemporaryFolder folder;
+  constexpr ImageShape kTall{.height = 64, .width = 12, .channels = 3};
+  const Bytes sound = encode(kTall, noise(kTall, 1));
+  folder.write("train/a/0.jpg", sound);
+  folder.write("train/a/1.jpg",
+               {sound.begin(), sound.begin() + static_cast<std::ptrdiff_t>(sound.size() * 3 / 4)});
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const Bytes whole = read(*dataset, 0);
+  const Bytes part = read(*dataset, 1);
+  EXPECT_TRUE(std::equal(part.begin(), part.begin() + 16 * 12 * 3, whole.begin())) << "the rows at the top";
+  EXPECT_NE(part, whole);
+  EXPECT_EQ(dataset->damaged(), 1);
+}
+
+TEST(JpegDamage, EveryTruncationIsRefusedOrCounted) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
+  int decoded = 0;
+  for (const int flags : {0, TJFLAG_PROGRESSIVE}) {
+    const Bytes whole = encode(kColour, noise(kColour, 1), {.flags = flags});
+    for (std::size_t length = 0; length <= whole.size(); ++length) {
+      folder.write("train/a/2.jpg", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
+      const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+      testing::internal::CaptureStderr();
+      const std::string error = message_of<DataError>([&] { read(*dataset, 1); });
+      const std::string log = testing::internal::GetCapturedStderr();
+      if (!error.empty()) expect_parts(error, {(folder.path() / "train/a/2.jpg").string() + ": "});
+      EXPECT_EQ(dataset->damaged(), error.empty() && length < whole.size() ? 1 : 0) << length;
+      EXPECT_EQ(log.empty(), dataset->damaged() == 0) << log;
+      decoded += error.empty() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(decoded, 100);
+}
+
+TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
+  const TemporaryFolder folder;
+  const Bytes sound = encode(kColour, noise(kColour, 2));
+  const Bytes progressive = encode(kColour, noise(kColour, 2), {.flags = TJFLAG_PROGRESSIVE});
+  const Bytes cmyk = ycck({1, 2, 3, 4});
+  const Bytes expected = decode(sound, kColour);
+  folder.write("train/a/1.jpg", sound);
+  folder.write("train/a/2.jpg", sound);
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  std::mt19937 random(3);
+  int refused = 0;
+  testing::internal::CaptureStderr();
+  for (int round = 0; round < 3'000; ++round) {
+    Bytes broken = round % 3 == 0 ? sound : round % 3 == 1 ? progressive : cmyk;
+    for (int flip = 0; flip <= round % 4; ++flip) {
+      broken[random() % broken.size()] = static_cast<std::uint8_t>(random());
+    }
+    folder.write("train/a/2.jpg", broken);
+    try {
+      read(*dataset, 1);
+    } catch (const DataError& error) {
+      ++refused;
+      expect_parts(error.what(), {"train/a/2.jpg: "});
+    }
+    ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // the thread's decoder is not spoilt
+  }
+  testing::internal::GetCapturedStderr();
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 3'000);
+  EXPECT_EQ(dataset->damaged(), 1) << "one file, however often it was damaged";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/verify.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "core/error.h"
+#include "data/jpeg_folder.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+// Ten images of two classes.
+class Images {
+ public:
+  Images() {
+    for (int i = 0; i < 10; ++i) write(i, flat_jpeg({10, 20, static_cast<std::uint8_t>(i)}));
+  }
+  static std::string name(int i) { return fmt::format("train/{}/{}.jpg", i / 5, i); }
+  void write(int i, const Bytes& bytes) const { folder_.write(name(i), bytes); }
+  std::string path(int i) const { return (folder_.path() / name(i)).string(); }
+  const TemporaryFolder& folder() const { return folder_; }
+
+  std::unique_ptr<Dataset> open() const { return open_jpeg_folder(folder_.path(), Split::train); }
+  template <typename E>
+  std::string error(const VerifyOptions& options) const {
+    const std::unique_ptr<Dataset> dataset = open();
+    return message_of<E>([&] { verify(*dataset, options); });
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+// Its header is sound; of the image's data nothing is left but a table that no image can have.
+Bytes sound_header_only() {
+  Bytes jpeg = flat_jpeg({1, 2, 3});
+  const Bytes start_of_scan = {0xFF, 0xDA};
+  const auto scan = std::search(jpeg.begin(), jpeg.end(), start_of_scan.begin(), start_of_scan.end());
+  CHECK(scan != jpeg.end());
+  scan[6] = 0x33;  // the first component's Huffman tables: there are only 0 and 1
+  return jpeg;
+}
+
+TEST(Verify, SoundImagesPass) {
+  const Images images;
+  for (const Verify extent : {Verify::nothing, Verify::headers, Verify::all}) {
+    for (const int threads : {1, 3}) {
+      EXPECT_NO_THROW(verify(*images.open(), {.extent = extent, .threads = threads}));
+    }
+  }
+}
+
+TEST(Verify, HeadersNameEveryFileThatIsNoImageOfTheSize) {
+  const Images images;
+  const ImageShape taller{.height = 9, .width = 12, .channels = 3};
+  images.write(7, {'G', 'I', 'F', '8'});
+  images.write(3, encode(taller, flat(taller, {1, 2, 3})));
+  images.write(5, {});
+  for (const int threads : {1, 4}) {
+    const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = threads});
+    expect_parts(error, {"3 samples cannot be read:",
+                         images.path(3) + ": 12 pixels wide and 9 high, expected 12 and 8",
+                         images.path(5) + ": the file is empty", images.path(7) + ": not a JPEG image",
+                         "repair or remove", "data.verify"});
+    EXPECT_LT(error.find(images.path(3)), error.find(images.path(5))) << error;
+    EXPECT_LT(error.find(images.path(5)), error.find(images.path(7))) << error;
+  }
+  EXPECT_EQ(images.error<DataError>({.extent = Verify::nothing}), "");
+}
+
+TEST(Verify, ManyAreCountedAndTheFirstNamed) {
+  const Images images;
+  for (int i = 1; i < 9; ++i) images.write(i, {1, 2, 3});
+  const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = 3});
+  expect_parts(error, {"8 samples", images.path(1), images.path(5), "and 3 more"});
+  EXPECT_EQ(error.find(images.path(6)), std::string::npos) << error;
+}
+
+TEST(Verify, AllFindsWhatHeadersCannot) {
+  const Images images;
+  images.write(4, sound_header_only());
+  EXPECT_EQ(images.error<DataError>({.extent = Verify::headers}), "");
+  expect_parts(images.error<DataError>({.extent = Verify::all, .threads = 2}),
+               {"1 sample cannot be read:", images.path(4) + ": not a JPEG image, truncated or corrupt"});
+}
+
+TEST(Verify, AllAcceptsDamagedImagesAndSaysHowMany) {
+  const Images images;
+  Bytes truncated = encode(kColour, noise(kColour, 1));
+  truncated.resize(truncated.size() - 40);
+  images.write(2, truncated);
+  images.write(9, truncated);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(images.error<DataError>({.extent = Verify::all, .threads = 2}), "");
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_parts(log,
+               {images.path(2), images.path(9), "2 samples are damaged and were decoded as far as they go"});
+}
+
+TEST(Verify, ShardsTogetherSeeEverySampleOnce) {
+  const Images images;
+  for (int i = 1; i < 10; ++i) images.write(i, {1, 2, 3});
+  for (const int size : {1, 3, 4, 12}) {
+    int found = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const std::string error =
+          images.error<DataError>({.extent = Verify::headers, .shard = {.rank = rank, .size = size}});
+      if (!error.empty()) found += std::stoi(error);
+    }
+    EXPECT_EQ(found, 9) << size << " shards";
+  }
+}
+
+TEST(Verify, FilesThatCannotBeReadAreAnIoError) {
+  const Images images;
+  images.folder().remove(Images::name(6));
+  ASSERT_EQ(mkfifo(images.path(6).c_str(), 0600), 0);
+  expect_parts(images.error<IoError>({.extent = Verify::headers}),
+               {"1 sample", images.path(6) + ": cannot be read: not a regular file"});
+  images.write(8, {1, 2, 3});
+  expect_parts(images.error<DataError>({.extent = Verify::headers}),
+               {"2 samples", images.path(6), images.path(8)});
+}
+
+// Editors put previews and colour profiles of any length before the image's own header.
+TEST(Verify, AHeaderMayBeLong) {
+  const Images images;
+  Bytes jpeg = flat_jpeg({1, 2, 3});
+  for (int i = 0; i < 3; ++i) {
+    Bytes comment(2 + 60'000, 'x');
+    comment[0] = 0xFF;
+    comment[1] = 0xFE;
+    comment[2] = 60'000 >> 8;
+    comment[3] = 60'000 & 0xFF;
+    jpeg.insert(jpeg.begin() + 2, comment.begin(), comment.end());
+  }
+  images.write(1, jpeg);
+  Bytes long_tail = flat_jpeg({1, 2, 3});
+  long_tail.resize(200'000);
+  images.write(2, long_tail);
+  EXPECT_EQ(images.error<DataError>({.extent = Verify::headers}), "");
+  EXPECT_EQ(read(*images.open(), 1), read(*images.open(), 2));
+}
+
+}  // namespace
+}  // namespace lockstep
