@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/host_communicator.h"
+#include "comm/partition.h"
 #include "comm/reduce.h"
-#include "comm/split.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -91,13 +91,13 @@ class ThreadTransport final : public HostTransport {
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override {
     hub_->meet(rank_, {.operation = "all_reduce", .count = count, .dtype = dtype, .data = data});
     const std::size_t element = size_of(dtype);
-    const Split split = Split::even(count, hub_->size(), element);
+    const Partition partition = Partition::even(count, hub_->size(), element);
     for (int rank = 0; rank < hub_->size(); ++rank) {
-      std::byte* part = theirs(rank) + split.begin(rank_) * element;
+      std::byte* part = theirs(rank) + partition.begin(rank_) * element;
       sources_[static_cast<std::size_t>(rank)] = part;
       destinations_[static_cast<std::size_t>(rank)] = part;
     }
-    const std::size_t own = split.size(rank_);
+    const std::size_t own = partition.size(rank_);
     reduce_in_rank_order(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
     sent_bytes_ += (count - own + (size() - 1) * own) * element;
     hub_->barrier();
