@@ -100,6 +100,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       bucket_of_(parameters.size()),
       ready_(parameters.size()),
       progress_(buckets_.size()),
+      exceptions_(std::uncaught_exceptions()),
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   compare_plans();
@@ -113,11 +114,15 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
 
 GradientBuckets::~GradientBuckets() {
   for (Parameter& parameter : parameters_) parameter.gradient = nullptr;
-  if (std::uncaught_exceptions() > 0) return;
+  const bool unwinding = std::uncaught_exceptions() > exceptions_;
+  if (unwinding) {
+    if (compute_ == nullptr || next_ == 0) return;  // no sum is under way
+    communicator_.abandon();
+  }
   try {
     communicator_.stream().synchronize();  // a sum may still be using the arena
   } catch (const std::exception& error) {
-    log::warning("gradient buckets end after an error: {}", error.what());
+    if (!unwinding) log::warning("gradient buckets end after an error: {}", error.what());
   }
 }
 

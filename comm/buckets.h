@@ -46,7 +46,8 @@ class GradientBuckets final : public GradientListener {
   // 0. parameters must outlive this.
   GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
                   Timeline* timeline = nullptr);
-  // Waits for the sums of a pass that was not waited for, unless an exception is unwinding the stack.
+  // Waits for the sums of a pass that was not waited for: they use the arena. While an exception unwinds the
+  // stack it abandons the communicator first, as peers may never come.
   ~GradientBuckets() override;
 
   std::span<const Bucket> buckets() const { return buckets_; }
@@ -84,7 +85,8 @@ class GradientBuckets final : public GradientListener {
   std::size_t next_ = 0;  // first bucket not launched
   Buffer arena_;
   std::vector<FlatRange> gradients_;
-  Stream* compute_ = nullptr;
+  Stream* compute_ = nullptr;  // of the pass under way
+  int exceptions_;             // being handled when this was made
   Event produced_;
   Event reduced_;
 };

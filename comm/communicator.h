@@ -62,6 +62,10 @@ class Communicator {
   // No rank's later work starts before all ranks' earlier work is done.
   virtual void barrier() = 0;
 
+  // This rank gives up on its peers: a collective that waits for them ends with an error, and so does every
+  // later one. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
+  virtual void abandon() noexcept = 0;
+
   // What has been sent so far; call when the stream is idle.
   virtual Traffic traffic() const = 0;
   // Held to pass messages through, beside what allocate() gave.

@@ -49,6 +49,7 @@ class HostCommunicator final : public Communicator {
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
   void broadcast(void* data, std::size_t count, DType dtype, int root) override;
   void barrier() override;
+  void abandon() noexcept override { transport_->fail(); }
   Traffic traffic() const override { return {transport_->sent_bytes(), operations_}; }
   std::size_t memory_bytes() const override { return transport_->memory_bytes(); }
 

@@ -31,6 +31,7 @@ class SelfCommunicator final : public Communicator {
     ++operations_;
   }
   void barrier() override { ++operations_; }
+  void abandon() noexcept override {}  // there are no peers
   Traffic traffic() const override { return {.sent_bytes = 0, .operations = operations_}; }
 
  private:

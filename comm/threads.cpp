@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "comm/host_communicator.h"
+#include "comm/partition.h"
 #include "comm/reduce.h"
-#include "comm/split.h"
 #include "core/error.h"
 
 namespace lockstep {
 
 // Where ranks meet: each shows the others its call, and they wait for one another. A rank that leaves breaks
-// the hub, and whoever waits for it throws.
+// the hub, and whoever waits for it throws; but a collective that all have begun is finished by all, as they
+// use one another's memory.
 class ThreadHub {
  public:
   struct Call {
@@ -34,31 +35,23 @@ class ThreadHub {
   int size() const { return static_cast<int>(calls_.size()); }
   const Call& call(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
 
-  void barrier() {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t generation = generation_;
-    if (++arrived_ == size()) {
-      arrived_ = 0;
-      ++generation_;
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return generation_ != generation || left_ >= 0; });
-    if (generation_ == generation) {
-      throw Error(exit_code::failed,
-                  fmt::format("rank {}: rank {} left the communicator", current_rank(), left_));
-    }
-  }
-
   // Shows this rank's call and waits for everybody's. Throws on every rank when they differ.
   void meet(int rank, const Call& call) {
     calls_[static_cast<std::size_t>(rank)] = call;
-    barrier();
+    begin();
     for (int other = 0; other < size(); ++other) {
       const Call& theirs = calls_[static_cast<std::size_t>(other)];
       CHECK(call.matches(theirs), "rank {} is in {} of {} {}, but rank {} is in {} of {} {}", rank,
             call.operation, call.count, name_of(call.dtype), other, theirs.operation, theirs.count,
             name_of(theirs.dtype));
     }
+  }
+
+  // Everybody is through with everybody's memory.
+  void finish() {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t generation = arrive();
+    changed_.wait(lock, [&] { return generation_ != generation; });
   }
 
   void leave(int rank) {
@@ -68,6 +61,28 @@ class ThreadHub {
   }
 
  private:
+  void begin() {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t generation = generation_;
+    if (left_ < 0) arrive();
+    changed_.wait(lock, [&] { return generation_ != generation || left_ >= 0; });
+    if (generation_ == generation) {
+      throw Error(exit_code::failed,
+                  fmt::format("rank {}: rank {} left the communicator", current_rank(), left_));
+    }
+  }
+
+  // The generation that the arrival belongs to; the last one ends it.
+  std::uint64_t arrive() {
+    const std::uint64_t generation = generation_;
+    if (++arrived_ == size()) {
+      arrived_ = 0;
+      ++generation_;
+      changed_.notify_all();
+    }
+    return generation;
+  }
+
   std::vector<Call> calls_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -91,16 +106,16 @@ class ThreadTransport final : public HostTransport {
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override {
     hub_->meet(rank_, {.operation = "all_reduce", .count = count, .dtype = dtype, .data = data});
     const std::size_t element = size_of(dtype);
-    const Split split = Split::even(count, hub_->size(), element);
+    const Partition partition = Partition::even(count, hub_->size(), element);
     for (int rank = 0; rank < hub_->size(); ++rank) {
-      std::byte* part = theirs(rank) + split.begin(rank_) * element;
+      std::byte* part = theirs(rank) + partition.begin(rank_) * element;
       sources_[static_cast<std::size_t>(rank)] = part;
       destinations_[static_cast<std::size_t>(rank)] = part;
     }
-    const std::size_t own = split.size(rank_);
+    const std::size_t own = partition.size(rank_);
     reduce_in_rank_order(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
     sent_bytes_ += (count - own + (size() - 1) * own) * element;
-    hub_->barrier();
+    hub_->finish();
   }
 
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override {
@@ -111,7 +126,7 @@ class ThreadTransport final : public HostTransport {
     }
     reduce_in_rank_order(sources_, {&recv, 1}, count, {.from = dtype, .to = dtype, .op = op});
     sent_bytes_ += (size() - 1) * count * size_of(dtype);
-    hub_->barrier();
+    hub_->finish();
   }
 
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override {
@@ -122,7 +137,7 @@ class ThreadTransport final : public HostTransport {
       if (to != theirs(rank)) std::memcpy(to, theirs(rank), bytes);
     }
     sent_bytes_ += (size() - 1) * bytes;
-    hub_->barrier();
+    hub_->finish();
   }
 
   void broadcast(void* data, std::size_t count, DType dtype, int root) override {
@@ -133,12 +148,12 @@ class ThreadTransport final : public HostTransport {
     } else {
       std::memcpy(data, theirs(root), bytes);
     }
-    hub_->barrier();
+    hub_->finish();
   }
 
   void barrier() override {
     hub_->meet(rank_, {.operation = "barrier"});
-    hub_->barrier();
+    hub_->finish();
   }
   std::uint64_t sent_bytes() const override { return sent_bytes_; }
   void fail() noexcept override { hub_->leave(rank_); }

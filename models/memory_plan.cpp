@@ -14,8 +14,9 @@ constexpr int kNever = -1;
 // is recomputed runs forward once more just before its last layer's backward.
 class MemoryPlanner {
  public:
-  explicit MemoryPlanner(NetworkPlan& plan)
+  MemoryPlanner(NetworkPlan& plan, MemorySharing sharing)
       : plan_(plan),
+        sharing_(sharing),
         count_(plan.nodes.size()),
         forward_(count_),
         recompute_(count_, kNever),
@@ -31,6 +32,7 @@ class MemoryPlanner {
     place_data();
     place_gradients();
     place_saved();
+    if (sharing_ == MemorySharing::none) keep_all_blocks_alive();
     plan_.arena = plan_arena(plan_.blocks);
   }
 
@@ -127,6 +129,7 @@ class MemoryPlanner {
   }
   // Whether nobody reads the block after this time, so that what is computed then may overwrite it.
   bool may_overwrite(int index, std::size_t bytes, int time) const {
+    if (sharing_ == MemorySharing::none) return false;
     const ArenaBlock& existing = plan_.blocks[static_cast<std::size_t>(index)];
     return existing.life.last <= time && !existing.again && existing.bytes == bytes;
   }
@@ -188,7 +191,12 @@ class MemoryPlanner {
     if (scratch > 0) plan_.scratch_block = add({.bytes = scratch, .life = {0, backward_time(0)}});
   }
 
+  void keep_all_blocks_alive() {
+    for (ArenaBlock& block : plan_.blocks) block.life = {0, backward_time(0)};
+  }
+
   NetworkPlan& plan_;
+  MemorySharing sharing_;
   std::size_t count_;
   std::vector<int> forward_;  // times, by node
   std::vector<int> recompute_;
@@ -198,10 +206,10 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(NetworkPlan& plan, Recompute recompute) {
-  MemoryPlanner(plan).run(Recompute::nothing);
+void plan_memory(NetworkPlan& plan, Recompute recompute, MemorySharing sharing) {
+  MemoryPlanner(plan, sharing).run(Recompute::nothing);
   plan.kept_bytes = plan.arena.bytes;
-  if (recompute != Recompute::nothing) MemoryPlanner(plan).run(recompute);
+  if (recompute != Recompute::nothing) MemoryPlanner(plan, sharing).run(recompute);
 }
 
 }  // namespace lockstep

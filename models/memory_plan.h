@@ -11,7 +11,11 @@ namespace lockstep {
 
 enum class Recompute { nothing, blocks };
 
+// Whether tensors that are not alive together may share memory. `none` tells a fault of the plan from one of
+// a layer: it computes the same bits, each tensor in memory of its own from the first layer to the last.
+enum class MemorySharing { planned, none };
+
 // Fills in the plan's blocks, arena and recomputed nodes. Can be repeated.
-void plan_memory(NetworkPlan& plan, Recompute recompute);
+void plan_memory(NetworkPlan& plan, Recompute recompute, MemorySharing sharing = MemorySharing::planned);
 
 }  // namespace lockstep

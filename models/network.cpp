@@ -19,7 +19,7 @@ NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backe
                      .augmentation = options.augmentation};
   wanted.augmentation.key = key_for(options.seed, "augmentation");
   NetworkPlan plan = plan_network(graph, backend, choices, wanted);
-  plan_memory(plan, options.recompute);
+  plan_memory(plan, options.recompute, options.sharing);
   return plan;
 }
 

@@ -40,6 +40,7 @@ struct NetworkOptions {
   // The insides of the graph's blocks are computed again in backward instead of being kept: the same bits,
   // less memory, more time.
   Recompute recompute = Recompute::nothing;
+  MemorySharing sharing = MemorySharing::planned;
   // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
 };

@@ -46,7 +46,7 @@ class Optimizer {
   const float* loss_scale() const { return &control()->loss_scale; }
   const LossScaleOptions& loss_scale_options() const { return loss_scale_; }
   // Judges the (summed) gradients: control()->finite. Without a dynamic loss scale what was not finite once
-  // stays so until restore(): nobody is there to lower the scale.
+  // stays so until restore_control() says otherwise: nobody is there to lower the scale.
   void check_gradients(Stream& stream);
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
   // moves the loss scale. All ordered on the stream.

@@ -119,9 +119,9 @@ void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t o
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
   const std::size_t element = size_of(dtype);
-  const Split split = Split::even(count, node_->size(), element);
-  const std::size_t own = split.size(node_->rank());
-  const Part part{allocation, offset + split.begin(node_->rank()) * element, own, dtype, op};
+  const Partition partition = Partition::even(count, node_->size(), element);
+  const std::size_t own = partition.size(node_->rank());
+  const Part part{allocation, offset + partition.begin(node_->rank()) * element, own, dtype, op};
   if (peers_) {
     reduce_over_nodes(part);
   } else {
@@ -144,10 +144,10 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
     reduce_in_rank_order(sources_, {&partial, 1}, count, {.from = part.dtype, .to = wide, .op = part.op});
 
     auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
-    const Split split = Split::even(count, peers_->size(), element);
-    peers_->reduce_scatter(split, partial, result + split.begin(peers_->rank()) * element,
+    const Partition partition = Partition::even(count, peers_->size(), element);
+    peers_->reduce_scatter(partition, partial, result + partition.begin(peers_->rank()) * element,
                            {.from = wide, .to = part.dtype, .op = part.op});
-    peers_->all_gather(split, result, element);
+    peers_->all_gather(partition, result, element);
     for (void* destination : destinations_) {
       if (destination != result) std::memcpy(destination, result, count * element);
     }
@@ -163,16 +163,16 @@ void MpiTransport::point_at(const Allocation& allocation, std::size_t offset) {
 }
 
 void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
-  const Split split{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
-  world_->reduce_scatter(split, send, recv, {.from = dtype, .to = dtype, .op = op});
+  const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
+  world_->reduce_scatter(partition, send, recv, {.from = dtype, .to = dtype, .op = op});
 }
 
 void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
   const std::size_t bytes = count * size_of(dtype);
   std::byte* own = static_cast<std::byte*>(recv) + static_cast<std::size_t>(world_->rank()) * bytes;
   if (own != send) std::memcpy(own, send, bytes);
-  const Split split{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
-  world_->all_gather(split, recv, size_of(dtype));
+  const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
+  world_->all_gather(partition, recv, size_of(dtype));
 }
 
 void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {

@@ -105,10 +105,10 @@ void MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceO
   if (count * element <= kSmallBytes && peers * align_up(count * element) <= staging_.bytes()) {
     return all_reduce_small(data, count, dtype, op);
   }
-  const Split split = Split::even(count, size_, element);
-  std::byte* own = static_cast<std::byte*>(data) + split.begin(rank_) * element;
-  reduce_scatter(split, data, own, {.from = dtype, .to = dtype, .op = op});
-  all_gather(split, data, element);
+  const Partition partition = Partition::even(count, size_, element);
+  std::byte* own = static_cast<std::byte*>(data) + partition.begin(rank_) * element;
+  reduce_scatter(partition, data, own, {.from = dtype, .to = dtype, .op = op});
+  all_gather(partition, data, element);
 }
 
 void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
@@ -120,33 +120,34 @@ void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, R
   reduce_slots(data, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op, .group = group_});
 }
 
-void MpiExchange::reduce_scatter(const Split& split, const void* send_data, void* recv, Reduction reduction) {
+void MpiExchange::reduce_scatter(const Partition& partition, const void* send_data, void* recv,
+                                 Reduction reduction) {
   reduction.group = group_;
   const std::size_t from = size_of(reduction.from);
   const auto* data = static_cast<const std::byte*>(send_data);
   const std::size_t slots = std::max<std::size_t>(static_cast<std::size_t>(size_ - 1), 1);
   const std::size_t slot_bytes = staging_.bytes() / slots / kAlignment * kAlignment;
   const std::size_t step = slot_bytes / from;
-  for (std::size_t at = 0; at < split.size(0); at += step) {
-    const std::size_t own = clip(split.size(rank_), at, step);
+  for (std::size_t at = 0; at < partition.size(0); at += step) {
+    const std::size_t own = clip(partition.size(rank_), at, step);
     for (int k = 1; k < size_; ++k) receive(slot(peer(k), slot_bytes), own * from, peer(k));
     for (int k = 1; k < size_; ++k) {
       const int to = peer(k);
-      send(data + (split.begin(to) + at) * from, clip(split.size(to), at, step) * from, to);
+      send(data + (partition.begin(to) + at) * from, clip(partition.size(to), at, step) * from, to);
     }
     wait();
     if (own == 0) continue;
-    reduce_slots(data + (split.begin(rank_) + at) * from,
+    reduce_slots(data + (partition.begin(rank_) + at) * from,
                  static_cast<std::byte*>(recv) + at * size_of(reduction.to), own, slot_bytes, reduction);
   }
 }
 
-void MpiExchange::all_gather(const Split& split, void* data, std::size_t element_bytes) {
+void MpiExchange::all_gather(const Partition& partition, void* data, std::size_t element_bytes) {
   auto* elements = static_cast<std::byte*>(data);
   const std::size_t step = kMessageBytes / element_bytes;
-  for (std::size_t at = 0; at < split.size(0); at += step) {
-    const auto piece = [&](int rank) { return elements + (split.begin(rank) + at) * element_bytes; };
-    const auto bytes = [&](int rank) { return clip(split.size(rank), at, step) * element_bytes; };
+  for (std::size_t at = 0; at < partition.size(0); at += step) {
+    const auto piece = [&](int rank) { return elements + (partition.begin(rank) + at) * element_bytes; };
+    const auto bytes = [&](int rank) { return clip(partition.size(rank), at, step) * element_bytes; };
     for (int k = 1; k < size_; ++k) receive(piece(peer(k)), bytes(peer(k)), peer(k));
     for (int k = 1; k < size_; ++k) send(piece(rank_), bytes(rank_), peer(k));
     wait();

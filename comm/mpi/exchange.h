@@ -13,8 +13,8 @@
 #include <mpi.h>
 
 #include "comm/mpi/session.h"
+#include "comm/partition.h"
 #include "comm/reduce.h"
-#include "comm/split.h"
 #include "core/buffer.h"
 
 namespace lockstep {
@@ -36,11 +36,11 @@ class MpiExchange {
   std::size_t staging_bytes() const { return staging_.bytes(); }
 
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
-  // send holds split.count elements of reduction.from; recv takes this rank's part, of reduction.to. recv may
-  // be that part's place in send when the types are the same. reduction.group is set here.
-  void reduce_scatter(const Split& split, const void* send, void* recv, Reduction reduction);
+  // send holds partition.count elements of reduction.from; recv takes this rank's part, of reduction.to. recv
+  // may be that part's place in send when the types are the same. reduction.group is set here.
+  void reduce_scatter(const Partition& partition, const void* send, void* recv, Reduction reduction);
   // Every rank's part, its own already in place.
-  void all_gather(const Split& split, void* data, std::size_t element_bytes);
+  void all_gather(const Partition& partition, void* data, std::size_t element_bytes);
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier();
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "comm/nccl/check.h"
+#include "comm/partition.h"
 #include "comm/reduce.h"
-#include "comm/split.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
 
@@ -67,8 +67,8 @@ void log_failure(const char* call, ncclResult_t status) {
 // What a ring sends from one rank in an all_reduce: every part but the one it finishes, then every part but
 // the one its neighbour finished.
 std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int size) {
-  const Split split = Split::even(count, size, size_of(dtype));
-  return (2 * count - split.size(rank) - split.size((rank + 1) % size)) * size_of(dtype);
+  const Partition partition = Partition::even(count, size, size_of(dtype));
+  return (2 * count - partition.size(rank) - partition.size((rank + 1) % size)) * size_of(dtype);
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class NcclCommunicator final : public Communicator {
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
   void broadcast(void* data, std::size_t count, DType dtype, int root) override;
   void barrier() override;
+  void abandon() noexcept override { abort(); }
   // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
   // (trees, reduction in the switch) send other amounts.
   Traffic traffic() const override { return {sent_bytes_, operations_}; }

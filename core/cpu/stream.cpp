@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams and events of the CPU. An event counts: each record() takes the next generation, and completing it
-// raises `completed`; a wait is for the generation that was current when it was asked for.
+// Streams and events of the CPU. Each record() of an event takes the next generation; a wait is for the
+// generation that was current when it was asked for. Generations recorded on several streams may be completed
+// in any order.
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -17,9 +19,12 @@ namespace {
 // Shared by the event and the tasks that refer to it, so that either may go first.
 class EventState {
  public:
+  EventState() { pending_.reserve(kUnderWay); }
+
   std::uint64_t next_generation() {
     const std::lock_guard lock(mutex_);
-    return ++recorded_;
+    pending_.push_back(++recorded_);
+    return recorded_;
   }
   std::uint64_t current_generation() {
     const std::lock_guard lock(mutex_);
@@ -28,31 +33,46 @@ class EventState {
   void complete(std::uint64_t generation, std::exception_ptr error) {
     {
       const std::lock_guard lock(mutex_);
-      if (generation < completed_) return;  // recorded again meanwhile, on a stream that was faster
-      completed_ = generation;
-      error_ = error;
+      std::erase(pending_, generation);
+      if (error) failed_.push_back({generation, error});
     }
     changed_.notify_all();
   }
   // Rethrows the error of the stream that recorded.
   void wait(std::uint64_t generation) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return completed_ >= generation; });
-    if (error_) std::rethrow_exception(error_);
+    changed_.wait(lock, [&] { return done(generation); });
+    rethrow(generation);
   }
   bool ready() {
     const std::lock_guard lock(mutex_);
-    if (completed_ < recorded_) return false;
-    if (error_) std::rethrow_exception(error_);
+    if (!done(recorded_)) return false;
+    rethrow(recorded_);
     return true;
   }
 
  private:
+  // Records of one event that are usually under way at once; more allocate.
+  static constexpr std::size_t kUnderWay = 16;
+
+  struct Failure {
+    std::uint64_t generation;
+    std::exception_ptr error;
+  };
+
+  bool done(std::uint64_t generation) const {
+    return std::ranges::find(pending_, generation) == pending_.end();
+  }
+  void rethrow(std::uint64_t generation) const {
+    const auto found = std::ranges::find(failed_, generation, &Failure::generation);
+    if (found != failed_.end()) std::rethrow_exception(found->error);
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0;
-  std::uint64_t completed_ = 0;
-  std::exception_ptr error_;
+  std::vector<std::uint64_t> pending_;  // generations recorded and not completed
+  std::vector<Failure> failed_;         // those recorded behind an error
 };
 
 class CpuEvent final : public EventBackend {

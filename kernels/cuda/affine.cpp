@@ -140,7 +140,7 @@ CudaConvolutionPlan plan_cuda_convolution(const ConvolutionShape& s, const Layou
   const DType type = input.dtype();
   const std::int64_t pixels = s.out_height() * s.out_width();
   CudaConvolutionPlan plan{
-      .affine = {.input = Staging(input, wanted),
+      .affine = {.input = LayoutStaging(input, wanted),
                  .output =
                      channels_last_layout({s.batch, s.out_channels, s.out_height(), s.out_width()}, type,
                                           {.outer = s.batch,
@@ -165,7 +165,7 @@ CudaLinearPlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
   check_linear(s, input);
   const DType type = input.dtype();
   const Shape weights{s.out_features, s.in_features};
-  CudaLinearPlan plan{.affine = {.input = Staging(input, input),
+  CudaLinearPlan plan{.affine = {.input = LayoutStaging(input, input),
                                  .output = Layout({s.batch, s.out_features}, type),
                                  .weights = Layout(weights, type),
                                  .result = {.type = type, .rows = s.batch, .channels = s.out_features},

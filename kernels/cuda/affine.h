@@ -33,7 +33,7 @@ struct CudaProducts {
 };
 
 struct CudaAffinePlan {
-  Staging input;
+  LayoutStaging input;
   Layout output;
   Layout weights;
   CudaRows result;  // the output, a row for each pixel

@@ -73,7 +73,7 @@ class CudaBatchNormKernel final : public BatchNormKernel {
     return static_cast<std::byte*>(scratch) + own_bytes_ + index * stage_bytes_;
   }
 
-  Staging tensor_;
+  LayoutStaging tensor_;
   CudaBatchNorm norm_;
   std::size_t own_bytes_ = 0;
   std::size_t stage_bytes_ = 0;
@@ -84,7 +84,7 @@ class CudaPoolingKernel final : public PoolingKernel {
  public:
   CudaPoolingKernel(const PoolingOptions& options, const Layout& input) {
     const std::optional<ChannelsLast> given = channels_last(input);
-    image_ = Staging(input, given ? input : unpadded_channels_last(input));
+    image_ = LayoutStaging(input, given ? input : unpadded_channels_last(input));
     const Shape& in = input.shape();
     const Shape out{in[0], in[1], options.out_size(in[2]), options.out_size(in[3])};
     const std::int64_t physical = given ? given->physical_channels : in[1];
@@ -110,7 +110,7 @@ class CudaPoolingKernel final : public PoolingKernel {
   }
 
  private:
-  Staging image_;
+  LayoutStaging image_;
   CudaPooling pooling_;
 };
 

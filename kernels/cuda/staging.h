@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Staging: an activation that is kept in one layout and computed with in another. Kernels compute channels
-// last; what comes in C, H, W order (behind dropout), or with channels padded where they must not be, is
-// brought over in scratch memory, and its gradient back. Where both layouts are the same, nothing happens.
+// LayoutStaging: an activation that is kept in one layout and computed with in another. Kernels compute
+// channels last; what comes in C, H, W order (behind dropout), or with channels padded where they must not
+// be, is brought over in scratch memory, and its gradient back. Where both layouts are the same, nothing
+// happens.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,10 @@
 
 namespace lockstep {
 
-class Staging {
+class LayoutStaging {
  public:
-  Staging() = default;
-  Staging(const Layout& kept, const Layout& wanted) : kept_(kept), wanted_(wanted) {
+  LayoutStaging() = default;
+  LayoutStaging(const Layout& kept, const Layout& wanted) : kept_(kept), wanted_(wanted) {
     if (kept == wanted) return;
     to_wanted_ = CudaReorder::between(kept, wanted);
     to_kept_ = CudaReorder::between(wanted, kept);

@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
                          [](const auto& suite) { return std::string(suite.param.name); });
 
 // In shared memory a mismatch would be silently wrong sums.
-TEST(MpiShared, DifferentCallsAreFoundOnEveryRankOfTheNode) {
+TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
   World& world = test_world();
   if (world.nodes() * world.local_size() != world.size() || world.local_size() == 1) {
     GTEST_SKIP() << "needs several ranks on every node";

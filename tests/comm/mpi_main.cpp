@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // main() of test programs under mpirun: rank 0 reports, the others only what fails, and all end with the same
-// code. LOCKSTEP_TEST_RANKS_PER_NODE makes several nodes of one.
+// code: 0 when every case passed, 1 when one failed, kSkipped when one was skipped on some rank and none
+// failed. LOCKSTEP_TEST_RANKS_PER_NODE makes several nodes of one.
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr int kSkipped = 77;  // which ctest takes for skipped (SKIP_RETURN_CODE)
 
 std::optional<World>& world_slot() {
   static std::optional<World> world;
@@ -38,11 +41,12 @@ int run() {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailureListener);
   }
-  std::int32_t failed = RUN_ALL_TESTS();
+  std::int32_t on_some_rank[2] = {RUN_ALL_TESTS(), testing::UnitTest::GetInstance()->skipped_test_count()};
   const std::unique_ptr<Communicator> communicator = world_slot()->communicator();
-  communicator->all_reduce(&failed, 1, DType::i32, ReduceOp::max);
+  communicator->all_reduce(on_some_rank, 2, DType::i32, ReduceOp::max);
   communicator->stream().synchronize();
-  return failed;
+  const auto& [failed, skipped] = on_some_rank;
+  return failed != 0 ? failed : skipped > 0 ? kSkipped : 0;
 }
 
 }  // namespace
@@ -56,7 +60,7 @@ int main(int argc, char** argv) {
   const char* ranks_per_node = std::getenv("LOCKSTEP_TEST_RANKS_PER_NODE");
   lockstep::world_slot() =
       lockstep::World::join({.ranks_per_node = ranks_per_node == nullptr ? 0 : std::atoi(ranks_per_node)});
-  const int failed = lockstep::run();
+  const int exit_code = lockstep::run();
   lockstep::world_slot().reset();
-  return failed;
+  return exit_code;
 }

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/split.h"
+#include "comm/partition.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -79,15 +79,15 @@ TEST(Reduce, RefusesWhatCannotBeAdded) {
   EXPECT_THROW((reduced<float, float>({{1}, {2}, {3}}, {.group = 2})), Error);
 }
 
-TEST(Split, PartsCoverEverythingOnceAndBeginAtCacheLines) {
+TEST(Partition, PartsCoverEverythingOnceAndBeginAtCacheLines) {
   for (std::size_t count : {0u, 1u, 15u, 16u, 17u, 1000u, 4097u}) {
     for (int parts : {1, 2, 3, 5, 64}) {
-      const Split split = Split::even(count, parts, sizeof(float));
+      const Partition partition = Partition::even(count, parts, sizeof(float));
       std::size_t covered = 0;
       for (int k = 0; k < parts; ++k) {
-        EXPECT_EQ(split.begin(k), covered);
-        EXPECT_TRUE(split.size(k) == 0 || split.begin(k) * sizeof(float) % kAlignment == 0);
-        covered += split.size(k);
+        EXPECT_EQ(partition.begin(k), covered);
+        EXPECT_TRUE(partition.size(k) == 0 || partition.begin(k) * sizeof(float) % kAlignment == 0);
+        covered += partition.size(k);
       }
       EXPECT_EQ(covered, count);
     }

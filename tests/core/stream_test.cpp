@@ -195,6 +195,53 @@ TEST(Events, AWaitIsForTheRecordBeforeIt) {
   event.synchronize();
 }
 
+// The second record is done long before the first, whose stream is held.
+TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
+  Stream slow(kCpu, StreamUse::copy);
+  Stream waiting(kCpu, StreamUse::communication);
+  Stream fast(kCpu, StreamUse::communication);
+  Event event(kCpu);
+  Event passed(kCpu);
+  Gate gate;
+  slow.enqueue([&gate] { gate.pass(); });
+  slow.record(event);
+  waiting.wait(event);
+  waiting.record(passed);
+  fast.record(event);
+  fast.synchronize();
+  EXPECT_TRUE(event.ready()) << "of the second record";
+  event.synchronize();
+  // If the wait were released, its worker would run on while another takes its turn so often.
+  for (int turn = 0; turn < 200; ++turn) {
+    fast.enqueue([] { std::this_thread::yield(); });
+    fast.synchronize();
+  }
+  EXPECT_FALSE(passed.ready());
+  gate.open();
+  waiting.synchronize();
+  EXPECT_TRUE(passed.ready());
+}
+
+// Each wait learns of its own record's stream only.
+TEST(Events, AWaitRethrowsTheErrorOfItsOwnRecord) {
+  Stream failing(kCpu, StreamUse::copy);
+  Stream waiting(kCpu, StreamUse::communication);
+  Stream sound(kCpu, StreamUse::communication);
+  Event event(kCpu);
+  Gate gate;
+  failing.enqueue([&gate] {
+    gate.pass();
+    throw DataError("bad bucket");
+  });
+  failing.record(event);
+  waiting.wait(event);
+  sound.record(event);
+  event.synchronize();
+  gate.open();
+  EXPECT_THROW(waiting.synchronize(), DataError);
+  EXPECT_TRUE(event.ready());
+}
+
 TEST(Events, PingPongManyTimes) {
   Stream left(kCpu, StreamUse::copy);
   Stream right(kCpu, StreamUse::communication);

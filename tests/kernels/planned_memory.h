@@ -77,24 +77,35 @@ class PlannedMemory : public GuardedMemory {
   Layout layout_;
 };
 
-// Planned with the candidate of this name where there is one, else with the first.
-inline std::unique_ptr<AffineKernel> planned_convolution(const ConvolutionShape& shape, const Layout& input,
-                                                         const std::string& candidate = "") {
-  KernelChoices choices(ChooseBy::name, candidate);
+// Planned with the first candidate of each direction: the one that is there for all shapes.
+inline std::unique_ptr<AffineKernel> planned_convolution(const ConvolutionShape& shape, const Layout& input) {
+  KernelChoices choices;
   return backend_for(Device{}).convolution(shape, input, choices);
 }
-
-// In any direction.
-inline bool uses(const AffineKernel& kernel, const std::string& candidate) {
-  const AffineChoice& choice = kernel.choice();
-  return choice.forward == candidate || choice.backward_data == candidate ||
-         choice.backward_weights == candidate;
+inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, const Layout& input) {
+  KernelChoices choices;
+  return backend_for(Device{}).linear(shape, input, choices);
 }
 
-inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, const Layout& input,
-                                                    const std::string& candidate = "") {
+// How many of the three directions the candidate computes.
+inline int directions_by(const AffineKernel& kernel, const std::string& candidate) {
+  const AffineChoice& choice = kernel.choice();
+  return (choice.forward == candidate) + (choice.backward_data == candidate) +
+         (choice.backward_weights == candidate);
+}
+
+// Planned with the candidate of this name in each direction that has it; null where none has.
+inline std::unique_ptr<AffineKernel> convolution_by(const std::string& candidate,
+                                                    const ConvolutionShape& shape, const Layout& input) {
   KernelChoices choices(ChooseBy::name, candidate);
-  return backend_for(Device{}).linear(shape, input, choices);
+  auto kernel = backend_for(Device{}).convolution(shape, input, choices);
+  return directions_by(*kernel, candidate) > 0 ? std::move(kernel) : nullptr;
+}
+inline std::unique_ptr<AffineKernel> linear_by(const std::string& candidate, const LinearShape& shape,
+                                               const Layout& input) {
+  KernelChoices choices(ChooseBy::name, candidate);
+  auto kernel = backend_for(Device{}).linear(shape, input, choices);
+  return directions_by(*kernel, candidate) > 0 ? std::move(kernel) : nullptr;
 }
 
 // Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.

@@ -6,9 +6,11 @@
 set -euo pipefail
 cuobjdump=$1 library=$2
 if ! command -v "$cuobjdump" >/dev/null; then
-  echo "Skipped: cuobjdump is not installed"
+  echo "Skipped: cuobjdump is not installed; it is in the CUDA toolkit and in the Python packages" \
+    "nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
   exit 77
 fi
+PATH=$PATH:$(dirname "$cuobjdump")  # it calls nvdisasm, which lies beside it
 
 # kernel: what it does to tensors
 readonly kernels="unary_kernel:both binary_kernel:both all_finite_kernel:loads dropout_kernel:both

@@ -99,7 +99,6 @@ void plant_tests(const fs::path& folder) {
 
 // Every case and part is in the report, with a reason where it is not ok.
 void expect_suite_reports(const Workplace& workplace, const fs::path& root) {
-  if (run_shell("python3 --version").exit_code != 0) return;
   plant_tests(root / "tests");
   const fs::path report = workplace.path("suite.json");
   const ProgramResult suite =
@@ -140,11 +139,14 @@ TEST(Bundle, TrainsWhereItIsUnpacked) {
   ASSERT_EQ(unpacked.exit_code, 0) << unpacked.output;
   const fs::path root = place / "lockstep-bundle";
   expect_training(workplace, root);
-  expect_suite_reports(workplace, root);
 
   const ProgramResult unknown = run_shell((root / "run").string() + " lockstop");
   EXPECT_EQ(unknown.exit_code, exit_code::usage) << unknown.output;
   EXPECT_TRUE(contains(unknown.output, "there is no program \"lockstop\"")) << unknown.output;
+
+  if (run_shell("python3 --version").exit_code != 0)
+    GTEST_SKIP() << "no python3: the suite's report is unchecked";
+  expect_suite_reports(workplace, root);
 }
 
 TEST(Bundle, RefusesWhatItCannotPack) {

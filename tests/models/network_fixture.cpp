@@ -6,7 +6,8 @@
 namespace lockstep {
 
 NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build,
-                               std::uint64_t seed, Recompute recompute, Precision precision)
+                               std::uint64_t seed, Recompute recompute, Precision precision,
+                               MemorySharing sharing)
     : shape_(input), stream_(Device{}, StreamUse::compute) {
   Graph graph(input);
   build(graph);
@@ -15,7 +16,8 @@ NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void
                                                              .seed = seed,
                                                              .mean = std::vector<float>(channels, 0.5f),
                                                              .deviation = std::vector<float>(channels, 0.25f),
-                                                             .recompute = recompute});
+                                                             .recompute = recompute,
+                                                             .sharing = sharing});
   gradients_.resize(network_->values().size());
   const FlatRange copies = network_->weight_copies();
   if (copies.end > 0) ranges_.push_back({.type = copies.type, .end = copies.end, .data = gradients_.data()});

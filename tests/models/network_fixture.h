@@ -16,7 +16,8 @@ namespace lockstep {
 class NetworkFixture {
  public:
   NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1,
-                 Recompute recompute = Recompute::nothing, Precision precision = Precision::fp32);
+                 Recompute recompute = Recompute::nothing, Precision precision = Precision::fp32,
+                 MemorySharing sharing = MemorySharing::planned);
 
   Network& network() { return *network_; }
   std::span<float> gradients() { return gradients_; }  // in fp32

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Split: how the elements of a collective fall to its ranks: equal consecutive parts, the last ones shorter
-// or empty. Which rank works on which part never changes a result.
+// Partition: how the elements of a collective fall to its ranks: equal consecutive parts, the last ones
+// shorter or empty. Which rank works on which part never changes a result.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-struct Split {
+struct Partition {
   std::size_t count = 0;  // elements in all
   std::size_t part = 0;   // elements of every full part
 
   // Parts begin at whole cache lines of the data, so that two ranks never write the same one.
-  static Split even(std::size_t count, int parts, std::size_t element_bytes) {
+  static Partition even(std::size_t count, int parts, std::size_t element_bytes) {
     const auto divisor = static_cast<std::size_t>(parts);
     return {count, align_up((count + divisor - 1) / divisor, kAlignment / element_bytes)};
   }

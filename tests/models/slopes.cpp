@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/models/slopes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/random.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+// Of a loss's change, over the loss: far above the rounding of fp32, far below what a step changes.
+constexpr double kResolution = 1e-5;
+
+// What biases change by, which start at zero: as if their values were of this size.
+constexpr double kSizeOfZeros = 0.1;
+
+double root_mean_square(std::span<const float> values) {
+  double square = 0;
+  for (const float value : values) square += static_cast<double>(value) * value;
+  return std::sqrt(square / static_cast<double>(values.size()));
+}
+
+std::span<float> values_of(const Parameter& parameter) {
+  return {parameter.value, static_cast<std::size_t>(parameter.layout.physical_elements())};
+}
+
+// The mean loss of the last forward. In double precision from the logits on: the rounding of a sum in fp32
+// would be what small steps change.
+double precise_loss(NetworkFixture& fixture) {
+  fixture.forward();
+  const Tensor logits = fixture.network().logits();
+  const std::int64_t classes = logits.shape[1];
+  double sum = 0;
+  for (std::int64_t sample = 0; sample < logits.shape[0]; ++sample) {
+    const float* row = logits.as<float>().data() + sample * classes;
+    double exponentials = 0;
+    for (std::int64_t k = 0; k < classes; ++k) exponentials += std::exp(static_cast<double>(row[k]));
+    sum +=
+        std::log(exponentials) - static_cast<double>(row[fixture.input().labels.as<std::int32_t>()[sample]]);
+  }
+  return sum / static_cast<double>(logits.shape[0]);
+}
+
+// A random change of each parameter, in its own layout; where that pads, by nothing.
+class Change {
+ public:
+  Change(NetworkFixture& fixture, std::span<const Parameter> parameters, double step, int number)
+      : parameters_(parameters) {
+    for (const Parameter& parameter : parameters) {
+      const std::span<const float> values = values_of(parameter);
+      const double size = root_mean_square(values);
+      const double deviation = step * (size > 0 ? size : kSizeOfZeros);
+      const Random random(static_cast<std::uint64_t>(number), "change of " + parameter.name);
+      std::vector<float> plain(static_cast<std::size_t>(parameter.layout.shape().elements()));
+      std::uint32_t signs = 0;
+      for (std::size_t i = 0; i < plain.size(); ++i, signs >>= 1) {
+        if (i % 32 == 0) signs = random.bits(i / 32);
+        plain[i] = static_cast<float>((signs & 1) != 0 ? deviation : -deviation);
+      }
+      steps_.emplace_back(values.size());
+      before_.emplace_back(values.begin(), values.end());
+      write_plain(fixture.network().backend(), fixture.stream(),
+                  {.name = parameter.name, .layout = parameter.layout, .value = steps_.back().data()}, plain);
+    }
+  }
+
+  // Values as they were, plus so many steps.
+  void apply(float times) const {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      const std::span<float> values = values_of(parameters_[p]);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = before_[p][i] + times * steps_[p][i];
+    }
+  }
+
+  // What the gradients say that one step changes.
+  double predicted() const {
+    double sum = 0;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      const auto* gradient = static_cast<const float*>(parameters_[p].gradient);
+      for (std::size_t i = 0; i < steps_[p].size(); ++i)
+        sum += static_cast<double>(gradient[i]) * static_cast<double>(steps_[p][i]);
+    }
+    return sum;
+  }
+
+ private:
+  std::span<const Parameter> parameters_;
+  std::vector<std::vector<float>> steps_;
+  std::vector<std::vector<float>> before_;
+};
+
+}  // namespace
+
+double slope_error(NetworkFixture& fixture, std::span<const Parameter> parameters,
+                   const SlopeOptions& options) {
+  double error = 0;
+  double size = 0;
+  double loss = 0;
+  for (int number = 0; number < options.directions; ++number) {
+    const Change change(fixture, parameters, options.step, number);
+    const double predicted = change.predicted();
+    change.apply(1);
+    const double above = precise_loss(fixture);
+    change.apply(-1);
+    const double below = precise_loss(fixture);
+    change.apply(0);
+    const double slope = (above - below) / 2;
+    error += std::pow(slope - predicted, 2);
+    size += std::max(std::pow(slope, 2), std::pow(predicted, 2));
+    loss += std::pow(above, 2);
+  }
+  return std::sqrt(error / std::max(size, std::pow(kResolution, 2) * loss));
+}
+
+}  // namespace lockstep
