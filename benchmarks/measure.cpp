@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "kernels/backend.h"
+#include "launch/waiting.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +43,7 @@ int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int(
   } catch (const CLI::ParseError& error) {  // --help is one, too
     return app.exit(error) == 0 ? exit_code::done : exit_code::usage;
   }
+  bound_waiting(argv);  // as the program does
   try {
     return run();
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
+#include "launch/waiting.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
       case CommandKind::train:
       case CommandKind::plan:
       case CommandKind::profile:
+        bound_waiting(argv);
         return run_in_world(command);
     }
   } catch (const Error& error) {

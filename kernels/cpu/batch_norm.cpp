@@ -8,6 +8,7 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "kernels/cpu/batch_norm_rows.h"
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
@@ -207,16 +208,14 @@ class CpuBatchNorm final : public BatchNormKernel {
   // is one piece goes through all three at once, while it is still in cache.
   template <typename First, typename Finish, typename Second>
   void in_two_passes(First first, Finish finish, Second second) const {
-    const bool parallel = layout_.physical_elements() >= kParallelElements;
+    const int threads = layout_.physical_elements() >= kParallelElements ? omp_get_max_threads() : 1;
     if (pieces_ == 1) {
-#pragma omp parallel for schedule(static) if (parallel)
-      for (std::int64_t block = 0; block < rows_.blocks; ++block) {
+      return deal(rows_.blocks, threads, [&](std::int64_t block) {
         const Piece whole{.block = block, .last = rows_.samples};
         first(whole);
         finish(block);
         second(whole);
-      }
-      return;
+      });
     }
     const auto piece = [&](std::int64_t task) {
       const std::int64_t index = task % pieces_;
@@ -226,15 +225,9 @@ class CpuBatchNorm final : public BatchNormKernel {
                    .last = rows_.samples * (index + 1) / pieces_};
     };
     const std::int64_t tasks = rows_.blocks * pieces_;
-#pragma omp parallel if (parallel)
-    {
-#pragma omp for schedule(static)
-      for (std::int64_t task = 0; task < tasks; ++task) first(piece(task));
-#pragma omp for schedule(static)
-      for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);
-#pragma omp for schedule(static)
-      for (std::int64_t task = 0; task < tasks; ++task) second(piece(task));
-    }
+    deal(tasks, threads, [&](std::int64_t task) { first(piece(task)); });
+    for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);  // few: they did not suffice
+    deal(tasks, threads, [&](std::int64_t task) { second(piece(task)); });
   }
 
   void update_running(const BatchNormStatistics& running, std::int64_t c, float mean, double variance) const {

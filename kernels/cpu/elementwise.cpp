@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "core/error.h"
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/spans.h"
@@ -11,15 +13,17 @@
 namespace lockstep {
 namespace {
 
-// What a thread takes at a time.
-constexpr std::int64_t kSpan = 1 << 12;
+// Elements of a piece.
+constexpr std::int64_t kSpan = 1 << 13;
 
 // body(begin, count) for spans that cover all elements; bodies of different spans touch different ones.
 template <typename Body>
 void in_spans(std::int64_t count, Body body) {
   if (count < kParallelElements) return body(0, count);
-#pragma omp parallel for schedule(static)
-  for (std::int64_t begin = 0; begin < count; begin += kSpan) body(begin, std::min(kSpan, count - begin));
+  deal((count + kSpan - 1) / kSpan, [=](std::int64_t span) {
+    const std::int64_t begin = span * kSpan;
+    body(begin, std::min(kSpan, count - begin));
+  });
 }
 
 // An exponent of all ones is infinity or NaN; in integers, so that no floating-point option can optimise it
@@ -37,18 +41,18 @@ void run_dropout(const DropoutArguments& a) {
   auto* y = static_cast<T*>(a.y);
   const Dropout dropout = Dropout::from(a);
   const std::int64_t blocks = (a.features + 3) / 4;
-#pragma omp parallel for schedule(static) if (a.batch * a.features >= kParallelElements)
-  for (std::int64_t i = 0; i < a.batch * blocks; ++i) {
-    const std::int64_t sample = i / blocks;
-    const std::int64_t block = i % blocks;
-    const PhiloxCounter words = dropout.words(a.samples[sample], static_cast<std::uint32_t>(block));
-    const std::int64_t first = sample * a.features + 4 * block;
-    const std::int64_t count = std::min<std::int64_t>(4, a.features - 4 * block);
-    for (std::int64_t k = 0; k < count; ++k) {
-      y[first + k] =
-          static_cast<T>(dropout(static_cast<float>(x[first + k]), words[static_cast<std::size_t>(k)]));
+  const int threads = a.batch * a.features >= kParallelElements ? omp_get_max_threads() : 1;
+  deal(a.batch, threads, [&](std::int64_t sample) {
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const PhiloxCounter words = dropout.words(a.samples[sample], static_cast<std::uint32_t>(block));
+      const std::int64_t first = sample * a.features + 4 * block;
+      const std::int64_t count = std::min<std::int64_t>(4, a.features - 4 * block);
+      for (std::int64_t k = 0; k < count; ++k) {
+        y[first + k] =
+            static_cast<T>(dropout(static_cast<float>(x[first + k]), words[static_cast<std::size_t>(k)]));
+      }
     }
-  }
+  });
 }
 
 }  // namespace
@@ -109,12 +113,15 @@ void cpu_cast(const Cast& a) {
 }
 
 void cpu_all_finite(const FiniteCheck& a) {
-  std::uint32_t found = 0;
+  std::atomic<std::uint32_t> found = 0;
   with_element(a.type, [&](auto element) {
     const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
-    const std::int64_t count = a.count;
-#pragma omp parallel for simd schedule(static) reduction(| : found) if (parallel : count >= kParallelElements)
-    for (std::int64_t i = 0; i < count; ++i) found |= not_finite(values[i]);
+    in_spans(a.count, [&found, values](std::int64_t begin, std::int64_t count) {
+      std::uint32_t here = 0;
+#pragma omp simd reduction(| : here)
+      for (std::int64_t i = begin; i < begin + count; ++i) here |= not_finite(values[i]);
+      if (here != 0) found.store(1, std::memory_order_relaxed);
+    });
   });
   if (found != 0) {
     *a.finite = 0;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
@@ -30,15 +31,14 @@ class CpuImageInput final : public ImageInputKernel {
     with_element(output_.dtype(), [&](auto element) {
       using T = typename decltype(element)::type;
       const std::int64_t size = std::int64_t{height_} * width_ * channels_;
-#pragma omp parallel for
-      for (std::int64_t i = 0; i < batch_; ++i) {
+      deal(batch_, [&](std::int64_t i) {
         T* planes = static_cast<T*>(output) + i * size;
         if (augments_ && samples != nullptr) {
           augmented(images + i * size, augment_.view(samples[i]), planes);
         } else {
           whole(images + i * size, planes);
         }
-      }
+      });
     });
   }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/onednn.h"
 
 namespace lockstep {
@@ -79,9 +80,10 @@ void Rearrangement::move(const std::uint16_t* from, std::uint16_t* to) const {
   const auto outer = static_cast<std::size_t>(several - dimensions_.begin());
   if (outer + 1 >= dimensions_.size()) return move_inner(0, from, to);
   const Dimension& dealt = dimensions_[outer];
-#pragma omp parallel for schedule(static)
-  for (std::size_t i = 0; i < dealt.to.size(); ++i)
+  deal(static_cast<std::int64_t>(dealt.to.size()), [&](std::int64_t index) {
+    const auto i = static_cast<std::size_t>(index);
     move_inner(outer + 1, from + dealt.from[i], to + dealt.to[i]);
+  });
 }
 
 void Rearrangement::move_inner(std::size_t dimension, const std::uint16_t* from, std::uint16_t* to) const {

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include <omp.h>
-
 #include "core/error.h"
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/spans.h"
@@ -15,25 +14,27 @@
 namespace lockstep {
 namespace {
 
-// body(chunk, its index). Each thread takes the chunks of one stretch of memory, the same in every step:
-// small chunks don't unbalance the threads, and what fits into a core's cache stays there.
+// Parts of the memory that are dealt out to each thread: with few, what a core keeps in its cache is found
+// again in the next step.
+constexpr std::int64_t kPartsPerThread = 8;
+
+// body(chunk, its index). Parts are equal in memory, so that small chunks don't unbalance the threads.
 template <typename Body>
 void for_each_chunk(const UpdateTable& table, Body body) {
   const std::span<const UpdateChunk> chunks = table.chunks();
   if (chunks.empty()) return;
   const std::int64_t begin = chunks.front().begin;
   const std::int64_t extent = chunks.back().begin + chunks.back().count - begin;
-#pragma omp parallel if (table.elements() >= kParallelElements)
-  {
-    const std::int64_t threads = omp_get_num_threads();
-    const auto first_of = [&](std::int64_t thread) {
-      const std::int64_t element = begin + extent * thread / threads;
-      return std::ranges::lower_bound(chunks, element, {}, &UpdateChunk::begin) - chunks.begin();
-    };
-    const std::int64_t end = first_of(omp_get_thread_num() + 1);
-    for (std::int64_t i = first_of(omp_get_thread_num()); i < end; ++i)
-      body(chunks[static_cast<std::size_t>(i)], i);
-  }
+  const int threads = table.elements() >= kParallelElements ? omp_get_max_threads() : 1;
+  const std::int64_t parts = threads * kPartsPerThread;
+  const auto first_of = [=](std::int64_t part) {
+    const std::int64_t element = begin + extent * part / parts;
+    return std::ranges::lower_bound(chunks, element, {}, &UpdateChunk::begin) - chunks.begin();
+  };
+  deal(parts, threads, [&](std::int64_t part) {
+    const std::int64_t end = first_of(part + 1);
+    for (std::int64_t i = first_of(part); i < end; ++i) body(chunks[static_cast<std::size_t>(i)], i);
+  });
 }
 
 // Elements of a chunk whose gradients are brought to fp32 at a time: few enough to stay in cache.

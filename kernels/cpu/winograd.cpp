@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd_tiles.h"
 #include "kernels/functors.h"
@@ -94,36 +95,30 @@ void convolve_by_tiles(const Pass& p, const T* x, const T* weights, T* y, float*
   const std::int64_t u_stride = points_stride(in, out), v_stride = points_stride(some, in),
                      m_stride = points_stride(some, out);
   float* const u = scratch;
-#pragma omp parallel num_threads(threads)
-  {
+  deal(p.out_blocks * p.in_blocks, threads, [&](std::int64_t block) {
+    const std::int64_t o = block / p.in_blocks, i = block % p.in_blocks;
+    const WeightPlace place = weight_place(p, i, o);
+    weight_block(p, weights, i, o, u + place.offset, place.width, u_stride);
+  });
+  deal(chunks_of(tiles, some), threads, [&](std::int64_t chunk) {
     float* const v = u + kPoints * u_stride + omp_get_thread_num() * kPoints * (v_stride + m_stride);
     float* const m = v + kPoints * v_stride;
-#pragma omp for collapse(2) schedule(static)
-    for (std::int64_t o = 0; o < p.out_blocks; ++o) {
-      for (std::int64_t i = 0; i < p.in_blocks; ++i) {
-        const WeightPlace place = weight_place(p, i, o);
-        weight_block(p, weights, i, o, u + place.offset, place.width, u_stride);
-      }
+    const std::int64_t first = chunk * some, count = std::min(some, tiles - first);
+    for (std::int64_t t = 0; t < count; ++t)
+      for (std::int64_t i = 0; i < p.in_blocks; ++i)
+        input_tile(p, x, first + t, i, v + t * in + i * kBlock, v_stride);
+    for (std::int64_t point = 0; point < kPoints; ++point) {
+      in_fours(
+          p.out_blocks, [&]<int B>(std::int64_t o) __attribute__((always_inline)) {
+            multiply_tiles<B>({in, v + point * v_stride, in, u + point * u_stride + o * kBlock * in,
+                               B * kBlock, m + point * m_stride + o * kBlock, out, false},
+                              count);
+          });
     }
-#pragma omp for schedule(static)
-    for (std::int64_t first = 0; first < tiles; first += some) {
-      const std::int64_t count = std::min(some, tiles - first);
-      for (std::int64_t t = 0; t < count; ++t)
-        for (std::int64_t i = 0; i < p.in_blocks; ++i)
-          input_tile(p, x, first + t, i, v + t * in + i * kBlock, v_stride);
-      for (std::int64_t point = 0; point < kPoints; ++point) {
-        in_fours(
-            p.out_blocks, [&]<int B>(std::int64_t o) __attribute__((always_inline)) {
-              multiply_tiles<B>({in, v + point * v_stride, in, u + point * u_stride + o * kBlock * in,
-                                 B * kBlock, m + point * m_stride + o * kBlock, out, false},
-                                count);
-            });
-      }
-      for (std::int64_t t = 0; t < count; ++t)
-        for (std::int64_t o = 0; o < p.out_blocks; ++o)
-          output_tile(p, m + t * out + o * kBlock, m_stride, y, first + t, o, finish);
-    }
-  }
+    for (std::int64_t t = 0; t < count; ++t)
+      for (std::int64_t o = 0; o < p.out_blocks; ++o)
+        output_tile(p, m + t * out + o * kBlock, m_stride, y, first + t, o, finish);
+  });
 }
 
 // Two out-blocks and four in-blocks of the weights at a time.
@@ -137,30 +132,26 @@ void convolve_by_weights(const Pass& p, const T* x, const T* weights, T* y, floa
   constexpr std::int64_t kUStride = points_stride(kDepth, kOut);
   const std::int64_t v_stride = points_stride(tiles, in), m_stride = points_stride(tiles, kOut);
   float* const v = scratch;
-#pragma omp parallel num_threads(threads)
-  {
+  deal(tiles, threads, [&](std::int64_t t) {
+    for (std::int64_t i = 0; i < p.in_blocks; ++i) input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
+  });
+  deal(p.out_blocks / kOutBlocks, threads, [&](std::int64_t some) {
     float* const u = v + kPoints * v_stride + omp_get_thread_num() * kPoints * (kUStride + m_stride);
     float* const m = u + kPoints * kUStride;
-#pragma omp for collapse(2) schedule(static)
-    for (std::int64_t t = 0; t < tiles; ++t)
-      for (std::int64_t i = 0; i < p.in_blocks; ++i)
-        input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
-#pragma omp for schedule(static)
-    for (std::int64_t o = 0; o < p.out_blocks; o += kOutBlocks) {
-      for (std::int64_t i = 0; i < p.in_blocks; i += kInBlocks) {
-        for (std::int64_t k = 0; k < kInBlocks; ++k)
-          for (std::int64_t j = 0; j < kOutBlocks; ++j)
-            weight_block(p, weights, i + k, o + j, u + (k * kOut + j) * kBlock, kOut, kUStride);
-        for (std::int64_t point = 0; point < kPoints; ++point)
-          multiply_tiles<kOutBlocks>({kDepth, v + point * v_stride + i * kBlock, in, u + point * kUStride,
-                                      kOut, m + point * m_stride, kOut, i > 0},
-                                     tiles);
-      }
-      for (std::int64_t t = 0; t < tiles; ++t)
+    const std::int64_t o = some * kOutBlocks;
+    for (std::int64_t i = 0; i < p.in_blocks; i += kInBlocks) {
+      for (std::int64_t k = 0; k < kInBlocks; ++k)
         for (std::int64_t j = 0; j < kOutBlocks; ++j)
-          output_tile(p, m + t * kOut + j * kBlock, m_stride, y, t, o + j, finish);
+          weight_block(p, weights, i + k, o + j, u + (k * kOut + j) * kBlock, kOut, kUStride);
+      for (std::int64_t point = 0; point < kPoints; ++point)
+        multiply_tiles<kOutBlocks>({kDepth, v + point * v_stride + i * kBlock, in, u + point * kUStride, kOut,
+                                    m + point * m_stride, kOut, i > 0},
+                                   tiles);
     }
-  }
+    for (std::int64_t t = 0; t < tiles; ++t)
+      for (std::int64_t j = 0; j < kOutBlocks; ++j)
+        output_tile(p, m + t * kOut + j * kBlock, m_stride, y, t, o + j, finish);
+  });
 }
 
 template <typename T, typename Finish>

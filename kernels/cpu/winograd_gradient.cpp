@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/cpu/winograd_tiles.h"
@@ -61,19 +62,16 @@ void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, fl
   const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
   const std::int64_t u_stride = points_stride(in, out), v_stride = points_stride(some, in),
                      m_stride = points_stride(some, out);
-  const std::int64_t chunks = (tiles + some - 1) / some;
-  const int team = static_cast<int>(std::min<std::int64_t>(threads, chunks));
-#pragma omp parallel num_threads(team)
-  {
-    const int parts = omp_get_num_threads();
-    float* const u = scratch + omp_get_thread_num() * kPoints * u_stride;
-    float* const v =
-        scratch + parts * kPoints * u_stride + omp_get_thread_num() * kPoints * (v_stride + m_stride);
+  const std::int64_t chunks = chunks_of(tiles, some);
+  // Each part of the tiles has a sum of its own, whichever thread computes it.
+  const int parts = static_cast<int>(std::min<std::int64_t>(threads, chunks));
+  deal(parts, threads, [&](std::int64_t part) {
+    float* const u = scratch + part * kPoints * u_stride;
+    float* const v = scratch + parts * kPoints * u_stride + part * kPoints * (v_stride + m_stride);
     float* const m = v + kPoints * v_stride;
-    bool add = false;
-#pragma omp for schedule(static)
-    for (std::int64_t first = 0; first < tiles; first += some) {
-      const std::int64_t count = std::min(some, tiles - first);
+    const std::int64_t begin = chunks * part / parts, end = chunks * (part + 1) / parts;
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      const std::int64_t first = chunk * some, count = std::min(some, tiles - first);
       for (std::int64_t t = 0; t < count; ++t) {
         for (std::int64_t i = 0; i < p.in_blocks; ++i)
           input_tile(p, x, first + t, i, v + t * in + i * kBlock, v_stride);
@@ -84,18 +82,19 @@ void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, fl
         in_fours(
             p.out_blocks, [&]<int B>(std::int64_t o) __attribute__((always_inline)) {
               multiply_channels<B>({count, v + point * v_stride, in, m + point * m_stride + o * kBlock, out,
-                                    u + point * u_stride + o * kBlock, out, add},
+                                    u + point * u_stride + o * kBlock, out, chunk > begin},
                                    in);
             });
       }
-      add = true;
     }
-#pragma omp for collapse(2) schedule(static)
-    for (std::int64_t i = 0; i < in; ++i)
+  });
+  constexpr std::int64_t kRows = 4;  // in-channels at a time; they come in sixteens
+  deal(in / kRows, threads, [&](std::int64_t rows) {
+    for (std::int64_t i = rows * kRows; i < (rows + 1) * kRows; ++i)
       for (std::int64_t o = 0; o < p.out_blocks; ++o)
         weight_gradient(scratch + i * out + o * kBlock, u_stride, parts, kPoints * u_stride,
                         taps_of(p, weights, i, o));
-  }
+  });
 }
 
 // Two in-blocks and four out-blocks of the weights at a time.
@@ -110,38 +109,30 @@ void gradient_by_weights(const Pass& p, const T* x, const T* y, float* weights, 
   const std::int64_t v_stride = points_stride(tiles, in), m_stride = points_stride(tiles, out);
   float* const v = scratch;
   float* const m = v + kPoints * v_stride;
-#pragma omp parallel num_threads(threads)
-  {
+  deal(tiles, threads, [&](std::int64_t t) {
+    for (std::int64_t i = 0; i < p.in_blocks; ++i) input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
+    for (std::int64_t o = 0; o < p.out_blocks; ++o)
+      output_gradient_tile(p, y, t, o, m + t * out + o * kBlock, m_stride);
+  });
+  const std::int64_t groups = p.out_blocks / kGradientOutBlocks;
+  deal(in / kIn * groups, threads, [&](std::int64_t piece) {
     float* const u = m + kPoints * m_stride + omp_get_thread_num() * kPoints * kGradientStride;
-#pragma omp for schedule(static)
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      for (std::int64_t i = 0; i < p.in_blocks; ++i)
-        input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
-      for (std::int64_t o = 0; o < p.out_blocks; ++o)
-        output_gradient_tile(p, y, t, o, m + t * out + o * kBlock, m_stride);
-    }
-#pragma omp for collapse(2) schedule(static)
-    for (std::int64_t i = 0; i < in; i += kIn) {
-      for (std::int64_t o = 0; o < p.out_blocks; o += kGradientOutBlocks) {
-        for (std::int64_t point = 0; point < kPoints; ++point)
-          multiply_channels<kGradientOutBlocks>(
-              {tiles, v + point * v_stride + i, in, m + point * m_stride + o * kBlock, out,
-               u + point * kGradientStride, kOut, false},
-              kIn);
-        for (std::int64_t k = 0; k < kIn; ++k)
-          for (std::int64_t j = 0; j < kGradientOutBlocks; ++j)
-            weight_gradient(u + k * kOut + j * kBlock, kGradientStride, 1, 0,
-                            taps_of(p, weights, i + k, o + j));
-      }
-    }
-  }
+    const std::int64_t i = piece / groups * kIn, o = piece % groups * kGradientOutBlocks;
+    for (std::int64_t point = 0; point < kPoints; ++point)
+      multiply_channels<kGradientOutBlocks>(
+          {tiles, v + point * v_stride + i, in, m + point * m_stride + o * kBlock, out,
+           u + point * kGradientStride, kOut, false},
+          kIn);
+    for (std::int64_t k = 0; k < kIn; ++k)
+      for (std::int64_t j = 0; j < kGradientOutBlocks; ++j)
+        weight_gradient(u + k * kOut + j * kBlock, kGradientStride, 1, 0, taps_of(p, weights, i + k, o + j));
+  });
 }
 
 template <typename T>
 void sum_of_channels(const Pass& p, const T* y, float* sums, int threads) {
   const std::int64_t positions = p.out.height * p.out.width;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t o = 0; o < p.out_blocks; ++o) {
+  deal(p.out_blocks, threads, [&](std::int64_t o) {
     Vector total = {};
     for (std::int64_t n = 0; n < p.batch; ++n) {
       const T* plane = y + (n * p.out_blocks + o) * positions * kBlock;
@@ -150,7 +141,7 @@ void sum_of_channels(const Pass& p, const T* y, float* sums, int threads) {
       total += sum;
     }
     store(sums + o * kBlock, total);
-  }
+  });
 }
 
 LOCKSTEP_WINOGRAD_END

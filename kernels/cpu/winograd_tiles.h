@@ -79,6 +79,7 @@ inline std::int64_t tiles_at_a_time(const Pass& p, std::int64_t cache_bytes) {
       kPoints * static_cast<std::int64_t>(sizeof(float)) * (p.in_channels() + p.out_channels());
   return std::min(std::max<std::int64_t>(cache_bytes / tile_bytes / 6 * 6, 12), p.tiles());
 }
+inline std::int64_t chunks_of(std::int64_t tiles, std::int64_t some) { return (tiles + some - 1) / some; }
 template <typename T>
 INLINE void input_tile(const Pass& p, const T* x, std::int64_t tile, std::int64_t block, float* points,
                        std::int64_t stride) {

@@ -73,6 +73,33 @@ TEST(Reduce, DestinationsMayBeTheSources) {
   }
 }
 
+// Every pattern of bits once in each source, so that many elements are reduced together; and one by one.
+template <typename From, typename To>
+void expect_same_alone(ReduceOp op) {
+  constexpr std::size_t kCount = 65536 + 5;
+  std::vector<std::vector<From>> sources(3, std::vector<From>(kCount));
+  for (std::size_t source = 0; source < sources.size(); ++source)
+    for (std::size_t i = 0; i < kCount; ++i)
+      sources[source][i].bits = static_cast<std::uint16_t>(i * (2 * source + 1) + 12345 * source);
+  const std::vector<To> together = reduced<To>(sources, {.op = op});
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto alone = static_cast<float>(
+        reduced<To, From>({{sources[0][i]}, {sources[1][i]}, {sources[2][i]}}, {.op = op})[0]);
+    const auto here = static_cast<float>(together[i]);
+    ASSERT_TRUE(std::isnan(here) ? std::isnan(alone) : here == alone)
+        << "element " << i << ": " << here << " and alone " << alone;
+  }
+}
+
+TEST(Reduce, ManyElementsBecomeWhatEachBecomesAlone) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+    expect_same_alone<Half, Half>(op);
+    expect_same_alone<Half, float>(op);
+    expect_same_alone<BFloat16, BFloat16>(op);
+    expect_same_alone<BFloat16, float>(op);
+  }
+}
+
 TEST(Reduce, RefusesWhatCannotBeAdded) {
   EXPECT_FALSE(reducible(DType::u8));
   EXPECT_THROW((reduced<std::uint8_t, std::uint8_t>({{1}, {2}}, {})), Error);

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What does a busy neighbour cost? Processes that do nothing but count share the machine with a training:
+// none, one, two, in turns, so that all three see the same machine. On two cores a training of two threads
+// has a fair claim to all, to two thirds and to a half of them; what it gets depends on how its threads wait
+// for each other.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "benchmarks/bench_network.h"
+#include "benchmarks/measure.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct Options : BenchOptions {
+  Options() {
+    model = "cnn";
+    image = 28;
+    channels = 1;
+  }
+  int neighbours = 2;
+  int rounds = 5;
+  double seconds = 2;
+  std::string json;
+};
+
+// Processes that count, at first none of them. To be made before this process has threads.
+class Neighbours {
+ public:
+  explicit Neighbours(int count) {
+    for (int i = 0; i < count; ++i) {
+      const pid_t process = fork();
+      CHECK(process >= 0, "no process for a neighbour");
+      if (process == 0) count_until_ended();
+      processes_.push_back(process);
+      kill(process, SIGSTOP);
+    }
+  }
+  ~Neighbours() {
+    for (const pid_t process : processes_) {
+      kill(process, SIGKILL);
+      waitpid(process, nullptr, 0);
+    }
+  }
+  Neighbours(const Neighbours&) = delete;
+  Neighbours& operator=(const Neighbours&) = delete;
+
+  int size() const { return static_cast<int>(processes_.size()); }
+  // Lets the first `busy` of them run.
+  void let_run(int busy) const {
+    for (int i = 0; i < size(); ++i)
+      kill(processes_[static_cast<std::size_t>(i)], i < busy ? SIGCONT : SIGSTOP);
+  }
+
+ private:
+  [[noreturn]] static void count_until_ended() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (std::atomic<std::uint64_t> count = 0;; ++count) continue;
+  }
+  std::vector<pid_t> processes_;
+};
+
+// Steps a second for some seconds.
+double rate(Trainer& trainer, double seconds) {
+  const std::int64_t begin = now_ns();
+  std::int64_t end = begin;
+  int steps = 0;
+  for (; end - begin < static_cast<std::int64_t>(seconds * 1e9); end = now_ns(), ++steps) trainer.step();
+  return 1e9 * steps / static_cast<double>(end - begin);
+}
+
+int run(const Options& o) {
+  const Neighbours neighbours(o.neighbours);
+  BenchNetwork bench(o);
+  const RandomImages images(o, 64 * o.batch);
+  BenchTraining training(bench, images);
+  std::vector<std::vector<double>> rates(static_cast<std::size_t>(o.neighbours) + 1);
+  rate(training.trainer, 0.5);
+  for (int round = 0; round < o.rounds; ++round) {
+    for (int busy = 0; busy <= o.neighbours; ++busy) {
+      neighbours.let_run(busy);
+      rate(training.trainer, 0.2);  // until the scheduler has settled
+      rates[static_cast<std::size_t>(busy)].push_back(static_cast<double>(o.batch) *
+                                                      rate(training.trainer, o.seconds));
+    }
+  }
+  const double alone = median(rates[0]);
+  nlohmann::json turns = nlohmann::json::array();
+  fmt::print("{} batch {} {} threads, {} turns of {} s\n", o.model, o.batch, o.threads, o.rounds, o.seconds);
+  for (std::size_t busy = 0; busy < rates.size(); ++busy) {
+    const auto [least, most] = std::ranges::minmax(rates[busy]);
+    const double middle = median(rates[busy]);
+    fmt::print("  {} busy neighbours: {:.0f} samples/s ({:.0f} to {:.0f}), {:.0f} % of alone\n", busy, middle,
+               least, most, 100 * middle / alone);
+    turns.push_back({{"busy_neighbours", busy},
+                     {"samples_per_second", middle},
+                     {"of_alone", middle / alone},
+                     {"turns", rates[busy]}});
+  }
+  write_json(o.json, {{"benchmark", "busy_neighbour"},
+                      {"machine", describe_machine()},
+                      {"options", o.to_json()},
+                      {"seconds", o.seconds},
+                      {"results", turns}});
+  return exit_code::done;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::Options options;
+  CLI::App app(
+      "Trains a network beside busy processes: samples per second without, beside one, beside two, .., in "
+      "turns; medians, with the least and the most.",
+      "busy_neighbour");
+  options.add_flags(app);
+  app.add_option("--neighbours", options.neighbours, "busy processes, at most")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--rounds", options.rounds, "turns that each number of neighbours gets")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seconds", options.seconds, "of a turn")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "write the result here, too");
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/deal.h"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/buffer.h"
+#include "core/random.h"
+#include "kernels/cpu/winograd.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Deal, DoesEveryPieceOnceOnThreadsBelowTheBound) {
+  for (const int threads : {1, 2, 3, 70}) {
+    for (const std::int64_t pieces : {0, 1, 2, 3, 69, 70, 1000}) {
+      std::vector<std::atomic<int>> done(static_cast<std::size_t>(pieces));
+      std::atomic<int> beyond = 0;
+      deal(pieces, threads, [&](std::int64_t piece) {
+        ++done[static_cast<std::size_t>(piece)];
+        if (omp_get_thread_num() >= threads) ++beyond;
+      });
+      for (std::int64_t i = 0; i < pieces; ++i)
+        EXPECT_EQ(done[static_cast<std::size_t>(i)], 1) << "piece " << i << " of " << pieces;
+      EXPECT_EQ(beyond, 0) << threads << " threads";
+    }
+  }
+}
+
+// What happens to a thread whose core another process takes: it stands still in its first piece.
+TEST(Deal, AThreadThatStandsStillHoldsUpOnlyThePieceItBegan) {
+  constexpr std::int64_t kPieces = 64;
+  std::atomic<std::int64_t> others = 0;
+  std::int64_t meanwhile = 0;
+  deal(kPieces, 2, [&](std::int64_t piece) {
+    if (piece > 0) {
+      ++others;
+      return;
+    }
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (others < kPieces - 1 && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+    meanwhile = others;
+  });
+  EXPECT_EQ(meanwhile, kPieces - 1);
+}
+
+// More threads than cores: who does what differs from run to run.
+TEST(Deal, SumsKeepTheirOrderWhoeverComputesThem) {
+  const ConvolutionShape shape{.batch = 8,
+                               .in_channels = 32,
+                               .in_height = 20,
+                               .in_width = 20,
+                               .out_channels = 32,
+                               .kernel = 3,
+                               .padding = 1};
+  if (!WinogradConvolution::supports(shape)) GTEST_SKIP() << "this processor has no AVX-512";
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(4);
+  const WinogradConvolution convolution(shape, DType::f32);
+  omp_set_num_threads(before);
+
+  const Random random(1, "deal");
+  std::vector<float> x(8 * 32 * 20 * 20), y_gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = random.uniform(2 * i) - 0.5f;
+    y_gradient[i] = random.uniform(2 * i + 1) - 0.5f;
+  }
+  Buffer scratch(convolution.backward_weights_scratch_bytes(), Device{});
+  std::vector<float> first(32 * 32 * 9), again(first.size());
+  for (int run = 0; run < 50; ++run) {
+    convolution.backward_weights(x.data(), y_gradient.data(), (run == 0 ? first : again).data(), nullptr,
+                                 scratch.data());
+    if (run == 0) again = first;
+    ASSERT_EQ(first, again) << "run " << run;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
