@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <set>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -183,21 +181,6 @@ void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntr
   }
 }
 
-[[noreturn]] void cannot_write(const std::filesystem::path& path) {
-  throw IoError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
-}
-
-void write_all(int descriptor, const void* data, std::size_t bytes, const std::filesystem::path& path) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = write(descriptor, at, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) cannot_write(path);
-    at += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
-}
-
 std::string header_of(std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -279,34 +262,12 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   const std::string header = header_of(tensors, metadata);
-  const std::filesystem::path temporary = path.string() + ".partial";
-  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) cannot_write(temporary);
-  try {
-    const std::uint64_t header_bytes = header.size();
-    write_all(descriptor, &header_bytes, sizeof(header_bytes), temporary);
-    write_all(descriptor, header.data(), header.size(), temporary);
-    for (const NamedTensor& named : tensors)
-      write_all(descriptor, named.tensor.data, named.tensor.bytes(), temporary);
-    if (fsync(descriptor) != 0) cannot_write(temporary);
-  } catch (...) {
-    close(descriptor);
-    unlink(temporary.c_str());
-    throw;
-  }
-  close(descriptor);
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    const int why = errno;
-    unlink(temporary.c_str());
-    errno = why;
-    cannot_write(path);
-  }
-  // The new name is only safe once the folder is on disk, too.
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (const int directory = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); directory >= 0) {
-    fsync(directory);
-    close(directory);
-  }
+  AtomicFile file(path);
+  const std::uint64_t header_bytes = header.size();
+  file.write(&header_bytes, sizeof(header_bytes));
+  file.write(header);
+  for (const NamedTensor& named : tensors) file.write(named.tensor.data, named.tensor.bytes());
+  file.commit();
 }
 
 }  // namespace lockstep

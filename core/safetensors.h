@@ -51,8 +51,7 @@ struct NamedTensor {
   Tensor tensor;  // host memory, dense
 };
 
-// Writes to a temporary file beside `path`, syncs it and renames it: path holds the old file or the new one,
-// never a part. Throws IoError.
+// An AtomicFile: path holds the old file or the new one, never a part. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -3,36 +3,16 @@
 // Files the writer made or that are sound; safetensors_corruption_test.cpp has the others.
 #include "core/safetensors.h"
 
-#include <csignal>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
-#include <sys/resource.h>
-
 #include "core/error.h"
+#include "tests/core/file_size_limit.h"
 #include "tests/core/safetensors_file.h"
 
 namespace lockstep {
 namespace {
-
-// Files of this process cannot grow beyond a limit while this lives: a full disk that root meets, too.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_ = {};
-  void (*handler_)(int);
-};
 
 TEST_F(SafetensorsTest, RoundTripsEveryTypeShapeAndTheMetadata) {
   std::vector<float> floats(24);
@@ -170,14 +150,6 @@ TEST_F(OldFile, StaysWhenTheDiskIsFull) {
     const FileSizeLimit limit(4096);
     EXPECT_THROW(write_new(), IoError);
   }
-  expect_only_the_old();
-}
-
-TEST_F(OldFile, StaysWhenNothingCanBeCreatedBesideIt) {
-  const std::filesystem::path obstacle = path_.string() + ".partial";
-  std::filesystem::create_directory(obstacle);
-  EXPECT_THROW(write_new(), IoError);
-  std::filesystem::remove(obstacle);
   expect_only_the_old();
 }
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AtomicFile: a file that others see whole or not at all, whatever ends this process and whoever else writes
+// the same path. Data go to a temporary of a unique name in the same folder, which takes the path's place
+// only when all of it is on disk. A symbolic link is followed, and stays. What is no regular file (a pipe, a
+// device) is written in place, since nothing could take its place.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace lockstep {
+
+class AtomicFile {
+ public:
+  // Creates the temporary, so that a path that cannot be written is told at once. Throws IoError, as do the
+  // others; the message names the path and the system's reason.
+  explicit AtomicFile(const std::filesystem::path& path);
+  // Without commit() leaves nothing behind, and what was at the path untouched.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Unbuffered.
+  void write(const void* data, std::size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  // Syncs and renames; once, and last.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(int error) const;
+
+  std::filesystem::path path_;       // as given
+  std::filesystem::path target_;     // without symbolic links
+  std::filesystem::path temporary_;  // empty where the target is written in place, and once it is renamed
+  int descriptor_ = -1;
+};
+
+// A whole file at once.
+void write_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace lockstep

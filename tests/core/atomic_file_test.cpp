@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/atomic_file.h"
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/core/file_size_limit.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  AtomicFileTest() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~AtomicFileTest() override { fs::remove_all(folder_); }
+
+  static std::string content(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+
+  fs::path folder_ =
+      fs::path(testing::TempDir()) /
+      fmt::format("atomic_{}_{}", testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
+  fs::path path_ = folder_ / "file";
+};
+
+template <typename Action>
+void expect_io_error(const Action& action, const std::string& message) {
+  try {
+    action();
+    ADD_FAILURE() << "no IoError";
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.what(), message);
+  }
+}
+
+TEST_F(AtomicFileTest, IsThereWhenCommittedAndNotBefore) {
+  write_atomically(path_, "old");
+  AtomicFile file(path_);
+  file.write("new ");
+  file.write("and longer");
+  EXPECT_EQ(content(path_), "old");
+  file.commit();
+  EXPECT_EQ(content(path_), "new and longer");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
+  { AtomicFile(path_).write("half"); }
+  EXPECT_EQ(files(), 0);
+}
+
+// The loser of a race writes its whole file over the winner's, and never into it.
+TEST_F(AtomicFileTest, TwoWritersDoNotDisturbEachOther) {
+  AtomicFile first(path_);
+  AtomicFile second(path_);
+  second.write("22");
+  first.write("1");
+  second.commit();
+  EXPECT_EQ(content(path_), "22");
+  first.commit();
+  EXPECT_EQ(content(path_), "1");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, KeepsTheOldFileWhenTheDiskIsFull) {
+  write_atomically(path_, "old");
+  {
+    const FileSizeLimit limit(4096);
+    expect_io_error([&] { write_atomically(path_, std::string(10'000, 'x')); },
+                    path_.string() + ": cannot be written: File too large");
+  }
+  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, KeepsTheOldFileWhenNothingCanBeCreatedBesideIt) {
+  write_atomically(path_, "old");
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  expect_io_error([&] { write_atomically(path_, "new"); },
+                  path_.string() + ": cannot be written: Too many open files");
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
+  const fs::path nowhere = folder_ / "no" / "file";
+  expect_io_error([&] { AtomicFile file(nowhere); },
+                  nowhere.string() + ": cannot be written: No such file or directory");
+  expect_io_error([&] { AtomicFile file(folder_); },
+                  folder_.string() + ": cannot be written: Is a directory");
+}
+
+TEST_F(AtomicFileTest, AFailedRenameLeavesNothingBehind) {
+  {
+    AtomicFile file(path_);
+    fs::create_directory(path_);  // in the file's place
+    expect_io_error([&] { file.commit(); }, path_.string() + ": cannot be written: Is a directory");
+  }
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, FollowsASymbolicLink) {
+  const fs::path link = folder_ / "link";
+  write_atomically(path_, "old");
+  fs::create_symlink("file", link);
+  write_atomically(link, "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(content(path_), "new");
+  EXPECT_EQ(files(), 2);
+}
+
+// Not a temporary that takes the place of /dev/stdout.
+TEST_F(AtomicFileTest, WritesIntoAPipe) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = content(path_); });
+  write_atomically(path_, "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(fs::is_fifo(path_));
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, HasTheModeOfAnyNewFile) {
+  const mode_t before = umask(027);
+  write_atomically(path_, "");
+  umask(before);
+  EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
+}
+
+}  // namespace
+}  // namespace lockstep
