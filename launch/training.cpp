@@ -11,6 +11,8 @@
 #include "core/log.h"
 #include "launch/agreement.h"
 #include "launch/kernel_cache.h"
+#include "launch/kernel_progress.h"
+#include "launch/terminal.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 
@@ -192,8 +194,10 @@ void Training::plan_network() {
     const auto folder = config_.kernels.cache == "auto"   ? default_kernel_cache()
                         : config_.kernels.cache == "none" ? std::filesystem::path()
                                                           : std::filesystem::path(config_.kernels.cache);
-    KernelCache(folder, backend.identity()).use(kernels_, [&] {
-      require_memory();  // timing kernels in vain takes minutes
+    const KernelCache cache(folder, backend.identity());
+    cache.use(kernels_, [&] {
+      require_memory();  // before kernels are timed in vain
+      const KernelProgress progress(kernels_, cache.file(), find_terminal());
       plan();
     });
   });
