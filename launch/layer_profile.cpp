@@ -95,4 +95,15 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   return rows;
 }
 
+Peak measure_together(Communicator& host, const std::function<Peak()>& measure) {
+  const auto meet = [&] {
+    host.barrier();
+    host.stream().synchronize();
+  };
+  meet();
+  const Peak peak = measure();
+  meet();
+  return peak;
+}
+
 }  // namespace lockstep

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/timeline.h"
 #include "kernels/backend.h"
 #include "models/graph.h"
@@ -46,5 +48,9 @@ class LayerProfile final : public LayerObserver {
   std::vector<std::string> names_;              // by node; spans point into them
   std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
+
+// Collective. What measure() returns, on all ranks at the same time: as they compute, sharing the memory and
+// the power of a node. Nobody goes on, to burn a core somewhere else, before all have measured.
+Peak measure_together(Communicator& host, const std::function<Peak()>& measure);
 
 }  // namespace lockstep
