@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/kernel_cache.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
