@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/random.h"
 
-#include <cmath>
-#include <numbers>
-
 namespace lockstep {
 namespace {
 
@@ -37,12 +34,5 @@ std::uint32_t Random::bits(std::uint64_t index) const {
 }
 
 float Random::uniform(std::uint64_t index) const { return static_cast<float>(bits(index) >> 8) * 0x1p-24f; }
-
-float Random::normal(std::uint64_t index) const {
-  const double radius_uniform = (static_cast<double>(bits(2 * index)) + 1.0) * 0x1p-32;  // (0, 1]
-  const double angle_uniform = static_cast<double>(bits(2 * index + 1)) * 0x1p-32;
-  return static_cast<float>(std::sqrt(-2.0 * std::log(radius_uniform)) *
-                            std::cos(2.0 * std::numbers::pi * angle_uniform));
-}
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "core/dtype.h"
@@ -58,6 +59,8 @@ class Random {
   }
   // Standard normal, by Box-Muller.
   float normal(std::uint64_t index) const;
+  // Those of indices 0, 1, .. : the same numbers, many times as fast.
+  void normals(std::span<float> values) const;
 
  private:
   std::uint64_t seed_;

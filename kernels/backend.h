@@ -50,7 +50,7 @@ class Backend {
   virtual void set_block_threads(int threads) = 0;
   // One line for the log: library and version, instruction set.
   virtual std::string describe() const = 0;
-  // What the time of a kernel depends on besides its shape: library, version, processor.
+  // What the time of a kernel depends on besides its shape: library, version, processor, threads in use.
   virtual std::string identity() const = 0;
   // Of the threads in use. Takes about a second.
   virtual Peak measure_peak() = 0;

@@ -2,32 +2,58 @@
 #include "kernels/kernel_choices.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 
 namespace lockstep {
+namespace {
 
-std::size_t KernelChoices::choose(const std::string& key, std::span<const std::string> candidates,
-                                  const std::function<double(std::size_t)>& microseconds) {
-  CHECK(!candidates.empty(), "no candidate for {}", key);
-  if (by_ == ChooseBy::name) {
-    const auto named = std::ranges::find(candidates, name_);
-    return named == candidates.end() ? 0 : static_cast<std::size_t>(named - candidates.begin());
-  }
+// Of the candidate of this name, where it is among the usable ones.
+std::optional<std::size_t> usable_index(const std::string& name,
+                                        const KernelChoices::Candidates& candidates) {
+  const auto found = std::ranges::find(candidates.names, name);
+  if (found == candidates.names.end()) return std::nullopt;
+  const auto index = static_cast<std::size_t>(found - candidates.names.begin());
+  if (candidates.usable && !candidates.usable(index)) return std::nullopt;
+  return index;
+}
+
+}  // namespace
+
+KernelChoices KernelChoices::without_contests(const KernelChoices& choices) {
+  KernelChoices same(ChooseBy::name, choices.name_);
+  same.kept_ = choices.kept_;
+  return same;
+}
+
+std::size_t KernelChoices::choose(const std::string& key, const Candidates& candidates) {
+  CHECK(!candidates.names.empty(), "no candidate for {}", key);
   if (const auto kept = kept_.find(key); kept != kept_.end()) {
-    const auto found = std::ranges::find(candidates, kept->second.candidate);
-    if (found != candidates.end()) return static_cast<std::size_t>(found - candidates.begin());
+    if (const auto index = usable_index(kept->second.candidate, candidates)) return *index;
   }
-  std::size_t best = 0;
-  Choice choice{.candidate = candidates[0]};
-  for (std::size_t i = 0; candidates.size() > 1 && i < candidates.size(); ++i) {
-    const double time = microseconds(i);
-    if (i > 0 && time >= choice.microseconds) continue;
-    best = i;
-    choice = {.candidate = candidates[i], .microseconds = time};
+  if (by_ == ChooseBy::name) {
+    if (candidates.contest) unknown_.insert(key);
+    return usable_index(name_, candidates).value_or(0);
   }
-  kept_[key] = choice;
-  return best;
+  const KernelChoice& choice = kept_[key] =
+      candidates.contest ? hold_contest(key, candidates) : KernelChoice{.candidate = candidates.names[0]};
+  const auto index = usable_index(choice.candidate, candidates);
+  CHECK(index, "the contest for {} was won by {}, which is no candidate", key, choice.candidate);
+  return *index;
+}
+
+KernelChoice KernelChoices::hold_contest(const std::string& key, const Candidates& candidates) {
+  if (observer_) observer_(progress_);
+  ++progress_.held;
+  KernelChoice choice = candidates.contest();
+  const auto earlier = in_doubt_.find(key);
+  if (earlier == in_doubt_.end()) return choice;
+  const int contests = earlier->second.contests + 1;
+  if (earlier->second.waited < choice.waited && usable_index(earlier->second.candidate, candidates))
+    choice = earlier->second;
+  choice.contests = contests;
+  return choice;
 }
 
 }  // namespace lockstep

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/kernel_cache.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -19,36 +24,54 @@ namespace {
 
 using nlohmann::json;
 
-// An advisory lock on a file, for as long as this lives; none where the file cannot be opened.
-class FileLock {
+using Choices = std::map<std::string, KernelChoice>;
+
+// An advisory lock on a file, for as long as this lives. It is held for milliseconds: who does not get it in
+// that time never will (another machine's file system that knows no locks, a process that was stopped).
+class BriefLock {
  public:
-  explicit FileLock(const std::filesystem::path& path)
-      : descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    if (descriptor_ >= 0) flock(descriptor_, LOCK_EX);
+  explicit BriefLock(const std::filesystem::path& path)
+      : descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    constexpr int kTries = 1000;
+    for (int i = 0; !held_ && descriptor_ >= 0 && i < kTries; ++i) {
+      if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+      if (!held_ && errno != EWOULDBLOCK && errno != EINTR) break;
+    }
   }
-  ~FileLock() {
+  ~BriefLock() {
     if (descriptor_ >= 0) close(descriptor_);
   }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
+  BriefLock(const BriefLock&) = delete;
+  BriefLock& operator=(const BriefLock&) = delete;
+
+  bool held() const { return held_; }
 
  private:
   int descriptor_;
+  bool held_ = false;
 };
 
-json choices_json(const KernelChoices& choices) {
+json to_json(const Choices& choices) {
   json object = json::object();
-  for (const auto& [key, choice] : choices.kept()) {
-    object[key] = {{"kernel", choice.candidate}, {"microseconds", choice.microseconds}};
+  for (const auto& [key, choice] : choices) {
+    object[key] = {{"kernel", choice.candidate},
+                   {"microseconds", choice.microseconds},
+                   {"waited", choice.waited},
+                   {"contests", choice.contests}};
   }
   return object;
 }
 
-void keep_all(const json& object, KernelChoices& choices) {
+Choices from_json(const json& object) {
+  Choices choices;
   for (const auto& [key, choice] : object.items()) {
-    choices.keep(key, {.candidate = choice.at("kernel").get<std::string>(),
-                       .microseconds = choice.at("microseconds").get<double>()});
+    choices[key] = {.candidate = choice.at("kernel").get<std::string>(),
+                    .microseconds = choice.at("microseconds").get<double>(),
+                    .waited = choice.at("waited").get<double>(),
+                    .contests = choice.at("contests").get<int>()};
   }
+  return choices;
 }
 
 }  // namespace
@@ -69,49 +92,71 @@ KernelCache::KernelCache(std::filesystem::path folder, std::string identity)
   file_ = folder_ / fmt::format("kernels-{:016x}.json", XXH3_64bits(identity_.data(), identity_.size()));
 }
 
-void KernelCache::load(KernelChoices& choices) const {
+Choices KernelCache::read() const {
   std::ifstream stream(file_);
-  if (!stream) return;
+  if (!stream) return {};
+  const json document = json::parse(stream);
+  return document.at("identity") == identity_ ? from_json(document.at("choices")) : Choices();
+}
+
+Choices KernelCache::read_or_warn() const {
   try {
-    const json document = json::parse(stream);
-    if (document.at("identity") != identity_) return;
-    KernelChoices read;
-    keep_all(document.at("choices"), read);
-    for (const auto& [key, choice] : read.kept()) choices.keep(key, choice);
+    return read();
   } catch (const json::exception& error) {
     log::warning("{}: not a file of kernel choices ({}); timing again", file_.string(), error.what());
+    return {};
   }
 }
 
-void KernelCache::save(const KernelChoices& choices) const {
-  const std::filesystem::path partial = file_.string() + ".new";
-  std::ofstream stream(partial);
-  stream << json{{"identity", identity_}, {"choices", choices_json(choices)}}.dump(1) << "\n";
-  stream.close();
-  std::error_code error;
-  if (stream) std::filesystem::rename(partial, file_, error);
-  if (!stream || error) {
-    log::warning("{}: cannot keep kernel choices; the next start times again, and may differ in rounding",
-                 file_.string());
+// Another process may have added to the file meanwhile, even made the same choices: of two the first that
+// settled stays, or the less disturbed.
+void KernelCache::add(const Choices& made) const {
+  const BriefLock lock(folder_ / "lock");
+  if (!lock.held())
+    log::warning("{}: cannot be locked; what another job adds now may be lost", file_.string());
+  Choices choices;
+  try {
+    choices = read();
+  } catch (const json::exception&) {
+    // Told when it was read first.
+  }
+  for (const auto& [key, choice] : made) {
+    const auto [there, is_new] = choices.emplace(key, choice);
+    if (is_new || there->second.settled()) continue;
+    const int contests = std::max(there->second.contests, choice.contests);
+    if (choice.waited < there->second.waited) there->second = choice;
+    there->second.contests = contests;
+  }
+  try {
+    write_atomically(file_, json{{"identity", identity_}, {"choices", to_json(choices)}}.dump(1) + "\n");
+  } catch (const IoError& error) {
+    log::warning("{}; the next start times its kernels again, and may differ in rounding", error.what());
   }
 }
 
-void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan) {
+void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan) const {
   if (file_.empty()) return plan();
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  const FileLock lock(folder_ / "lock");
-  load(choices);
-  const std::size_t known = choices.kept().size();
+  std::filesystem::create_directories(folder_, error);  // where this fails, writing does, and says so
+  for (const auto& [key, choice] : read_or_warn()) {
+    if (choice.settled()) {
+      choices.keep(key, choice);
+    } else {
+      choices.keep_in_doubt(key, choice);
+    }
+  }
+  const Choices known = choices.kept();
   plan();
-  if (choices.kept().size() != known) save(choices);
+  Choices made = choices.kept();
+  std::erase_if(made, [&](const auto& choice) { return known.contains(choice.first); });
+  if (!made.empty()) add(made);
 }
 
-std::string to_text(const KernelChoices& choices) { return choices_json(choices).dump(); }
+std::string to_text(const KernelChoices& choices) { return to_json(choices.kept()).dump(); }
 
 void from_text(const std::string& text, KernelChoices& choices) {
   try {
-    keep_all(json::parse(text), choices);
+    for (const auto& [key, choice] : from_json(json::parse(text))) choices.keep(key, choice);
   } catch (const json::exception& error) {
     throw DataError(fmt::format("kernel choices: {}", error.what()));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernel choices of this machine, kept on disk so that a second start times nothing and computes the same
-// bits. One JSON file for each identity (library, version, processor; see Backend::identity) in a folder that
-// all processes of the machine share; a lock keeps two of them from timing at once.
+// bits. One JSON file for each identity (library, version, processor, threads; see Backend::identity) in a
+// folder that all processes of the machine share. Nobody waits for anybody: processes that start together
+// each time what they lack, and add it to what the file has by then.
 #pragma once
 
 #include <filesystem>
@@ -21,15 +22,18 @@ class KernelCache {
   // An empty folder: nothing is read or kept.
   KernelCache(std::filesystem::path folder, std::string identity);
 
-  // Under the lock: adds what is on disk to the choices, runs plan(), and writes what it added. A file that
-  // cannot be used costs a warning and the time to time again, never the run; what plan throws passes.
-  void use(KernelChoices& choices, const std::function<void()>& plan);
+  // Adds what is on disk to the choices, runs plan(), and writes what it added. Choices that a busy machine
+  // made are in doubt: made again by plan(), if it asks for them. A file that cannot be used costs a warning
+  // and the time to time again, never the run; what plan throws passes.
+  void use(KernelChoices& choices, const std::function<void()>& plan) const;
 
   const std::filesystem::path& file() const { return file_; }
 
  private:
-  void load(KernelChoices& choices) const;
-  void save(const KernelChoices& choices) const;
+  // Throws what the JSON library throws for a file that is none of these.
+  std::map<std::string, KernelChoice> read() const;
+  std::map<std::string, KernelChoice> read_or_warn() const;
+  void add(const std::map<std::string, KernelChoice>& made) const;
 
   std::filesystem::path folder_;
   std::string identity_;

@@ -123,4 +123,15 @@ std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> r
   return lines;
 }
 
+Peak measure_together(Communicator& host, const std::function<Peak()>& measure) {
+  const auto meet = [&] {
+    host.barrier();
+    host.stream().synchronize();
+  };
+  meet();
+  const Peak peak = measure();
+  meet();
+  return peak;
+}
+
 }  // namespace lockstep

@@ -91,9 +91,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   run.trainer->take_account();
   for (int step = 0; step < command.steps; ++step) run.trainer->step();
   const StepAccount account = run.trainer->take_account();
+  const Peak peak =
+      measure_together(communicator, [&] { return training.network().backend().measure_peak(); });
   if (!first) return exit_code::done;
 
-  const Peak peak = training.network().backend().measure_peak();
   const auto rows = run.profile->rows(command.steps, peak);
   const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
                           static_cast<double>(config.train.accumulation);
@@ -101,8 +102,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
              config.model.name, to_string(training.network().device()), world.size(),
              world.size() == 1 ? "" : "s", config.train.batch, config.train.accumulation, training.threads(),
              command.steps);
-  fmt::print("peak of rank 0, measured: {:.0f} GFLOP/s, {:.1f} GB/s; the step reaches {:.0f} GFLOP/s\n",
-             peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total());
+  fmt::print(
+      "peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step reaches {:.0f} "
+      "GFLOP/s\n",
+      peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total());
   print_account(account, command.steps);
   print_kinds(rows);
   print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));

@@ -17,27 +17,19 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/progress_line.h"
 #include "launch/run_folder.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kRedrawNs = 100'000'000;
-constexpr int kShortestBar = 8;
-constexpr int kLongestBar = 40;
-constexpr const char* kClearLine = "\r\x1b[K";
 constexpr const char* kIndent = "    ";
 
 // As printed, in the order of Phase.
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
                                        "optimizer", "device",  "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
-
-// A closed pipe or a full disk behind stdout must not end a training run (SIGPIPE is ignored, see train).
-void say(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
 
 std::string thousands(double value) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
@@ -48,44 +40,6 @@ std::string thousands(double value) {
 }
 
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
-
-std::string duration(double seconds) {
-  const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
-  const std::int64_t hours = total / 3600, minutes = total / 60 % 60;
-  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60)
-                   : fmt::format("{}:{:02}", minutes, total % 60);
-}
-
-std::string bar(double fraction, int columns) {
-  const int full = std::clamp(static_cast<int>(fraction * columns), 0, columns);
-  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", columns - full);
-}
-
-struct Progress {
-  std::string start;               // "epoch 2/5"
-  double fraction = 0;             // of the epoch
-  std::vector<std::string> parts;  // what matters most first
-};
-
-// As much of it as fits in one terminal line, the bar in what is left.
-std::string bar_line(const Progress& progress, int terminal_columns) {
-  const int columns = terminal_columns - 1;  // a full last column wraps on some terminals
-  std::string tail;
-  for (const std::string& part : progress.parts) {
-    if (progress.start.size() + tail.size() + 2 + part.size() > static_cast<std::size_t>(columns)) break;
-    tail += "  " + part;
-  }
-  const int room = columns - static_cast<int>(progress.start.size() + tail.size()) - 4;  // "  [" and "]"
-  if (room >= kShortestBar)
-    return progress.start + "  " + bar(progress.fraction, std::min(room, kLongestBar)) + tail;
-  return (progress.start + tail).substr(0, static_cast<std::size_t>(std::max(columns, 0)));
-}
-
-std::string plain_line(const Progress& progress) {
-  std::string line = progress.start;
-  for (const std::string& part : progress.parts) line += "  " + part;
-  return line;
-}
 
 std::vector<std::string> account_parts(const StepAccount& account) {
   const double total = account.total();
@@ -200,9 +154,9 @@ void Report::step(const StepReport& report) {
                                      : step * 10 / steps != (step - 1) * 10 / steps;
   if (!due) return;
   last_drawn_ns_ = now;
-  Progress progress{.start = fmt::format("epoch {}/{}", epoch, options_.epochs),
-                    .fraction = static_cast<double>(step) / static_cast<double>(steps),
-                    .parts = {fmt::format("{}/{}", step, steps)}};
+  ProgressLine progress{.start = fmt::format("epoch {}/{}", epoch, options_.epochs),
+                        .fraction = static_cast<double>(step) / static_cast<double>(steps),
+                        .parts = {fmt::format("{}/{}", step, steps)}};
   if (!std::isnan(loss)) progress.parts.push_back("loss " + loss_text(loss));
   progress.parts.push_back(thousands(samples_per_second) + " samples/s");
   if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");

@@ -10,7 +10,9 @@
 #include "launch/cores.h"
 #include "launch/engine_options.h"
 #include "launch/kernel_cache.h"
+#include "launch/kernel_progress.h"
 #include "launch/replicas.h"
+#include "launch/terminal.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 
@@ -111,8 +113,10 @@ void Training::plan_network() {
     backend.set_threads(threads_);
     if (!first) return;
     if (kernels_.by() == ChooseBy::name) return plan();
-    KernelCache(kernel_cache_folder(config_), backend.identity()).use(kernels_, [&] {
-      require_memory();  // timing kernels in vain takes minutes
+    const KernelCache cache(kernel_cache_folder(config_), backend.identity());
+    cache.use(kernels_, [&] {
+      require_memory();  // before kernels are timed in vain
+      const KernelProgress progress(kernels_, cache.file(), find_terminal());
       plan();
     });
   });

@@ -62,10 +62,16 @@ void observed(const Pass& pass, std::size_t node, Direction direction, Work work
   pass.observer->layer_ran(node, direction, begin, now_ns());
 }
 
-float initial_value(const ParameterSpec& spec, const Random& random, std::uint64_t index) {
-  if (spec.uniform_bound > 0) return random.uniform(index, -spec.uniform_bound, spec.uniform_bound);
-  if (spec.deviation > 0) return spec.deviation * random.normal(index);
-  return spec.constant;
+void set_initial(const ParameterSpec& spec, const Random& random, std::span<float> values) {
+  if (spec.uniform_bound > 0) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = random.uniform(i, -spec.uniform_bound, spec.uniform_bound);
+  } else if (spec.deviation > 0) {
+    random.normals(values);
+    for (float& value : values) value *= spec.deviation;
+  } else {
+    std::ranges::fill(values, spec.constant);
+  }
 }
 
 }  // namespace
@@ -87,11 +93,12 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
 }
 
 MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& options) {
-  KernelChoices choices;  // by name: nothing is timed
-  if (options.choices != nullptr) {
-    for (const auto& [key, choice] : options.choices->kept()) choices.keep(key, choice);
-  }
-  return memory_of(plan_with(choices, graph, backend_for(options.device), options));
+  KernelChoices none;
+  KernelChoices& given = options.choices != nullptr ? *options.choices : none;
+  KernelChoices choices = KernelChoices::without_contests(given);
+  const MemoryPlan memory = memory_of(plan_with(choices, graph, backend_for(options.device), options));
+  given.expect_contests(choices.unknown());
+  return memory;
 }
 
 // Offsets in the flat order: half before fp32, each in backward order.
@@ -186,9 +193,8 @@ void Network::initialize() {
     for (const auto* specs : {&node.layer->parameter_specs(), &node.layer->statistic_specs()}) {
       for (const ParameterSpec& spec : *specs) {
         const StateTensor& tensor = state_[next_state++];
-        const Random random(options_.seed, "initialize " + tensor.name);
         plain.resize(static_cast<std::size_t>(spec.layout.shape().elements()));
-        for (std::size_t i = 0; i < plain.size(); ++i) plain[i] = initial_value(spec, random, i);
+        set_initial(spec, Random(options_.seed, "initialize " + tensor.name), plain);
         write_plain(backend_, stream, tensor, plain);
       }
     }

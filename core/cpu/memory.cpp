@@ -7,6 +7,7 @@
 #include <string>
 
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include "core/backend_factories.h"
 #include "core/error.h"
@@ -65,6 +66,9 @@ void* detail::allocate_cpu(std::size_t bytes) {
     throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} bytes are available",
                                   to_string(Device{}), bytes, available_cpu_memory()));
   }
+  // A page at a time, the first touch of a large arena takes longer than planning what lies in it. Where the
+  // system refuses it stays slow, and right.
+  if (bytes >= kLarge) madvise(data, align_up(bytes, alignment), MADV_HUGEPAGE);
   std::memset(data, 0, align_up(bytes, alignment));
   return data;
 }

@@ -3,14 +3,16 @@
 
 #include <algorithm>
 #include <chrono>
-
-#include <omp.h>
+#include <cstring>
+#include <utility>
 
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/processor_wait.h"
+#include "kernels/race.h"
 
 namespace lockstep {
 namespace {
@@ -58,57 +60,95 @@ class OneDnnAffine final : public AffineKernel {
   AffineSteps steps_;
 };
 
-// Times one step on random numbers: zeros could hide what real data costs.
+// Runs steps on memory of its own, with random numbers in it: zeros could hide what real data costs.
 class StepTimer {
  public:
-  // Microseconds: the best of some calls, or of the first when that is far from `best_so_far`.
-  double operator()(AffineStep& step, double best_so_far) {
+  // Microseconds of one call.
+  double operator()(AffineStep& step) {
     const AffineStep::Sizes sizes = step.sizes();
     grow(first_, sizes.first, step.type());
     grow(second_, sizes.second, step.type());
-    grow(result_, sizes.result, step.type());
-    grow(bias_, sizes.bias, DType::f32);
-    grow(scratch_, step.scratch_bytes(), DType::f32);
+    grow(result_, sizes.result);
+    grow(bias_, sizes.bias);
+    grow(scratch_, step.scratch_bytes());
     const AffineStep::Arguments arguments{
         .first = first_.data(),
         .second = second_.data(),
         .result = result_.data(),
         .bias = sizes.bias == 0 ? nullptr : reinterpret_cast<float*>(bias_.data()),
         .scratch = scratch_.data()};
-    double best = call(step, arguments);
-    if (best_so_far > 0 && best > 3 * best_so_far) return best;
-    double spent = 0;
-    for (int i = 0; i < 10 && (i < 3 || spent < kEnough); ++i) {
-      const double time = call(step, arguments);
-      best = std::min(best, time);
-      spent += time;
-    }
-    return best;
-  }
-
- private:
-  static constexpr double kEnough = 20'000;  // microseconds
-
-  static double call(AffineStep& step, const AffineStep::Arguments& arguments) {
     const auto begin = std::chrono::steady_clock::now();
     step.run(arguments);
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  static void grow(Buffer& buffer, std::size_t bytes, DType type) {
-    if (buffer.bytes() >= bytes) return;
+ private:
+  static bool grow(Buffer& buffer, std::size_t bytes) {
+    if (buffer.bytes() >= bytes) return false;
+    buffer = Buffer();  // never two of them at once
     buffer = Buffer(bytes, Device{});
+    return true;
+  }
+  // The same few numbers again and again: making many takes longer than the kernels.
+  static void grow(Buffer& buffer, std::size_t bytes, DType type) {
+    if (!grow(buffer, bytes)) return;
+    constexpr std::size_t kNumbers = 4096;
     const Random random(1, "kernel timing");
     with_element(type, [&](auto element) {
       using T = typename decltype(element)::type;
-      auto* values = reinterpret_cast<T*>(buffer.data());
-      for (std::size_t i = 0; i < bytes / sizeof(T); ++i)
-        values[i] = static_cast<T>(random.uniform(i % 4096, -1.0f, 1.0f));
+      std::vector<T> numbers(kNumbers);
+      for (std::size_t i = 0; i < kNumbers; ++i) numbers[i] = static_cast<T>(random.uniform(i, -1.0f, 1.0f));
+      for (std::size_t at = 0; at < bytes; at += kNumbers * sizeof(T))
+        std::memcpy(buffer.data() + at, numbers.data(), std::min(kNumbers * sizeof(T), bytes - at));
     });
   }
 
   Buffer first_, second_, result_, bias_, scratch_;
 };
+
+// Candidates, each made when it is first looked at.
+class Contenders {
+ public:
+  explicit Contenders(std::span<const StepCandidate> candidates)
+      : candidates_(candidates), made_(candidates.size()) {}
+
+  // Null for one that oneDNN does not have.
+  AffineStep* step(std::size_t i) {
+    std::optional<AffineStep>& made = made_[i].step;
+    if (!std::exchange(made_[i].tried, true)) {
+      try {
+        made = candidates_[i].make();
+      } catch (const dnnl::error&) {
+        if (i == 0) throw;
+      }
+    }
+    return made ? &*made : nullptr;
+  }
+  AffineStep take(std::size_t i) { return std::move(*step(i)); }
+
+ private:
+  struct Made {
+    bool tried = false;
+    std::optional<AffineStep> step;
+  };
+  std::span<const StepCandidate> candidates_;
+  std::vector<Made> made_;
+};
+
+KernelChoice hold_contest(std::span<const StepCandidate> candidates, Contenders& contenders) {
+  std::vector<std::size_t> there;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].contends && contenders.step(i) != nullptr) there.push_back(i);
+  }
+  if (there.size() == 1) return {.candidate = candidates[there[0]].name};
+  const ProcessorWait wait;
+  StepTimer timer;
+  const RaceResult result =
+      race(there.size(), [&](std::size_t i) { return timer(*contenders.step(there[i])); });
+  return {.candidate = candidates[there[result.winner]].name,
+          .microseconds = result.microseconds,
+          .waited = wait.fraction()};
+}
 
 }  // namespace
 
@@ -116,16 +156,16 @@ std::unique_ptr<AffineKernel> make_onednn_affine(AffineSteps steps) {
   return std::make_unique<OneDnnAffine>(std::move(steps));
 }
 
-std::size_t choose_step(KernelChoices& choices, const std::string& key, std::vector<AffineStep>& steps) {
+AffineStep choose_step(KernelChoices& choices, const std::string& key,
+                       std::span<const StepCandidate> candidates) {
   std::vector<std::string> names;
-  for (const AffineStep& step : steps) names.push_back(step.name());
-  StepTimer timer;
-  double best = 0;
-  return choices.choose(fmt::format("{}, {} threads", key, omp_get_max_threads()), names, [&](std::size_t i) {
-    const double time = timer(steps[i], best);
-    best = best > 0 ? std::min(best, time) : time;
-    return time;
-  });
+  for (const StepCandidate& candidate : candidates) names.push_back(candidate.name);
+  Contenders contenders(candidates);
+  KernelChoices::Candidates named{.names = names,
+                                  .usable = [&](std::size_t i) { return contenders.step(i) != nullptr; }};
+  if (std::ranges::count_if(candidates, &StepCandidate::contends) > 1)
+    named.contest = [&] { return hold_contest(candidates, contenders); };
+  return contenders.take(choices.choose(key, named));
 }
 
 dnnl::primitive_attr attributes_with(Activation activation) {

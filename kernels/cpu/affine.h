@@ -4,8 +4,10 @@
 // gradient of the weights), and the choice of each step among its candidates.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,9 +28,17 @@ struct AffineSteps {
 
 std::unique_ptr<AffineKernel> make_onednn_affine(AffineSteps steps);
 
-// The index of the step that the choices prefer; times those that have no choice yet on memory of its own.
-// key says what is computed; the number of threads is added to it.
-std::size_t choose_step(KernelChoices& choices, const std::string& key, std::vector<AffineStep>& steps);
+// One way to compute a direction, which oneDNN may not have: then make() throws dnnl::error. The first of
+// several must be there, and contend.
+struct StepCandidate {
+  std::string name;
+  std::function<AffineStep()> make;
+  bool contends = true;  // false: cannot be faster than the others, there for those who name it
+};
+// The step that the choices prefer. Where they have none yet, and choose by time, all candidates are made and
+// compared on memory of their own; else only the one that is used is made. key says what is computed.
+AffineStep choose_step(KernelChoices& choices, const std::string& key,
+                       std::span<const StepCandidate> candidates);
 
 // Attributes with the activation applied to the result, and scratch memory from the caller.
 dnnl::primitive_attr attributes_with(Activation activation);

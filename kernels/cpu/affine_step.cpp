@@ -45,6 +45,7 @@ memory::desc piece_of(const memory::desc& kept, int pieces) {
 
 AffineStep::AffineStep(const AffineRoles& roles, const AffineCandidate& candidate)
     : name_(candidate.name),
+      roles_(roles),
       type_(to_dtype(onednn::type_of(roles.first.kept))),
       result_is_batched_(roles.result.batched),
       sizes_{.first = roles.first.kept.get_size(),

@@ -63,6 +63,7 @@ class AffineStep {
   AffineStep(const AffineRoles& roles, const AffineCandidate& candidate);
 
   const std::string& name() const { return name_; }
+  const AffineRoles& roles() const { return roles_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   // Bytes of what run() takes.
   struct Sizes {
@@ -117,6 +118,7 @@ class AffineStep {
   void run_piece(std::size_t piece, const Arguments& arguments, void* result, float* bias);
 
   std::string name_;
+  AffineRoles roles_;
   DType type_ = DType::f32;
   std::vector<AffineFunction> pieces_;  // one for each piece: a primitive keeps its addresses
   Operand first_;

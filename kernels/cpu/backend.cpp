@@ -52,7 +52,9 @@ class CpuBackend final : public Backend {
   }
 
   Peak measure_peak() override { return cpu_measure_peak(); }
-  std::string identity() const override { return describe() + " on " + processor_name(); }
+  std::string identity() const override {
+    return fmt::format("{} on {}, {} threads", describe(), processor_name(), omp_get_max_threads());
+  }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                             KernelChoices& choices) override {

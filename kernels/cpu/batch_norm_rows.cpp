@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/processors.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/processors.h"
 #include "kernels/functors.h"
 
 #define INLINE LOCKSTEP_LANES_INLINE

@@ -90,12 +90,17 @@ class ConvolutionPlanner {
     Type type = Type::f32;  // that it computes on
   };
 
+  bool has_winograd() const {
+    return shape_.kernel == 3 && shape_.stride == 1 && shape_.dilation == 1 && shape_.groups == 1;
+  }
   // In the order of preference when nothing is timed. With the batch in pieces, what a primitive hands from
   // one of its passes to the next (Winograd's transformed tiles) stays in cache, and so do halves as fp32.
   std::vector<Variant> variants() const {
     std::vector<Variant> all;
     for (const auto& [name, algorithm] : {std::pair{"direct", dnnl::algorithm::convolution_direct},
                                           std::pair{"winograd", dnnl::algorithm::convolution_winograd}}) {
+      const bool winograd = algorithm == dnnl::algorithm::convolution_winograd;
+      if (winograd && !has_winograd()) continue;
       for (const int pieces : {1, 2, 4, 8}) {
         if (shape_.batch % pieces != 0) continue;
         all.push_back({.algorithm = algorithm,
@@ -108,11 +113,17 @@ class ConvolutionPlanner {
       all.push_back({.name = "direct bf16", .type = Type::bf16});
     return all;
   }
-  // There for all shapes and processors.
-  static bool is_fallback(const Variant& v) {
-    return v.algorithm == dnnl::algorithm::convolution_direct && v.pieces == 1 && v.type == Type::f32;
+  // What arithmetic leaves to be timed. An fp32 primitive that works in one pass gains nothing from pieces;
+  // Winograd's, measured, only where its transformed tiles (36 values of 16) outgrow a large last-level
+  // cache.
+  bool contends(const Variant& v) const {
+    if (v.pieces == 1 || type_ != Type::f32) return true;
+    constexpr std::int64_t kLargeCache = std::int64_t{128} << 20;
+    const std::int64_t values =
+        shape_.batch * (shape_.in_channels * shape_.in_height * shape_.in_width +
+                        shape_.out_channels * shape_.out_height() * shape_.out_width());
+    return v.algorithm == dnnl::algorithm::convolution_winograd && values * 36 / 16 * 4 > kLargeCache;
   }
-
   static memory::desc any_like(const memory::dims& dims, Type type) { return memory::desc(dims, type, kAny); }
   // Over the whole batch a primitive may ask for any layout; over pieces it takes the tensor as it is kept.
   static memory::desc wanted(const memory::desc& kept, const Variant& v) {
@@ -120,28 +131,21 @@ class ConvolutionPlanner {
                          : onednn::with_type(piece_of(kept, v.pieces), v.type);
   }
 
-  // make(variant) for each variant that oneDNN has; at least one must be there.
-  template <typename Make>
-  std::vector<AffineStep> steps_of(Make make) const {
-    std::vector<AffineStep> steps;
-    for (const Variant& variant : variants()) {
-      try {
-        steps.push_back(make(variant));
-      } catch (const dnnl::error&) {
-        if (is_fallback(variant)) throw;  // Winograd knows few shapes, few processors know bf16
-      }
-    }
-    return steps;
-  }
-
-  // Which of the steps to keep.
-  std::size_t choose(const char* direction, std::vector<AffineStep>& steps) {
+  // library(variant) makes one of oneDNN's, tiled() ours.
+  template <typename Library, typename Tiled>
+  AffineStep choose(const char* direction, Library library, Tiled tiled) {
     const ConvolutionShape& s = shape_;
     const std::string key = fmt::format(
         "convolution {}, {}x{}x{}x{} {} to {}, kernel {} stride {} padding {} dilation {} groups {}",
         direction, s.batch, s.in_channels, s.in_height, s.in_width, input_.describe(), s.out_channels,
         s.kernel, s.stride, s.padding, s.dilation, s.groups);
-    return choose_step(choices_, key, steps);
+    std::vector<StepCandidate> candidates;
+    for (const Variant& variant : variants())
+      candidates.push_back({.name = variant.name,
+                            .make = [&, variant] { return library(variant); },
+                            .contends = contends(variant)});
+    if (winograd_) candidates.push_back({.name = "tiled winograd", .make = tiled});
+    return choose_step(choices_, key, candidates);
   }
 
   AffineRoles forward_roles(const memory::desc& weights, const memory::desc& destination) const {
@@ -176,41 +180,33 @@ class ConvolutionPlanner {
 
   AffineStep plan_forward() {
     const dnnl::primitive_attr attributes = attributes_with(shape_.activation);
-    struct Kept {
-      memory::desc weights, destination;
-    };
-    std::vector<Kept> kept;  // of each step
     const auto describe = [&](const Variant& v, const memory::desc& source, const memory::desc& destination) {
       return onednn::describe<dnnl::convolution_forward>(
           onednn_engine(), attributes, dnnl::prop_kind::forward_training, v.algorithm, source,
           any_like(sizes_.weights, v.type), bias_, destination, sizes_.strides, sizes_.dilation,
           sizes_.padding, sizes_.padding);
     };
-    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+    const auto library = [&](const Variant& v) {
       const auto whole = describe(v, any_like(sizes_.source, v.type), any_like(sizes_.destination, v.type));
       const auto pd =
           v.pieces == 1 ? whole : describe(v, wanted(source_, v), piece_of(whole.dst_desc(), v.pieces));
-      const Kept keeps{onednn::with_type_or_plain(pd.weights_desc(), type_),
-                       onednn::with_type_or_plain(whole.dst_desc(), type_)};
-      AffineStep step(forward_roles(keeps.weights, keeps.destination),
-                      {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
-                       pd.scratchpad_desc(), v.pieces});
-      kept.push_back(keeps);
-      return step;
-    });
-    if (winograd_) {
-      kept.push_back({blocked_weights(type_), blocked(sizes_.destination)});
-      steps.push_back(
-          tiled_winograd(forward_roles(kept.back().weights, kept.back().destination),
-                         {blocked(sizes_.source), blocked_weights(type_), blocked(sizes_.destination)},
-                         winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-                           kernel->forward(call.first, call.second, call.bias, call.result, call.scratchpad);
-                         }));
-    }
-    const std::size_t chosen = choose("forward", steps);
-    weights_ = kept[chosen].weights;
-    destination_ = kept[chosen].destination;
-    return std::move(steps[chosen]);
+      return AffineStep(forward_roles(onednn::with_type_or_plain(pd.weights_desc(), type_),
+                                      onednn::with_type_or_plain(whole.dst_desc(), type_)),
+                        {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(),
+                         pd.dst_desc(), pd.scratchpad_desc(), v.pieces});
+    };
+    const auto tiled = [&] {
+      return tiled_winograd(forward_roles(blocked_weights(type_), blocked(sizes_.destination)),
+                            {blocked(sizes_.source), blocked_weights(type_), blocked(sizes_.destination)},
+                            winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
+                              kernel->forward(call.first, call.second, call.bias, call.result,
+                                              call.scratchpad);
+                            });
+    };
+    AffineStep step = choose("forward", library, tiled);
+    weights_ = step.roles().second.kept;
+    destination_ = step.roles().result.kept;
+    return step;
   }
 
   // The forward primitive that oneDNN wants to know of when it describes a gradient's.
@@ -230,22 +226,22 @@ class ConvolutionPlanner {
     const AffineRoles roles = {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
                                .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
                                .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}};
-    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+    const auto library = [&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
           onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
           any_like(sizes_.weights, v.type), wanted(destination_, v), sizes_.strides, sizes_.dilation,
           sizes_.padding, sizes_.padding);
       return AffineStep(roles, {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(),
                                 pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
-    });
-    if (winograd_) {
-      steps.push_back(tiled_winograd(
+    };
+    const auto tiled = [&] {
+      return tiled_winograd(
           roles, {blocked(sizes_.destination), blocked_weights(type_), blocked(sizes_.source)},
           winograd_->backward_data_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
             kernel->backward_data(call.first, call.second, call.result, call.scratchpad);
-          }));
-    }
-    return std::move(steps[choose("backward data", steps)]);
+          });
+    };
+    return choose("backward data", library, tiled);
   }
 
   AffineStep plan_backward_weights() {
@@ -255,23 +251,23 @@ class ConvolutionPlanner {
         .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
         .bias_argument = DNNL_ARG_DIFF_BIAS,
         .bias_elements = shape_.bias ? shape_.out_channels : 0};
-    std::vector<AffineStep> steps = steps_of([&](const Variant& v) {
+    const auto library = [&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
           onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
           any_like(sizes_.weights, Type::f32), bias_, wanted(destination_, v), sizes_.strides,
           sizes_.dilation, sizes_.padding, sizes_.padding);
       return AffineStep(roles, {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(),
                                 pd.diff_dst_desc(), pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
-    });
-    if (winograd_) {
-      steps.push_back(tiled_winograd(
+    };
+    const auto tiled = [&] {
+      return tiled_winograd(
           roles, {blocked(sizes_.source), blocked(sizes_.destination), blocked_weights(Type::f32)},
           winograd_->backward_weights_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
             kernel->backward_weights(call.first, call.second, static_cast<float*>(call.result), call.bias,
                                      call.scratchpad);
-          }));
-    }
-    return std::move(steps[choose("backward weights", steps)]);
+          });
+    };
+    return choose("backward weights", library, tiled);
   }
 
   ConvolutionShape shape_;

@@ -49,50 +49,40 @@ class LinearPlanner {
                                                          any_weights(type), bias_, as(destination_, type));
   }
 
-  // make(type, name) for each type that this processor computes on.
+  // make(type, name) makes the one that computes on that type, where this processor has it.
   template <typename Make>
-  std::vector<AffineStep> steps_of(Make make) const {
-    std::vector<AffineStep> steps;
-    steps.push_back(make(Type::f32, "inner product"));
-    if (type_ != Type::bf16) return steps;
-    try {
-      steps.push_back(make(Type::bf16, "inner product bf16"));
-    } catch (const dnnl::error&) {
-      // Few processors know bf16.
-    }
-    return steps;
-  }
-
-  std::size_t choose(const char* direction, std::vector<AffineStep>& steps) {
-    if (steps.size() == 1) return 0;
+  AffineStep choose(const char* direction, Make make) {
+    std::vector<StepCandidate> candidates;
+    const auto add = [&](Type type, const char* name) {
+      candidates.push_back({.name = name, .make = [&make, type, name] { return make(type, name); }});
+    };
+    add(Type::f32, "inner product");
+    if (type_ == Type::bf16) add(Type::bf16, "inner product bf16");  // few processors know it
     return choose_step(
         choices_,
         fmt::format("linear {}, {} to {} features", direction, input_.describe(), shape_.out_features),
-        steps);
+        candidates);
   }
 
   AffineStep plan_forward() {
-    std::vector<memory::desc> kept;  // weights, of each step
-    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+    AffineStep step = choose("forward", [&](Type type, const char* name) {
       const auto pd = describe_forward(type);
-      const memory::desc weights = onednn::with_type_or_plain(pd.weights_desc(), type_);
-      AffineStep step({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                       .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights, .batched = false},
-                       .result = {.argument = DNNL_ARG_DST, .kept = destination_},
-                       .bias_argument = DNNL_ARG_BIAS,
-                       .bias_elements = bias_elements_},
-                      {name, dnnl::inner_product_forward(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(),
-                       pd.scratchpad_desc()});
-      kept.push_back(weights);
-      return step;
+      return AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
+                         .second = {.argument = DNNL_ARG_WEIGHTS,
+                                    .kept = onednn::with_type_or_plain(pd.weights_desc(), type_),
+                                    .batched = false},
+                         .result = {.argument = DNNL_ARG_DST, .kept = destination_},
+                         .bias_argument = DNNL_ARG_BIAS,
+                         .bias_elements = bias_elements_},
+                        {name, dnnl::inner_product_forward(pd), pd.src_desc(), pd.weights_desc(),
+                         pd.dst_desc(), pd.scratchpad_desc()});
     });
-    const std::size_t chosen = choose("forward", steps);
-    weights_ = kept[chosen];
-    return std::move(steps[chosen]);
+    weights_ = step.roles().second.kept;
+    return step;
   }
 
   AffineStep plan_backward_data() {
-    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+    return choose("backward data", [&](Type type, const char* name) {
       const auto pd = onednn::describe_backward<dnnl::inner_product_backward_data>(
           onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
           any_weights(type), as(destination_, type));
@@ -102,11 +92,10 @@ class LinearPlanner {
                         {name, dnnl::inner_product_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
                          pd.diff_src_desc(), pd.scratchpad_desc()});
     });
-    return std::move(steps[choose("backward data", steps)]);
   }
 
   AffineStep plan_backward_weights() {
-    std::vector<AffineStep> steps = steps_of([&](Type type, const char* name) {
+    return choose("backward weights", [&](Type type, const char* name) {
       const auto pd = onednn::describe_backward<dnnl::inner_product_backward_weights>(
           onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
           any_weights(Type::f32), bias_, as(destination_, type));
@@ -118,7 +107,6 @@ class LinearPlanner {
                         {name, dnnl::inner_product_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
                          pd.diff_weights_desc(), pd.scratchpad_desc()});
     });
-    return std::move(steps[choose("backward weights", steps)]);
   }
 
   LinearShape shape_;

@@ -6,8 +6,8 @@
 
 #include <omp.h>
 
+#include "core/processors.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/processors.h"
 
 namespace lockstep {
 namespace {

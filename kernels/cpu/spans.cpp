@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/spans.h"
 
+#include "core/processors.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/processors.h"
 #include "kernels/functors.h"
 
 #define INLINE LOCKSTEP_LANES_INLINE

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 
 #include "core/cuda/check.h"
 #include "core/random.h"
@@ -101,11 +100,19 @@ CudaProduct choose_product(KernelChoices& choices, const std::string& key, std::
     names.push_back(product.name);
     workspace = std::max(workspace, product.workspace_bytes);
   }
-  std::unique_ptr<ProductMemory> memory;  // where something is timed
-  const std::size_t chosen = choices.choose(key, names, [&](std::size_t i) {
-    if (!memory) memory = std::make_unique<ProductMemory>(sizes, workspace);
-    return memory->microseconds(products[i]);
-  });
+  const auto contest = [&] {
+    ProductMemory memory(sizes, workspace);
+    KernelChoice best;
+    for (const CudaProduct& product : products) {
+      const double time = memory.microseconds(product);
+      if (best.candidate.empty() || time < best.microseconds)
+        best = {.candidate = product.name, .microseconds = time};
+    }
+    return best;
+  };
+  KernelChoices::Candidates candidates{.names = names};
+  if (products.size() > 1) candidates.contest = contest;
+  const std::size_t chosen = choices.choose(key, candidates);
   return std::move(products[chosen]);
 }
 

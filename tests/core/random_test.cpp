@@ -2,7 +2,9 @@
 #include "core/random.h"
 
 #include <cmath>
+#include <numbers>
 #include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -80,6 +82,33 @@ TEST(Random, NormalHasTheRightMoments) {
   EXPECT_NEAR(moments[2], 1, 5 * std::sqrt(2.0 / kCount));
   EXPECT_NEAR(moments[3], 0, 5 * std::sqrt(15.0 / kCount));
   EXPECT_NEAR(moments[4], 3, 5 * std::sqrt(96.0 / kCount));
+}
+
+// Exact but for rounding: to the last bit of a float nearly always, and never more than one bit off.
+TEST(Random, NormalIsBoxMuller) {
+  const Random random(7, "box muller");
+  int rounded_otherwise = 0;
+  for (std::uint64_t i = 0; i < 200'000; ++i) {
+    const long double radius = (random.bits(2 * i) + 1.0L) * 0x1p-32L;
+    const long double turn = random.bits(2 * i + 1) * 0x1p-32L;
+    const auto exact = static_cast<float>(std::sqrt(-2 * std::log(radius)) *
+                                          std::cos(2 * std::numbers::pi_v<long double> * turn));
+    const float value = random.normal(i);
+    if (value == exact) continue;
+    ++rounded_otherwise;
+    ASSERT_LE(std::abs(value - exact), 0x1p-23f * std::abs(exact)) << "number " << i;
+  }
+  EXPECT_LE(rounded_otherwise, 2);
+}
+
+TEST(Random, NormalsAreTheSameNumbers) {
+  const Random random(7, "many");
+  for (const std::size_t count : {0u, 1u, 2u, 31u, 32u, 33u, 1000u}) {
+    std::vector<float> values(count + 1, 77);
+    random.normals(std::span(values).first(count));
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], random.normal(i)) << i << " of " << count;
+    EXPECT_EQ(values[count], 77) << "written beyond the end";
+  }
 }
 
 TEST(Random, NeighbouringNumbersAreUncorrelated) {

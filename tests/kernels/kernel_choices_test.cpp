@@ -8,25 +8,28 @@
 namespace lockstep {
 namespace {
 
-const std::vector<std::string> kCandidates = {"careful", "quick", "middling"};
-constexpr double kTimes[] = {30, 10, 20};
+const std::vector<std::string> kNames = {"careful", "quick", "middling"};
 
-// Counts how often it is asked.
-struct Clock {
-  int asked = 0;
-  double operator()(std::size_t candidate) {
-    ++asked;
-    return kTimes[candidate];
+// A contest that has a given outcome, and counts how often it is held.
+struct Contest {
+  KernelChoice outcome{.candidate = "quick", .microseconds = 10};
+  int held = 0;
+
+  std::size_t choose(KernelChoices& choices, const std::vector<std::string>& names = kNames,
+                     const std::function<bool(std::size_t)>& usable = nullptr) {
+    return choices.choose("shape", {.names = names, .usable = usable, .contest = [this] {
+                                      ++held;
+                                      return outcome;
+                                    }});
   }
 };
 
-TEST(KernelChoices, ByTimeTakesTheFastestAndAsksOnce) {
+TEST(KernelChoices, ByTimeHoldsOneContest) {
   KernelChoices choices(ChooseBy::time);
-  Clock clock;
-  EXPECT_EQ(choices.choose("shape", kCandidates, std::ref(clock)), 1u);
-  EXPECT_EQ(clock.asked, 3);
-  EXPECT_EQ(choices.choose("shape", kCandidates, std::ref(clock)), 1u);
-  EXPECT_EQ(clock.asked, 3) << "a kept choice was timed again";
+  Contest contest;
+  EXPECT_EQ(contest.choose(choices), 1u);
+  EXPECT_EQ(contest.choose(choices), 1u);
+  EXPECT_EQ(contest.held, 1) << "an equal shape was timed again";
   EXPECT_EQ(choices.kept().at("shape").candidate, "quick");
   EXPECT_EQ(choices.kept().at("shape").microseconds, 10);
 }
@@ -34,34 +37,94 @@ TEST(KernelChoices, ByTimeTakesTheFastestAndAsksOnce) {
 TEST(KernelChoices, AKeptChoiceWinsOverAFasterCandidate) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("shape", {.candidate = "middling", .microseconds = 20});
-  Clock clock;
-  EXPECT_EQ(choices.choose("shape", kCandidates, std::ref(clock)), 2u);
-  EXPECT_EQ(clock.asked, 0);
+  Contest contest;
+  EXPECT_EQ(contest.choose(choices), 2u);
+  EXPECT_EQ(contest.held, 0);
 }
 
-TEST(KernelChoices, AKeptChoiceThatIsNoLongerThereIsReplaced) {
+TEST(KernelChoices, AKeptChoiceThatCannotBeUsedIsReplaced) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("shape", {.candidate = "gone", .microseconds = 1});
-  Clock clock;
-  EXPECT_EQ(choices.choose("shape", kCandidates, std::ref(clock)), 1u);
+  Contest contest;
+  EXPECT_EQ(contest.choose(choices), 1u);
   EXPECT_EQ(choices.kept().at("shape").candidate, "quick");
+
+  choices.keep("shape", {.candidate = "middling", .microseconds = 1});
+  EXPECT_EQ(contest.choose(choices, kNames, [](std::size_t i) { return i != 2; }), 1u);
+  EXPECT_EQ(contest.held, 2);
 }
 
-TEST(KernelChoices, ByNameNeverTimes) {
-  Clock clock;
+TEST(KernelChoices, ByNameHoldsNone) {
+  Contest contest;
   KernelChoices named(ChooseBy::name, "middling");
-  EXPECT_EQ(named.choose("shape", kCandidates, std::ref(clock)), 2u);
+  EXPECT_EQ(contest.choose(named), 2u);
+  EXPECT_EQ(contest.choose(named, kNames, [](std::size_t i) { return i == 0; }), 0u);
   KernelChoices unknown(ChooseBy::name, "nowhere");
-  EXPECT_EQ(unknown.choose("shape", kCandidates, std::ref(clock)), 0u);
-  EXPECT_EQ(clock.asked, 0);
+  EXPECT_EQ(contest.choose(unknown), 0u);
+  EXPECT_EQ(contest.held, 0);
 }
 
-TEST(KernelChoices, OneCandidateIsNotTimed) {
+TEST(KernelChoices, WithoutAContestTheFirstIsKept) {
   KernelChoices choices(ChooseBy::time);
-  Clock clock;
-  EXPECT_EQ(choices.choose("shape", std::vector<std::string>{"only"}, std::ref(clock)), 0u);
-  EXPECT_EQ(clock.asked, 0);
-  EXPECT_EQ(choices.kept().at("shape").candidate, "only");
+  EXPECT_EQ(choices.choose("shape", {.names = kNames}), 0u);
+  EXPECT_EQ(choices.kept().at("shape").candidate, "careful");
+  EXPECT_EQ(choices.progress().held, 0u);
+}
+
+TEST(KernelChoices, WhatABusyMachineChoseIsChosenAgain) {
+  const KernelChoice busy{.candidate = "careful", .microseconds = 30, .waited = 0.5};
+  ASSERT_FALSE(busy.settled());
+  KernelChoices choices(ChooseBy::time);
+  choices.keep_in_doubt("shape", busy);
+  Contest contest;
+  EXPECT_EQ(contest.choose(choices), 1u);
+  EXPECT_EQ(contest.choose(choices), 1u);
+  EXPECT_EQ(contest.held, 1) << "once in a start is enough";
+  EXPECT_EQ(choices.kept().at("shape").contests, 2);
+  EXPECT_TRUE(choices.kept().at("shape").settled());
+}
+
+TEST(KernelChoices, OfTwoDisturbedContestsTheQuieterCounts) {
+  for (const double waited : {0.3, 0.7}) {
+    KernelChoices choices(ChooseBy::time);
+    choices.keep_in_doubt("shape", {.candidate = "careful", .waited = 0.5, .contests = 3});
+    Contest contest{.outcome = {.candidate = "quick", .waited = waited}};
+    EXPECT_EQ(contest.choose(choices), waited < 0.5 ? 1u : 0u);
+    EXPECT_EQ(choices.kept().at("shape").contests, 4);
+    EXPECT_FALSE(choices.kept().at("shape").settled());
+  }
+}
+
+TEST(KernelChoices, WhereItIsAlwaysBusyTheyStayInTheEnd) {
+  EXPECT_FALSE((KernelChoice{.waited = 0.9, .contests = 4}).settled());
+  EXPECT_TRUE((KernelChoice{.waited = 0.9, .contests = 5}).settled());
+}
+
+TEST(KernelChoices, WithoutContestsCountsWhatWouldBeTimed) {
+  KernelChoices choices(ChooseBy::time);
+  choices.keep("known", {.candidate = "middling"});
+  KernelChoices untimed = KernelChoices::without_contests(choices);
+  Contest contest;
+  EXPECT_EQ(untimed.choose("known", {.names = kNames}), 2u);
+  EXPECT_EQ(contest.choose(untimed), 0u);
+  EXPECT_EQ(contest.choose(untimed), 0u);
+  EXPECT_EQ(untimed.choose("without a contest", {.names = kNames}), 0u);
+  EXPECT_EQ(contest.held, 0);
+  EXPECT_EQ(untimed.unknown(), 1u);
+}
+
+TEST(KernelChoices, TellHowFarTheyAre) {
+  KernelChoices choices(ChooseBy::time);
+  std::vector<std::size_t> seen;
+  choices.observe([&](const KernelChoices::Progress& progress) {
+    seen.push_back(progress.held);
+    EXPECT_EQ(progress.expected, 2u);
+  });
+  choices.expect_contests(2);
+  for (const char* key : {"one", "two", "one"}) {
+    choices.choose(key, {.names = kNames, .contest = [] { return KernelChoice{.candidate = "quick"}; }});
+  }
+  EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1}));
 }
 
 }  // namespace

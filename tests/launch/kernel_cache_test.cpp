@@ -2,10 +2,13 @@
 #include "launch/kernel_cache.h"
 
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "launch/kernel_progress.h"
 
 namespace lockstep {
 namespace {
@@ -18,64 +21,146 @@ class KernelCacheTest : public testing::Test {
                             testing::UnitTest::GetInstance()->current_test_info()->name())) {}
   ~KernelCacheTest() override { std::filesystem::remove_all(folder_); }
 
-  // What a start of the program does; returns how many candidates were timed.
-  int start(const std::string& identity, const std::string& key, std::string* chosen = nullptr) {
+  struct Start {
+    bool timed = false;
+    std::string chosen;
+  };
+  // What a start of the program does that needs one kernel; `meanwhile` happens while it times.
+  Start start(
+      const std::string& identity, const std::string& key,
+      const KernelChoice& fastest = {.candidate = "winograd", .microseconds = 1},
+      const std::function<void()>& meanwhile = [] {}) {
     KernelChoices choices(ChooseBy::time);
-    int timed = 0;
+    Start result;
     KernelCache(folder_, identity).use(choices, [&] {
-      const std::vector<std::string> candidates = {"direct", "winograd"};
-      const std::size_t best = choices.choose(key, candidates, [&](std::size_t i) {
-        ++timed;
-        return i == 0 ? 2.0 : 1.0;
-      });
-      if (chosen != nullptr) *chosen = candidates[best];
+      const std::vector<std::string> names = {"direct", "winograd"};
+      const std::size_t best = choices.choose(key, {.names = names, .contest = [&] {
+                                                      result.timed = true;
+                                                      meanwhile();
+                                                      return fastest;
+                                                    }});
+      result.chosen = names[best];
     });
-    return timed;
+    return result;
+  }
+  // Everything there but the file and the lock.
+  std::vector<std::string> left_over() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename();
+      if (name != "lock" && !name.ends_with(".json")) names.push_back(name);
+    }
+    return names;
   }
 
   std::filesystem::path folder_;
 };
 
 TEST_F(KernelCacheTest, ASecondStartTimesNothing) {
-  std::string chosen;
-  EXPECT_EQ(start("library 1 on a processor", "3x3"), 2);
-  EXPECT_EQ(start("library 1 on a processor", "3x3", &chosen), 0);
-  EXPECT_EQ(chosen, "winograd");
-  EXPECT_EQ(start("library 1 on a processor", "5x5"), 2) << "another shape";
-  EXPECT_EQ(start("library 1 on a processor", "3x3"), 0) << "the first shape was forgotten";
+  EXPECT_TRUE(start("library 1 on a processor", "3x3").timed);
+  const Start second = start("library 1 on a processor", "3x3");
+  EXPECT_FALSE(second.timed);
+  EXPECT_EQ(second.chosen, "winograd");
+  EXPECT_TRUE(start("library 1 on a processor", "5x5").timed) << "another shape";
+  EXPECT_FALSE(start("library 1 on a processor", "3x3").timed) << "the first shape was forgotten";
 }
 
 TEST_F(KernelCacheTest, AnotherLibraryOrProcessorTimesAgain) {
-  EXPECT_EQ(start("library 1 on a processor", "3x3"), 2);
-  EXPECT_EQ(start("library 2 on a processor", "3x3"), 2);
-  EXPECT_EQ(start("library 1 on a processor", "3x3"), 0);
+  EXPECT_TRUE(start("library 1 on a processor", "3x3").timed);
+  EXPECT_TRUE(start("library 2 on a processor", "3x3").timed);
+  EXPECT_FALSE(start("library 1 on a processor", "3x3").timed);
 }
 
 TEST_F(KernelCacheTest, ABrokenFileIsReplaced) {
-  EXPECT_EQ(start("library 1", "3x3"), 2);
+  EXPECT_TRUE(start("library 1", "3x3").timed);
   const std::filesystem::path file = KernelCache(folder_, "library 1").file();
   for (const char* text :
        {"", "{", "[1, 2]", R"({"identity": "library 1", "choices": {"3x3": {"kernel": 7}}})"}) {
     std::ofstream(file) << text;
-    EXPECT_EQ(start("library 1", "3x3"), 2) << text;
-    EXPECT_EQ(start("library 1", "3x3"), 0) << text;
+    EXPECT_TRUE(start("library 1", "3x3").timed) << text;
+    EXPECT_FALSE(start("library 1", "3x3").timed) << text;
   }
 }
 
 TEST_F(KernelCacheTest, AFolderThatCannotBeWrittenCostsOnlyTheTiming) {
   std::filesystem::create_directories(folder_.parent_path());
   std::ofstream(folder_) << "a file where the folder should be";
-  EXPECT_EQ(start("library 1", "3x3"), 2);
-  EXPECT_EQ(start("library 1", "3x3"), 2);
+  EXPECT_TRUE(start("library 1", "3x3").timed);
+  EXPECT_TRUE(start("library 1", "3x3").timed);
+}
+
+// A lock held while kernels are timed would make this wait for itself.
+TEST_F(KernelCacheTest, AStartWaitsForNobodyAndKeepsWhatOthersAdded) {
+  EXPECT_TRUE(start("library 1", "3x3", {.candidate = "winograd"}, [&] {
+                EXPECT_TRUE(start("library 1", "5x5").timed);
+              }).timed);
+  EXPECT_FALSE(start("library 1", "3x3").timed);
+  EXPECT_FALSE(start("library 1", "5x5").timed) << "what another job added meanwhile was lost";
+}
+
+TEST_F(KernelCacheTest, TheFirstOfTwoEqualChoicesStays) {
+  start("library 1", "3x3", {.candidate = "winograd"},
+        [&] { start("library 1", "3x3", {.candidate = "direct"}); });
+  EXPECT_EQ(start("library 1", "3x3").chosen, "direct");
+}
+
+TEST_F(KernelCacheTest, ManyStartsAtOnceLoseNothing) {
+  constexpr int kStarts = 16;
+  {
+    std::vector<std::jthread> starts;
+    for (int i = 0; i < kStarts; ++i)
+      starts.emplace_back([this, i] { start("library 1", fmt::format("shape {}", i)); });
+  }
+  for (int i = 0; i < kStarts; ++i)
+    EXPECT_FALSE(start("library 1", fmt::format("shape {}", i)).timed) << "shape " << i << " was lost";
+  EXPECT_EQ(left_over(), std::vector<std::string>());
+}
+
+TEST_F(KernelCacheTest, ALockThatCannotBeHadCostsAWarning) {
+  std::filesystem::create_directories(folder_ / "lock");  // no file can be opened there
+  EXPECT_TRUE(start("library 1", "3x3").timed);
+  EXPECT_FALSE(start("library 1", "3x3").timed);
+}
+
+TEST_F(KernelCacheTest, WhatABusyMachineChoseIsTimedAgainUntilItIsQuiet) {
+  const KernelChoice busy{.candidate = "direct", .microseconds = 9, .waited = 0.5};
+  EXPECT_TRUE(start("library 1", "3x3", busy).timed);
+  EXPECT_TRUE(start("library 1", "3x3", busy).timed);
+  EXPECT_EQ(start("library 1", "3x3").chosen, "winograd");
+  EXPECT_FALSE(start("library 1", "3x3", busy).timed);
+  EXPECT_EQ(start("library 1", "3x3", busy).chosen, "winograd");
+}
+
+TEST_F(KernelCacheTest, WhereItIsAlwaysBusyTimingEnds) {
+  const KernelChoice busy{.candidate = "direct", .microseconds = 9, .waited = 0.5};
+  int timed = 0;
+  for (int i = 0; i < 10; ++i) timed += start("library 1", "3x3", busy).timed ? 1 : 0;
+  EXPECT_EQ(timed, 5);
 }
 
 TEST(KernelChoicesText, GoesToOtherRanksAndBack) {
   KernelChoices choices(ChooseBy::time);
-  choices.keep("a \"quoted\" key", {.candidate = "winograd in 2 pieces", .microseconds = 12.5});
+  choices.keep("a \"quoted\" key",
+               {.candidate = "winograd in 2 pieces", .microseconds = 12.5, .waited = 0.5});
   KernelChoices read(ChooseBy::time);
   from_text(to_text(choices), read);
   EXPECT_EQ(read.kept().at("a \"quoted\" key").candidate, "winograd in 2 pieces");
   EXPECT_THROW(from_text("{\"key\": 3}", read), DataError);
+}
+
+TEST(KernelProgressLine, SaysHowFarAndHowLong) {
+  EXPECT_EQ(kernel_progress_line({.held = 3, .expected = 12}, 7.2, 60),
+            "timing kernels  [######..................]  3/12  0:07 left");
+}
+
+TEST(KernelProgressLine, FitsInItsColumns) {
+  for (int columns = 1; columns < 100; ++columns)
+    EXPECT_LT(kernel_progress_line({.held = 3, .expected = 12}, 7.2, columns).size(),
+              static_cast<std::size_t>(columns));
+}
+
+TEST(KernelProgressLine, NeverEndsBeforeTheLast) {
+  EXPECT_NE(kernel_progress_line({.held = 12, .expected = 12}, 0, 80).find("12/13"), std::string::npos);
 }
 
 }  // namespace

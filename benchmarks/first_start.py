@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long is a start? `lockstep plan`, which is a start without the training, in seconds of wall time: the first one
+times kernels, a second finds them in the cache. Images are 32x32, the batch is 64."""
+
+import argparse
+import json
+import pathlib
+import statistics
+import struct
+import tempfile
+
+import suite
+
+HERE = pathlib.Path(__file__).resolve().parent
+SIDE, CLASSES = 32, 10
+
+
+def write_images(folder):
+    """A dataset in IDX format; what the images show does not matter here."""
+    for split, count in (("train", 640), ("t10k", 128)):
+        pixels = bytes(i * 97 % 251 for i in range(count * SIDE * SIDE))
+        labels = bytes(i % CLASSES for i in range(count))
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, SIDE, SIDE) + pixels)
+        (folder / f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+
+
+def start(options, model, images, cache):
+    settings = {"data.path": images, "model.name": model, "train.batch": 64, "train.threads": options.threads,
+                "train.precision": options.precision, "kernels.cache": cache}
+    run = suite.execute([options.lockstep, "plan", "fashion_mnist_cnn",
+                         *[part for name, value in settings.items() for part in ("--set", f"{name}={value}")]])
+    if run.status != "ok":
+        raise SystemExit(f"{run.text}: {run.reason}")
+    return run.seconds
+
+
+def measure(options, model, images):
+    first, later = [], []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as cache:
+            first.append(start(options, model, images, cache))
+            later += [start(options, model, images, cache) for _ in range(3)]
+    print(f"{model:<14} first {statistics.median(first):.2f} s, later {statistics.median(later):.2f} s", flush=True)
+    return {"model": model, "first_seconds": first, "later_seconds": later,
+            "first_median": statistics.median(first), "later_median": statistics.median(later)}
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--lockstep", default=HERE.parent / "build/cpu/bin/lockstep", type=pathlib.Path)
+parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50"])
+parser.add_argument("--precision", default="fp32")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--rounds", type=int, default=3, help="first starts of each network; three later ones follow each")
+parser.add_argument("--json", type=pathlib.Path, help="write every start here")
+options = parser.parse_args()
+
+with tempfile.TemporaryDirectory() as folder:
+    write_images(pathlib.Path(folder))
+    rows = [measure(options, model, folder) for model in options.models]
+if options.json:
+    options.json.write_text(json.dumps({"threads": options.threads, "precision": options.precision, "starts": rows},
+                                       indent=1) + "\n")

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/race.h"
+
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// Candidates whose calls take what they are told to.
+struct Track {
+  std::vector<double> times;       // microseconds of an undisturbed call
+  std::vector<double> first = {};  // added to the first call of each
+  int disturbed_from = 0;          // calls, of all candidates, ...
+  int disturbed_to = 0;            // ... that take five times as long
+  std::vector<int> calls = std::vector<int>(times.size());
+  int all_calls = 0;
+
+  double operator()(std::size_t i) {
+    const int call = all_calls++;
+    double time = times[i];
+    if (calls[i]++ == 0 && !first.empty()) time += first[i];
+    return call >= disturbed_from && call < disturbed_to ? 5 * time : time;
+  }
+};
+
+TEST(Race, IsWonByTheFastest) {
+  Track track{.times = {2000, 1000, 1030, 1200, 9000}};
+  const RaceResult result = race(5, std::ref(track));
+  EXPECT_EQ(result.winner, 1u);
+  EXPECT_EQ(result.microseconds, 1000);
+}
+
+TEST(Race, CallsWhatIsBehindNoMore) {
+  Track track{.times = {1000, 1020, 1400, 2500}};
+  race(4, std::ref(track));
+  EXPECT_EQ(track.calls[3], 1) << "more than twice as slow in the first round";
+  EXPECT_EQ(track.calls[2], 2) << "a quarter slower after the second";
+  EXPECT_GE(track.calls[0], 4);
+  EXPECT_LE(track.all_calls, 13);
+}
+
+TEST(Race, EndsWhenNobodyIsLeftToBeat) {
+  Track track{.times = {1000, 5000}};
+  race(2, std::ref(track));
+  EXPECT_EQ(track.all_calls, 2);
+}
+
+TEST(Race, ForgivesASlowFirstCall) {
+  Track track{.times = {1000, 900}, .first = {0, 900}};
+  EXPECT_EQ(race(2, std::ref(track)).winner, 1u);
+}
+
+// When it disturbs whole rounds, and so all alike, or comes once each has had an undisturbed call.
+TEST(Race, IsNotDecidedByADisturbance) {
+  for (int from = 0; from < 8; ++from) {
+    for (int length = 1; length <= 8; ++length) {
+      const bool whole_rounds = from == 0 && length % 3 == 0;
+      if (from < 3 && !whole_rounds) continue;
+      Track track{.times = {1000, 800, 950}, .disturbed_from = from, .disturbed_to = from + length};
+      EXPECT_EQ(race(3, std::ref(track)).winner, 1u) << "calls " << from << " to " << from + length;
+    }
+  }
+}
+
+TEST(Race, RepeatsShortCalls) {
+  Track track{.times = {10, 11}};
+  race(2, std::ref(track));
+  EXPECT_GE(track.calls[0], 10);
+  EXPECT_LE(track.all_calls, 100);
+}
+
+TEST(Race, IsNotWonByWhatCannotRun) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  Track track{.times = {kNever, 1000, kNever}};
+  EXPECT_EQ(race(3, std::ref(track)).winner, 1u);
+  Track none{.times = {kNever, kNever}};
+  EXPECT_THROW(race(2, std::ref(none)), Error);
+}
+
+}  // namespace
+}  // namespace lockstep

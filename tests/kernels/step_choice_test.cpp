@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which candidates are made at all, and under whose number of threads a choice is made.
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/affine.h"
+#include "kernels/cpu/processor_wait.h"
+
+namespace lockstep {
+namespace {
+
+// Steps that do nothing, by two names, of which oneDNN may lack the second.
+struct Offer {
+  bool has_second = true;
+  int first_made = 0;
+  int second_made = 0;
+
+  void plan(KernelChoices& choices) {
+    const std::vector<StepCandidate> candidates = {{.name = "first",
+                                                    .make =
+                                                        [this] {
+                                                          ++first_made;
+                                                          return AffineStep();
+                                                        }},
+                                                   {.name = "second", .make = [this] {
+                                                      ++second_made;
+                                                      if (!has_second)
+                                                        throw dnnl::error(dnnl_unimplemented, "none");
+                                                      return AffineStep();
+                                                    }}};
+    choose_step(choices, "key", candidates);
+  }
+};
+
+TEST(StepChoice, OnlyMakesWhatIsUsed) {
+  KernelChoices choices(ChooseBy::time);
+  choices.keep("key", {.candidate = "second"});
+  Offer offer;
+  offer.plan(choices);
+  EXPECT_EQ(offer.first_made, 0) << "a second start pays for a candidate that it does not use";
+  EXPECT_EQ(offer.second_made, 1);
+}
+
+TEST(StepChoice, MakesEachOnceToCompareThem) {
+  KernelChoices choices(ChooseBy::time);
+  Offer offer;
+  offer.plan(choices);
+  EXPECT_EQ(offer.first_made, 1);
+  EXPECT_EQ(offer.second_made, 1);
+}
+
+TEST(StepChoice, WhatTheLibraryLacksIsNotChosen) {
+  KernelChoices choices(ChooseBy::time);
+  choices.keep("key", {.candidate = "second"});  // by a rank with another processor
+  Offer offer{.has_second = false};
+  offer.plan(choices);
+  EXPECT_EQ(choices.kept().at("key").candidate, "first");
+  EXPECT_EQ(choices.kept().at("key").microseconds, 0) << "one candidate was timed";
+}
+
+// A rank with other threads than rank 0 takes rank 0's choices: ranks must round alike.
+TEST(StepChoice, HoldsForAnyNumberOfThreads) {
+  Backend& backend = backend_for(Device{});
+  const ConvolutionShape shape{.batch = 4,
+                               .in_channels = 16,
+                               .in_height = 8,
+                               .in_width = 8,
+                               .out_channels = 16,
+                               .kernel = 3,
+                               .padding = 1};
+  const Layout input({4, 16, 8, 8}, DType::f32);
+  backend.set_threads(2);
+  const std::string with_two = backend.identity();
+  KernelChoices choices(ChooseBy::time);
+  backend.convolution(shape, input, choices);
+  const std::size_t held = choices.progress().held;
+  backend.set_threads(1);
+  backend.convolution(shape, input, choices);
+  EXPECT_EQ(choices.progress().held, held) << "another number of threads times alone";
+  EXPECT_NE(backend.identity(), with_two) << "choices for other threads share a file";
+  backend.set_threads(static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+TEST(ProcessorWait, SeesThreadsThatWaitForAProcessor) {
+  if (!std::ifstream("/proc/self/schedstat")) GTEST_SKIP() << "the system does not say who waits";
+  const ProcessorWait wait;
+  std::atomic<bool> enough = false;
+  std::vector<std::jthread> busy;
+  for (int i = 0; i < 4 * static_cast<int>(std::thread::hardware_concurrency()); ++i)
+    busy.emplace_back([&] {
+      while (!enough) continue;
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const double fraction = wait.fraction();
+  enough = true;
+  EXPECT_GT(fraction, 0.3) << "of four threads only one can have the processor";
+  EXPECT_LE(fraction, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
