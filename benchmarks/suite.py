@@ -115,8 +115,8 @@ def paired(ours, theirs):
 
 
 def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
-    """Our way called own beside the fastest of the peer's, which are all the others, by the median of the ratios of each
-    turn; and our way called direct, where there is one, beside the same of the peer's."""
+    """Our way called own beside the fastest of the peer's, which are all the others, by the median of each turn's ratio;
+    and our way called direct, where there is one, beside the same of the peer's."""
     ours = turns.get(own, [])
     row = {"lockstep": [result for result in ours if result],
            "samples_per_second": median_speed(ours) if ours else None,

@@ -65,7 +65,8 @@ def train(rank, options, meeting, results):
     torch.distributed.all_gather(everyones, sums)
     if rank == 0:
         agree = all(torch.equal(sums, other) for other in everyones)
-        pathlib.Path(results).write_text(json.dumps({"losses": losses, "times": times[options.warmup:], "agree": agree}))
+        found = {"losses": losses, "times": times[options.warmup:], "agree": agree}
+        pathlib.Path(results).write_text(json.dumps(found))
     torch.distributed.destroy_process_group()
 
 
@@ -84,7 +85,7 @@ def main():
         sys.exit("the ranks ended with different parameters")
     seconds = statistics.median(found["times"])
     speed = options.ranks * options.batch / seconds
-    ways = [name.replace("_", "-") for name in ("bucket_view", "static_graph", "channels_last") if getattr(options, name)]
+    ways = [name for name in ("bucket_view", "static_graph", "channels_last") if getattr(options, name)]
     result = {"peer": "PyTorch DistributedDataParallel over Gloo", "version": torch.__version__, "model": options.model,
               "ranks": options.ranks, "batch_per_rank": options.batch,
               "image": [options.image, options.image, options.channels], "threads_per_rank": options.threads,

@@ -117,6 +117,7 @@ Sums rounded(Sums sums) {
 struct Case {
   const char* network;
   int micro_batches;
+  double more;  // error than with one rounding, at most so many times
 };
 
 class Accumulation : public testing::TestWithParam<Case> {};
@@ -131,7 +132,7 @@ void expect_little_added(const Case& c, Precision precision, const char* type) {
   const double alone = relative_error(half.accumulated(), apart);
   fmt::print("{} {} x {}: error {:.2e} rounded once, {:.2e} after each micro-batch; the sum's own {:.2e}\n",
              type, c.network, c.micro_batches, once, each_time, alone);
-  EXPECT_LT(each_time, 1.05 * once) << type;
+  EXPECT_LT(each_time, c.more * once) << type;
 }
 
 TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
@@ -139,11 +140,13 @@ TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
   expect_little_added<Half>(GetParam(), Precision::fp16, "fp16");
 }
 
+// What is added grows with the square root of the number of micro-batches, while the rest averages out: of 64
+// it begins to show in bf16.
 INSTANTIATE_TEST_SUITE_P(Networks, Accumulation,
-                         testing::Values(Case{"cnn", 8}, Case{"cnn", 16}, Case{"cnn", 64},
-                                         Case{"resnet20", 16}),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}", info.param.network, info.param.micro_batches);
+                         testing::Values(Case{"cnn", 8, 1.02}, Case{"cnn", 16, 1.02}, Case{"cnn", 64, 1.25},
+                                         Case{"resnet20", 16, 1.02}),
+                         [](const auto& made) {
+                           return fmt::format("{}_{}", made.param.network, made.param.micro_batches);
                          });
 
 }  // namespace

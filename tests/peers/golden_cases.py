@@ -62,7 +62,8 @@ def random_bits(seed, name, count):
     shift = np.uint64(32)
     blocks = np.arange((count + 3) // 4, dtype=np.uint64)
     purpose = name_hash(name)
-    words = [blocks & low, blocks >> shift, np.full_like(blocks, purpose & 0xFFFFFFFF), np.full_like(blocks, purpose >> 32)]
+    words = [blocks & low, blocks >> shift, np.full_like(blocks, purpose & 0xFFFFFFFF),
+             np.full_like(blocks, purpose >> 32)]
     keys = [seed & 0xFFFFFFFF, seed >> 32]
     for _ in range(10):
         first, second = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
@@ -91,7 +92,8 @@ def start(name, shape):
 def samples(case, split):
     """Images uint8 [N, H, W, C], stripes as the class says and noise, and labels."""
     labels = np.arange(case.batch) % CLASSES
-    n, y, x, c = np.meshgrid(labels, np.arange(case.image), np.arange(case.image), np.arange(case.channels), indexing="ij")
+    side = np.arange(case.image)
+    n, y, x, c = np.meshgrid(labels, side, side, np.arange(case.channels), indexing="ij")
     stripes = (x * (1 + n % 5) + y * (1 + n // 5) + 5 * c) * 8 % 192
     noise = random_bits(SAMPLES_SEED, split, n.size).reshape(n.shape) & 63
     return (stripes + noise).astype(np.uint8), labels.astype(np.uint8)

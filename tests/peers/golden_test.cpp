@@ -6,7 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,18 +33,44 @@ struct Mode {
   const char* name;
   const char* choose;  // kernels.choose
   const char* precision;
-  std::size_t column;  // of NAME.errors
-  // How much worse than PyTorch's error ours may be; what error nobody is asked to beat; and from which error
-  // of PyTorch's on nothing can be said of a tensor.
-  double factor, floor, undecided;
-  double loss_tolerance;
+  std::size_t column;     // of NAME.errors
+  double factor;          // how many times PyTorch's error ours may be
+  double floor;           // relative error that nobody is asked to beat
+  double undecided;       // error of PyTorch's from which on nothing can be said of a tensor
+  double first_loss;      // tolerance of the loss before any update, relative
+  double loss_tolerance;  // of other losses
 };
-// Floors are a few units in the last place: 2^-24 is fp32's, 2^-9 bf16's. A loss is a mean of logits'
-// functions, which a deep network makes of about a hundred roundings.
-constexpr double kFp32 = 0x1p-24, kBf16 = 0x1p-9;
-constexpr Mode kDirect{"direct", "direct", "fp32", 0, 10, 100 * kFp32, 0.1, 100 * kFp32};
-constexpr Mode kTime{"time", "time", "fp32", 0, 10, 100 * kFp32, 0.1, 100 * kFp32};
-constexpr Mode kInBf16{"bf16", "direct", "bf16", 1, 2, 2 * kBf16, 0.3, 10 * kBf16};
+// How much a number is wrong that is rounded once.
+constexpr double kFp32 = 0x1p-24, kBf16 = 0x1p-8;
+// Which kernels compute, and so how they round, depends on the machine. An element that rounding moves across
+// the kink of its ReLU changes the gradient at once, in networks and batches this small by up to this share,
+// and what follows from the update by a part of it.
+constexpr double kKink = 1e-2, kAfterKink = 2e-3;
+constexpr Mode kDirect{.name = "direct",
+                       .choose = "direct",
+                       .precision = "fp32",
+                       .column = 0,
+                       .factor = 10,
+                       .floor = kKink,
+                       .undecided = 0.1,
+                       .first_loss = 1000 * kFp32,
+                       .loss_tolerance = kAfterKink};
+constexpr Mode kTime = [] {
+  Mode mode = kDirect;
+  mode.name = mode.choose = "time";
+  return mode;
+}();
+constexpr Mode kInBf16{.name = "bf16",
+                       .choose = "direct",
+                       .precision = "bf16",
+                       .column = 1,
+                       .factor = 2,
+                       .floor = kKink,
+                       .undecided = 0.3,
+                       .first_loss = 2 * kBf16,
+                       .loss_tolerance = 2 * kBf16};
+
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 
 struct Golden {
   explicit Golden(const std::string& name)
@@ -172,13 +198,16 @@ Trained train(const Golden& golden, const Mode& mode) {
   return trained;
 }
 
-void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden, const Mode& mode) {
+// trained: each after its step, not before.
+void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden, const Mode& mode,
+                   bool trained) {
   ASSERT_FALSE(ours.empty());
   ASSERT_EQ(golden.size(), 3 * ours.size());
   for (std::size_t step = 0; step < ours.size(); ++step) {
     const auto exact = static_cast<double>(golden[step]);
     const auto peer = static_cast<double>(golden[(1 + mode.column) * ours.size() + step]);
-    const double allowed = mode.factor * std::abs(peer - exact) + mode.loss_tolerance * exact;
+    const double tolerance = trained || step > 0 ? mode.loss_tolerance : mode.first_loss;
+    const double allowed = mode.factor * std::abs(peer - exact) + tolerance * exact;
     EXPECT_NEAR(ours[step], exact, allowed) << "step " << step + 1;
   }
 }
@@ -213,8 +242,8 @@ TEST_P(GoldenTest, IsTrainedAsByPyTorch) {
     Golden golden(name);
     const Trained trained = train(golden, mode);
     if (test_world().rank() == 0) {
-      expect_losses(trained.losses, golden.read("loss"), mode);
-      expect_losses(trained.test_losses, golden.read("test_loss"), mode);
+      expect_losses(trained.losses, golden.read("loss"), mode, false);
+      expect_losses(trained.test_losses, golden.read("test_loss"), mode, true);
     }
     expect_changes(trained.state, golden, mode);
   });

@@ -101,7 +101,8 @@ def make(case):
         run.train()
     exact = runs["fp64"].changes()
     others = [runs["fp32"].changes(), runs["bf16"].changes()]
-    tensors = {kind: np.array([run.losses[kind] for run in runs.values()], np.float32) for kind in ("loss", "test_loss")}
+    tensors = {kind: np.array([run.losses[kind] for run in runs.values()], np.float32)
+               for kind in ("loss", "test_loss")}
     for name, change in exact.items():
         tensors[name] = golden_cases.sketch(name, change).astype(np.float32)
         tensors[f"{name}.errors"] = np.array([relative_error(other[name], change) for other in others], np.float32)
@@ -113,10 +114,10 @@ def make(case):
     path = FOLDER / f"{case.name}.safetensors"
     files.write_safetensors(path, tensors, metadata)
     errors = np.array([tensors[f"{name}.errors"] for name in exact])
-    moved = np.array([np.linalg.norm(change) / np.linalg.norm(runs["fp64"].start[name]) for name, change in exact.items()])
-    print(f"{case.name:18} {path.stat().st_size:8} bytes, loss {tensors['loss'][0][0]:.3f} to {tensors['loss'][0][-1]:.3f}"
-          f", moved by {np.median(moved):.1e}; errors: fp32 median {np.median(errors[:, 0]):.1e}, "
-          f"largest {errors[:, 0].max():.1e}; bf16 {np.median(errors[:, 1]):.1e}, {errors[:, 1].max():.1e}", flush=True)
+    medians, largest = np.median(errors, axis=0), errors.max(axis=0)
+    moved = [np.linalg.norm(change) / np.linalg.norm(runs["fp64"].start[name]) for name, change in exact.items()]
+    print(f"{case.name:18} {path.stat().st_size:8} bytes, moved by {np.median(moved):.1e}; errors: fp32 median "
+          f"{medians[0]:.1e}, largest {largest[0]:.1e}; bf16 {medians[1]:.1e}, {largest[1]:.1e}", flush=True)
 
 
 def main():
