@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every CPU target in one run, and one JSON file: training steps beside PyTorch's best, in turns; the engine's cost;
-two ranks against two threads; what recomputation costs and saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON
-and, for PyTorch's side, a Python that has torch (--python). Each part that fails is reported and the others go on."""
+"""Every CPU target in one run, and one JSON file: training steps beside each of PyTorch's ways, in turns; two ranks
+beside PyTorch's DistributedDataParallel; the engine's cost; two ranks against two threads; what recomputation costs and
+saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python that has torch (--python).
+Each part that fails is reported and the others go on."""
 
 import argparse
 import functools
@@ -22,7 +23,7 @@ parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="f
 parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
 parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--only", nargs="*", default=[], help="parts: step, engine, ranks, recompute")
+parser.add_argument("--only", nargs="*", default=[], help="parts: step, ddp, engine, ranks, recompute")
 parser.add_argument("--models", nargs="*", default=[], help="of the steps (\"resnet18 bf16\"); all without")
 parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
 options = parser.parse_args()
@@ -33,7 +34,17 @@ STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target"
          {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "target": 1.5},
          {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "target": 1.2},
          {"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "precision": "bf16", "target": 1.25}]
-PEERS = [["--channels-last"], [], ["--compile"], ["--compile", "--channels-last"]]
+PEERS = [[], ["--channels-last"], ["--channels-last", "--fused"], ["--compile"], ["--compile", "--channels-last"],
+         ["--compile", "max-autotune", "--channels-last", "--fused"]]
+DDP = [[], ["--bucket-view", "--static-graph"], ["--bucket-view", "--static-graph", "--channels-last"]]
+# What the two sides of a comparison share, and what they do not.
+STEP_CONDITIONS = {
+    "alike": "network, batch, image, 10 classes, SGD with momentum 0.9, threads, and that the loss is read every step",
+    "different": "Lockstep normalises uint8 images within the step, PyTorch has them as fp32 from the start; Lockstep's "
+                 "mobilenet_v2 has its dropout of 0.2, PyTorch's has none; in bf16 PyTorch casts by autocast"}
+DDP_CONDITIONS = {
+    "alike": "network, ranks, batch of each rank, image, 10 classes, one thread for each rank, SGD with momentum 0.9",
+    "different": "Lockstep trains on Fashion-MNIST through its loader, PyTorch on one batch of random images"}
 failed = []
 
 
@@ -63,15 +74,17 @@ def compare_steps(case):
     command = [f"{options.bin}/step_bench", *flags(case)]
     peer = [options.python, str(HERE / "peers/pytorch_step.py"), *flags(case)]
     run(command + ["--steps", "1"])  # so that the kernels are chosen before anything is timed
-    ways = {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
-    ours, peers = suite.take_turns(functools.partial(run, command), ways, options.rounds)
-    row = {**case, **suite.compare(ours, peers)}
+    ways = {"lockstep": functools.partial(run, command)}
+    if "precision" not in case:
+        ways["lockstep, direct kernels"] = functools.partial(run, command + ["--kernels", "direct"])
+    ways |= {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
+    row = {**case, **STEP_CONDITIONS, **suite.compare(suite.take_turns(ways, options.rounds))}
     text = f"{label(row):<14} {suite.summary(row)}"
     if "ratio" in row:
         text += f", target {row['target']}"
-    if ours:
-        row["memory_over_plan"] = max(
-            (r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"] for r in ours)
+    if row["lockstep"]:
+        row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]
+                                      for r in row["lockstep"])
         text += f"   memory {row['memory_over_plan']:.2f} of plan"
     print(text, flush=True)
     return row
@@ -85,11 +98,12 @@ def engine_cost():
     return result
 
 
-def train_speed(ranks, threads, folder, steps=40):
+def train_speed(ranks, threads, folder, steps=40, batch=64):
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    run_dir = pathlib.Path(folder) / f"{ranks}x{threads}"
+    run_dir = pathlib.Path(folder) / f"{ranks}x{threads}x{batch}"
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), f"{options.bin}/lockstep", "train",
                "fashion_mnist_resnet20", "--set", "model.name=resnet18", "--set", f"train.threads={threads}",
+               "--set", f"train.batch={batch}",
                "--set", f"train.steps={steps // ranks}", "--set", "schedule.warmup_epochs=0",
                "--set", f"run.dir={run_dir}"]
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
@@ -113,6 +127,22 @@ def ranks_against_threads():
             "samples_per_second": [{"ranks": r, "threads": t} for r, t in pairs], "ratio": ratio}
 
 
+def beside_ddp(ranks=2, batch=32):
+    """Training on ranks of one thread each beside PyTorch's DistributedDataParallel over Gloo."""
+    peer = [options.python, str(HERE / "peers/pytorch_ddp.py"), "--model", "resnet18", "--ranks", str(ranks), "--batch",
+            str(batch), "--image", "28", "--channels", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        def ours():
+            speed = train_speed(ranks, 1, folder, batch=batch)
+            return {"samples_per_second": speed} if speed else None
+        train_speed(ranks, 1, folder, steps=2 * ranks, batch=batch)  # so that the kernels are chosen
+        ways = {"lockstep": ours}
+        ways |= {" ".join(["DDP", *way]): functools.partial(run, peer + way) for way in DDP}
+        row = suite.compare(suite.take_turns(ways, options.rounds))
+    print(f"{ranks} ranks beside DDP {suite.summary(row)}", flush=True)
+    return {"model": "resnet18", "image": [28, 28, 1], "ranks": ranks, "batch_per_rank": batch, **DDP_CONDITIONS, **row}
+
+
 def recomputation(model):
     """Steps without and with train.recompute, in turns."""
     case = {"model": model, "batch": 64, "image": 32, "channels": 3}
@@ -129,7 +159,7 @@ def recomputation(model):
             "pairs": [{"kept": kept, "recomputed": again} for kept, again in pairs]}
 
 
-wanted = options.only or ["step", "engine", "ranks", "recompute"]
+wanted = options.only or ["step", "ddp", "engine", "ranks", "recompute"]
 command = " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]])
 file = pathlib.Path(options.json) if options.json else None
 results = json.loads(file.read_text()) if file and file.exists() else {"benchmark": "cpu_suite"}
@@ -145,6 +175,8 @@ if "step" in wanted:
     for case in STEPS:
         if not options.models or label(case) in options.models:
             keep(f"step {label(case)}", compare_steps(case))
+if "ddp" in wanted:
+    keep("ranks beside DDP", beside_ddp())
 if "engine" in wanted:
     keep("engine", engine_cost())
 if "ranks" in wanted:

@@ -133,18 +133,18 @@ class GpuSuite:
         return done.result
 
     def compare_steps(self, case):
-        ours = {**case, "device": "cuda"}
+        own_case = {**case, "device": "cuda"}
         peer = {**case, "device": "cuda"}
         if self.options.rehearse:
             peer.update(device="cpu", model="resnet18", batch=8, image=32, steps=3, precision="bf16")
-        command = [str(BUNDLE / "bin/step_bench"), *flags(ours)]
+        command = [str(BUNDLE / "bin/step_bench"), *flags(own_case)]
         peer_command = [self.options.python, "-B", str(HERE / "peers/pytorch_step.py"), "--channels-last", *flags(peer)]
         runs = []
         ways = {name: functools.partial(self.run, runs, peer_command + way, self.peer_environment, LIMITS["step"])
                 for name, way in WAYS.items() if name != "compiled, graphs" or case["model"] != "resnet50"}
-        own, peers = suite.take_turns(functools.partial(self.run, runs, command, self.environment, LIMITS["step"]),
-                                      ways, self.options.rounds)
-        row = {**worst(runs), **case, **suite.compare(own, peers), "runs": runs}
+        ours = {"lockstep": functools.partial(self.run, runs, command, self.environment, LIMITS["step"])}
+        turns = suite.take_turns(ours | ways, self.options.rounds)
+        row = {**worst(runs), **case, **suite.compare(turns), "runs": runs}
         print(f"  {suite.summary(row)}", flush=True)
         return row
 

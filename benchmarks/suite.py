@@ -85,39 +85,57 @@ def execute_with_json(command, limit=None, environment=None):
     return run
 
 
-def take_turns(ours, ways, rounds):
-    """Calls ours and each of the peer's ways (by name), turn by turn; each gives a result or None. Returns our results
-    and the peer's by way. The first turn tells the peer's best way; later turns go on with it alone."""
-    own, peers, ways = [], {}, dict(ways)
+def take_turns(ways, rounds):
+    """Calls every way (by name) once each turn, in their order and, every other turn, in the opposite one, so that
+    nobody always goes first. Each gives a result or None, and is not called again after that. Returns the results by
+    way: one for each turn, None where there is none."""
+    turns = {name: [] for name in ways}
     for turn in range(rounds):
-        own.append(ours())
-        for name, way in list(ways.items()):
-            result = way()
-            if result is None:
-                del ways[name]
-                continue
-            peers.setdefault(name, []).append(result)
-        if turn == 0 and peers:
-            best = max(peers, key=lambda name: peers[name][0]["samples_per_second"])
-            ways = {name: way for name, way in ways.items() if name == best}
-    return [result for result in own if result], peers
+        order = list(ways) if turn % 2 == 0 else list(reversed(ways))
+        for name in order:
+            failed_before = None in turns[name]
+            turns[name].append(None if failed_before else ways[name]())
+    return {name: results for name, results in turns.items() if any(results)}
+
+
+def speeds(results):
+    return [result["samples_per_second"] if result else None for result in results]
 
 
 def median_speed(results):
-    return statistics.median(result["samples_per_second"] for result in results)
+    return statistics.median(speed for speed in speeds(results) if speed)
 
 
-def compare(own, peers):
-    """The medians of both sides, and how many times the peer's best we are."""
-    row = {"lockstep": own, "samples_per_second": median_speed(own) if own else None}
+def paired(ours, theirs):
+    """Of the turns that both have: how many times as fast ours is, their median and their spread."""
+    ratios = [a / b for a, b in zip(speeds(ours), speeds(theirs)) if a and b]
+    if not ratios:
+        return {}
+    return {"ratio": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)], "ratios": ratios}
+
+
+def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
+    """Our way called own beside the fastest of the peer's, which are all the others, by the median of each turn's ratio;
+    and our way called direct, where there is one, beside the same of the peer's."""
+    ours = turns.get(own, [])
+    row = {"lockstep": [result for result in ours if result],
+           "samples_per_second": median_speed(ours) if ours else None,
+           "turns": {name: speeds(results) for name, results in turns.items()}}
+    peers = {name: results for name, results in turns.items() if name not in (own, direct)}
+    best = max(peers, key=lambda name: median_speed(peers[name])) if peers else None
     if peers:
-        best = max(peers, key=lambda name: median_speed(peers[name]))
-        row["pytorch"] = {"version": peers[best][0]["version"], "best": best,
-                          "samples_per_second": median_speed(peers[best]),
-                          "first_turn": {name: results[0]["samples_per_second"] for name, results in peers.items()}}
-        if own:
-            row["ratio"] = row["samples_per_second"] / row["pytorch"]["samples_per_second"]
+        version = next(result["version"] for result in peers[best] if result)
+        row["pytorch"] = {"version": version, "best": best, "samples_per_second": median_speed(peers[best])}
+        row |= paired(ours, peers[best])
+    if direct in turns:
+        row["direct"] = {"samples_per_second": median_speed(turns[direct]),
+                         **(paired(turns[direct], peers[best]) if peers else {})}
     return row
+
+
+def with_spread(row):
+    low, high = row["ratio_spread"]
+    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def summary(row):
@@ -126,4 +144,8 @@ def summary(row):
     if "pytorch" in row:
         peer = row["pytorch"]
         text += f"   PyTorch {peer['version']} ({peer['best']}) {peer['samples_per_second']:8.1f}"
-    return text + (f"   ratio {row['ratio']:.2f}" if "ratio" in row else "")
+    if "ratio" in row:
+        text += f"   ratio {with_spread(row)}"
+    if "ratio" in row.get("direct", {}):
+        text += f", direct kernels {with_spread(row['direct'])}"
+    return text

@@ -297,10 +297,12 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                    .activation = context.activation,
                                    .input_gradient = context.input_gradient,
                                    .tf32 = context.tf32};
+      // The fans as torch.nn.init counts them, from the weights' shape: only the inputs are divided by
+      // groups.
       const std::int64_t window = o.kernel * o.kernel;
       return std::make_unique<AffineLayer>(backend.convolution(shape, x, context.choices),
-                                           in[1] / o.groups * window, o.channels / o.groups * window,
-                                           o.channels, o.bias, o.initialization);
+                                           in[1] / o.groups * window, o.channels * window, o.channels, o.bias,
+                                           o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(const LinearOptions& o) const {
       const LinearShape shape{.batch = in[0],

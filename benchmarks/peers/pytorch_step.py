@@ -26,6 +26,7 @@ parser.add_argument("--precision", choices=["fp32", "tf32", "bf16", "fp16"], def
 parser.add_argument("--compile", nargs="?", const="default", metavar="MODE",
                     choices=["default", "reduce-overhead", "max-autotune"], help="torch.compile, in this mode of its")
 parser.add_argument("--channels-last", action="store_true")
+parser.add_argument("--fused", action="store_true", help="the fused SGD; on a GPU always")
 parser.add_argument("--json", default="")
 options = parser.parse_args()
 if options.precision == "tf32" and options.device == "cpu":
@@ -49,7 +50,7 @@ if options.channels_last:
     model = model.to(memory_format=torch.channels_last)
     images = images.to(memory_format=torch.channels_last)
 labels = torch.randint(0, options.classes, (options.batch,)).to(options.device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=True if on_gpu else None)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=on_gpu or options.fused)
 half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
 scaler = torch.amp.GradScaler(options.device, enabled=half == torch.float16)
 run = torch.compile(model, mode=options.compile) if options.compile else model
@@ -96,7 +97,7 @@ result = {"peer": "PyTorch", "version": torch.__version__, "model": options.mode
           "image": [options.image, options.image, options.channels], "threads": options.threads,
           "device": torch.cuda.get_device_name() if on_gpu else "cpu", "precision": options.precision,
           "compile": options.compile is not None, "compile_mode": options.compile,
-          "channels_last": options.channels_last, "steps": options.steps,
+          "channels_last": options.channels_last, "fused": on_gpu or options.fused, "steps": options.steps,
           "samples_per_second": options.batch / seconds, "step_ms": seconds * 1e3,
           "mean_step_ms": statistics.fmean(times) * 1e3}
 if on_gpu:
@@ -104,7 +105,7 @@ if on_gpu:
     result["cudnn"] = torch.backends.cudnn.version()
 print(f"PyTorch {torch.__version__} {options.model} batch {options.batch} {options.device} {options.precision} "
       f"{'compiled ' + options.compile if options.compile else 'eager'} "
-      f"{'channels-last' if options.channels_last else 'contiguous'}: "
+      f"{'channels-last' if options.channels_last else 'contiguous'}{' fused' if options.fused else ''}: "
       f"step {seconds * 1e3:.1f} ms, {options.batch / seconds:.1f} samples/s")
 if options.json:
     with open(options.json, "w") as file:

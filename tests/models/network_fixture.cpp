@@ -2,6 +2,7 @@
 #include "tests/models/network_fixture.h"
 
 #include "core/random.h"
+#include "models/network_state.h"
 
 namespace lockstep {
 
@@ -38,6 +39,23 @@ NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void
     weights_.push_back(1.0f);
     samples_.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
   }
+}
+
+std::map<std::string, std::vector<float>> NetworkFixture::plain_gradients() {
+  std::map<std::string, std::vector<float>> gradients;
+  Backend& backend = network_->backend();
+  for (const Parameter& parameter : network_->parameters()) {
+    std::vector<float> as_laid_out(static_cast<std::size_t>(parameter.layout.physical_elements()));
+    backend.cast(stream_, {.count = parameter.layout.physical_elements(),
+                           .from_type = parameter.gradient_type,
+                           .to_type = DType::f32,
+                           .from = parameter.gradient,
+                           .to = as_laid_out.data()});
+    std::vector<float>& values = gradients[parameter.name];
+    values.resize(static_cast<std::size_t>(parameter.layout.shape().elements()));
+    read_plain(backend, stream_, {parameter.name, parameter.layout, as_laid_out.data()}, values);
+  }
+  return gradients;
 }
 
 NetworkInput NetworkFixture::input() {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/network.h"
@@ -22,6 +24,8 @@ class NetworkFixture {
   Network& network() { return *network_; }
   std::span<float> gradients() { return gradients_; }  // in fp32
   std::span<const FlatRange> gradient_ranges() { return ranges_; }
+  // Every gradient as floats in plain order, by the parameter's name, in any precision.
+  std::map<std::string, std::vector<float>> plain_gradients();
   TrainedMemory trained_memory() { return lockstep::trained_memory(*network_, ranges_); }
   NetworkInput input();
   Stream& stream() { return stream_; }

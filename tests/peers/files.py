@@ -17,8 +17,8 @@ def write_samples(folder, prefix, images, labels):
             file.write(struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes())
 
 
-def write_safetensors(path, tensors):
-    header, offset, data = {}, 0, []
+def write_safetensors(path, tensors, metadata=None):
+    header, offset, data = {"__metadata__": metadata} if metadata else {}, 0, []
     for name, array in tensors.items():
         kind = next(kind for kind, dtype in TYPES.items() if array.dtype == dtype)
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accumulated gradients of half precision are rounded after every micro-batch. What that adds to what the
+// format costs anyway: each micro-batch's gradient is computed from rounded weights and activations, and the
+// sum that ranks exchange is half, too.
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/dtype.h"
+#include "core/random.h"
+#include "models/networks/networks.h"
+#include "tests/models/network_fixture.h"
+
+namespace lockstep {
+namespace {
+
+constexpr GraphInput kInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+constexpr float kLossScale = 1024;
+
+using Sums = std::map<std::string, std::vector<double>>;
+
+// Waves in directions that the classes differ in, and noise: gradients of micro-batches have something in
+// common.
+std::vector<std::uint8_t> images_of(int micro_batch) {
+  const Random random(1, fmt::format("micro-batch {}", micro_batch));
+  std::vector<std::uint8_t> images;
+  for (std::int64_t n = 0; n < kInput.batch; ++n) {
+    for (std::int64_t i = 0; i < kInput.height * kInput.width * kInput.channels; ++i) {
+      const std::int64_t position = i / kInput.channels * (1 + n % kInput.classes) % kInput.width;
+      images.push_back(static_cast<std::uint8_t>(8 * position + (random.bits(images.size()) & 127)));
+    }
+  }
+  return images;
+}
+
+class MicroBatches {
+ public:
+  MicroBatches(const char* network, Precision precision, int count)
+      : fixture_(
+            kInput, [&](Graph& graph) { build_network(graph, {.name = network, .dropout = 0}); }, 1,
+            Recompute::nothing, precision),
+        count_(count) {}
+
+  // As a step does it.
+  Sums accumulated() {
+    for (int micro = 0; micro < count_; ++micro)
+      run(micro, micro == 0 ? Write::overwrite : Write::accumulate);
+    return widened();
+  }
+  // Each gradient by itself, summed in fp64.
+  Sums summed() {
+    Sums sums;
+    for (int micro = 0; micro < count_; ++micro) {
+      run(micro, Write::overwrite);
+      for (const auto& [name, gradient] : widened()) {
+        std::vector<double>& sum = sums[name];
+        sum.resize(gradient.size());
+        for (std::size_t i = 0; i < gradient.size(); ++i) sum[i] += gradient[i];
+      }
+    }
+    return sums;
+  }
+
+ private:
+  void run(int micro, Write write) {
+    const std::vector<std::uint8_t> images = images_of(micro);
+    NetworkInput input = fixture_.input();
+    input.images.data = const_cast<std::uint8_t*>(images.data());  // only read
+    const Pass pass{.stream = fixture_.stream(),
+                    .gradient_scale = 1.0f / static_cast<float>(kInput.batch * count_),
+                    .loss_scale = &kLossScale,
+                    .gradients = write};
+    fixture_.network().forward(input, pass);
+    fixture_.network().backward(pass);
+  }
+  // Of weights: what is half.
+  Sums widened() {
+    Sums sums;
+    for (const auto& [name, gradient] : fixture_.plain_gradients()) {
+      const bool is_half =
+          name.starts_with("conv") || name.starts_with("fc") || name.find(".conv") != name.npos;
+      if (is_half && name.ends_with("weight")) sums[name].assign(gradient.begin(), gradient.end());
+    }
+    return sums;
+  }
+
+  NetworkFixture fixture_;
+  int count_;
+};
+
+double relative_error(const Sums& sums, const Sums& exact) {
+  double difference = 0, size = 0;
+  for (const auto& [name, values] : exact) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double error = sums.at(name)[i] - values[i];
+      difference += error * error;
+      size += values[i] * values[i];
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+template <typename Type>
+Sums rounded(Sums sums) {
+  for (auto& [name, values] : sums) {
+    for (double& value : values)
+      value = static_cast<double>(static_cast<float>(Type(static_cast<float>(value))));
+  }
+  return sums;
+}
+
+struct Case {
+  const char* network;
+  int micro_batches;
+  double more;  // error than with one rounding, at most so many times
+};
+
+class Accumulation : public testing::TestWithParam<Case> {};
+
+template <typename Type>
+void expect_little_added(const Case& c, Precision precision, const char* type) {
+  const Sums exact = MicroBatches(c.network, Precision::fp32, c.micro_batches).summed();
+  MicroBatches half(c.network, precision, c.micro_batches);
+  const Sums apart = half.summed();
+  const double once = relative_error(rounded<Type>(apart), exact);
+  const double each_time = relative_error(half.accumulated(), exact);
+  const double alone = relative_error(half.accumulated(), apart);
+  fmt::print("{} {} x {}: error {:.2e} rounded once, {:.2e} after each micro-batch; the sum's own {:.2e}\n",
+             type, c.network, c.micro_batches, once, each_time, alone);
+  EXPECT_LT(each_time, c.more * once) << type;
+}
+
+TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
+  expect_little_added<BFloat16>(GetParam(), Precision::bf16, "bf16");
+  expect_little_added<Half>(GetParam(), Precision::fp16, "fp16");
+}
+
+// What is added grows with the square root of the number of micro-batches, while the rest averages out: of 64
+// it begins to show in bf16.
+INSTANTIATE_TEST_SUITE_P(Networks, Accumulation,
+                         testing::Values(Case{"cnn", 8, 1.02}, Case{"cnn", 16, 1.02}, Case{"cnn", 64, 1.25},
+                                         Case{"resnet20", 16, 1.02}),
+                         [](const auto& made) {
+                           return fmt::format("{}_{}", made.param.network, made.param.micro_batches);
+                         });
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights start as PyTorch's and torchvision's do: torch.nn.init counts a tensor's fans from its shape
+// [out, in / groups, k, k], so that fan_out is not divided by groups and fan_in is.
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "models/network_state.h"
+#include "models/networks/networks.h"
+#include "tests/models/network_fixture.h"
+
+namespace lockstep {
+namespace {
+
+constexpr GraphInput kCifar{.batch = 1, .height = 32, .width = 32, .channels = 3, .classes = 10};
+
+double deviation_of(const std::vector<float>& values) {
+  double square = 0;
+  for (const float value : values) square += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(square / static_cast<double>(values.size()));
+}
+
+TEST(Initialization, ConvolutionsOfNetworksAreHeNormalByFanOut) {
+  for (const char* name : {"mobilenet_v2", "resnet20"}) {
+    NetworkFixture fixture(kCifar, [&](Graph& graph) { build_network(graph, {.name = name}); });
+    const StateSnapshot state(fixture.network());
+    int depthwise = 0;
+    for (const auto& [tensor, shape, values] : state.entries()) {
+      if (shape.rank() != 4) continue;
+      const auto fan_out = static_cast<double>(shape[0] * shape[2] * shape[3]);
+      const double expected = std::sqrt(2 / fan_out);
+      const double five_sigma = 5 * expected / std::sqrt(2 * static_cast<double>(values.size()));
+      EXPECT_NEAR(deviation_of(values), expected, five_sigma) << name << " " << tensor;
+      depthwise += shape[1] == 1 ? 1 : 0;
+    }
+    EXPECT_EQ(depthwise, name == std::string("mobilenet_v2") ? 17 : 0);
+  }
+}
+
+TEST(Initialization, OtherConvolutionsAreUniformByFanIn) {
+  NetworkFixture fixture(
+      {.batch = 1, .height = 8, .width = 8, .channels = 32, .classes = 10}, [](Graph& graph) {
+        const Value x =
+            graph.convolution(graph.input(), {.channels = 64, .kernel = 3, .groups = 4}, "grouped");
+        graph.classify(graph.linear(x, {.features = 10}, "fc"));
+      });
+  const StateSnapshot state(fixture.network());
+  const double bound = 1 / std::sqrt(32 / 4 * 9);
+  for (const auto& [tensor, shape, values] : state.entries()) {
+    if (!tensor.starts_with("grouped")) continue;
+    const auto [least, largest] = std::ranges::minmax(values);
+    EXPECT_GE(static_cast<double>(least), -bound) << tensor;
+    EXPECT_LE(static_cast<double>(largest), bound) << tensor;
+    EXPECT_GT(static_cast<double>(largest - least), 1.8 * bound) << tensor;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training against files that PyTorch made (make_golden.py), from the configuration to every parameter and
+// running statistic after some steps. The yardstick is what the arithmetic costs PyTorch: each file tells how
+// far PyTorch's own fp32 and bf16 are from fp64, tensor by tensor.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/random.h"
+#include "core/safetensors.h"
+#include "launch/training.h"
+#include "models/network_state.h"
+#include "tests/comm/mpi_world.h"
+#include "tests/data/idx_files.h"
+
+namespace lockstep {
+namespace {
+
+// As in golden_cases.py.
+constexpr std::int64_t kClasses = 10;
+constexpr std::uint64_t kSamplesSeed = 1, kWeightsSeed = 2, kSketchSeed = 3;
+constexpr std::uint32_t kSketchElements = 512;
+
+struct Mode {
+  const char* name;
+  const char* choose;  // kernels.choose
+  const char* precision;
+  std::size_t column;     // of NAME.errors
+  double factor;          // how many times PyTorch's error ours may be
+  double floor;           // relative error that nobody is asked to beat
+  double undecided;       // error of PyTorch's from which on nothing can be said of a tensor
+  double first_loss;      // tolerance of the loss before any update, relative
+  double loss_tolerance;  // of other losses
+};
+// How much a number is wrong that is rounded once.
+constexpr double kFp32 = 0x1p-24, kBf16 = 0x1p-8;
+// Which kernels compute, and so how they round, depends on the machine. An element that rounding moves across
+// the kink of its ReLU changes the gradient at once, in networks and batches this small by up to this share,
+// and what follows from the update by a part of it.
+constexpr double kKink = 1e-2, kAfterKink = 2e-3;
+constexpr Mode kDirect{.name = "direct",
+                       .choose = "direct",
+                       .precision = "fp32",
+                       .column = 0,
+                       .factor = 10,
+                       .floor = kKink,
+                       .undecided = 0.1,
+                       .first_loss = 1000 * kFp32,
+                       .loss_tolerance = kAfterKink};
+constexpr Mode kTime = [] {
+  Mode mode = kDirect;
+  mode.name = mode.choose = "time";
+  return mode;
+}();
+constexpr Mode kInBf16{.name = "bf16",
+                       .choose = "direct",
+                       .precision = "bf16",
+                       .column = 1,
+                       .factor = 2,
+                       .floor = kKink,
+                       .undecided = 0.3,
+                       .first_loss = 2 * kBf16,
+                       .loss_tolerance = 2 * kBf16};
+
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
+
+struct Golden {
+  explicit Golden(const std::string& name)
+      : reader(std::string(LOCKSTEP_SOURCE_DIR "/tests/peers/golden/") + name + ".safetensors"),
+        shape(nlohmann::json::parse(reader.metadata().at("case"))) {}
+
+  std::vector<float> read(const std::string& name) {
+    const SafetensorsEntry* entry = reader.find(name);
+    if (entry == nullptr) throw DataError(fmt::format("the golden file has no {}", name));
+    std::vector<float> values(static_cast<std::size_t>(entry->shape.elements()));
+    reader.read(*entry, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  std::int64_t number(const char* key) const { return shape.at(key).get<std::int64_t>(); }
+
+  SafetensorsReader reader;
+  nlohmann::json shape;
+};
+
+float start_value(const std::string& name, const Shape& shape, std::int64_t index) {
+  const auto i = static_cast<std::uint64_t>(index);
+  const Random random(kWeightsSeed, name);
+  if (name.ends_with("running_var")) return random.uniform(i, 0.5f, 1.5f);
+  if (shape.rank() > 1) {
+    const auto fan_in = static_cast<double>(shape.elements() / shape[0]);
+    const auto reach = static_cast<float>(std::sqrt(6 / fan_in));
+    return random.uniform(i, -reach, reach);
+  }
+  return name.ends_with("weight") ? random.uniform(i, 0.7f, 1.3f) : random.uniform(i, -0.1f, 0.1f);
+}
+
+void write_samples(const TemporaryFolder& folder, const Golden& golden, const std::string& split) {
+  const std::int64_t batch = golden.number("batch"), size = golden.number("image"),
+                     channels = golden.number("channels");
+  const Random random(kSamplesSeed, split);
+  Bytes pixels, labels;
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const std::int64_t label = n % kClasses;
+    labels.push_back(static_cast<std::uint8_t>(label));
+    for (std::int64_t i = 0; i < size * size * channels; ++i) {
+      const std::int64_t c = i % channels, x = i / channels % size, y = i / channels / size;
+      const std::int64_t stripes = (x * (1 + label % 5) + y * (1 + label / 5) + 5 * c) * 8 % 192;
+      const std::uint32_t noise = random.bits(pixels.size()) & 63;
+      pixels.push_back(static_cast<std::uint8_t>(stripes + noise));
+    }
+  }
+  const auto count = static_cast<std::uint32_t>(batch), side = static_cast<std::uint32_t>(size);
+  folder.write(split + (channels == 1 ? "-images-idx3-ubyte" : "-images-idx4-ubyte"),
+               channels == 1 ? idx_images(count, side, side, pixels)
+                             : idx_colour_images(count, {size, size, channels}, pixels));
+  folder.write(split + "-labels-idx1-ubyte", idx_labels(labels));
+}
+
+// golden_cases.py's sketch of what training changed.
+std::vector<double> sketch_of_change(const std::string& name, const Shape& shape,
+                                     const std::vector<float>& values) {
+  const auto change = [&](std::size_t i) {
+    return static_cast<double>(values[i]) -
+           static_cast<double>(start_value(name, shape, static_cast<std::int64_t>(i)));
+  };
+  std::vector<double> sketch(std::min<std::size_t>(values.size(), kSketchElements));
+  const Random random(kSketchSeed, name);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t bits = values.size() <= kSketchElements ? 0 : random.bits(i);
+    const std::size_t at = values.size() <= kSketchElements ? i : bits % kSketchElements;
+    sketch[at] += (bits & kSketchElements) != 0 ? -change(i) : change(i);
+  }
+  return sketch;
+}
+
+double relative_error(const std::vector<double>& ours, const std::vector<float>& exact) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const auto wanted = static_cast<double>(exact[i]);
+    difference += (ours.at(i) - wanted) * (ours.at(i) - wanted);
+    size += wanted * wanted;
+  }
+  return std::sqrt(difference / size);
+}
+
+struct Trained {
+  std::vector<double> losses, test_losses;  // of each step, which is an epoch
+  std::vector<StateSnapshot::Entry> state;
+};
+
+Trained train(const Golden& golden, const Mode& mode) {
+  World& world = test_world();
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "t10k"}) write_samples(folder, golden, split);
+  const std::string& toml = golden.reader.metadata().at("configuration");
+  folder.write("golden.toml", Bytes(toml.begin(), toml.end()));
+  const std::vector<std::string> settings = {
+      fmt::format("data.path=\"{}\"", folder.path().string()),
+      fmt::format("train.batch={}", golden.number("batch") / world.size()),
+      fmt::format("train.precision={}", mode.precision),
+      fmt::format("kernels.choose={}", mode.choose),
+      "kernels.cache=none",
+      "world.device=cpu"};
+  const Config config = load_config((folder.path() / "golden.toml").string(), settings);
+
+  const std::unique_ptr<Communicator> communicator = world.communicator();
+  Training training(config, world, *communicator, {});
+  Network& network = training.network();
+  Stream stream({}, StreamUse::compute);
+  for (const StateTensor& tensor : network.state()) {
+    const Shape shape = tensor.layout.shape();
+    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      values[static_cast<std::size_t>(i)] = start_value(tensor.name, shape, i);
+    write_plain(network.backend(), stream, tensor, values);
+  }
+  network.copy_weights(stream);
+  {
+    Report report({.speaks = world.rank() == 0, .directory = folder.path(), .epochs = config.train.epochs});
+    Trainer trainer(training.parts(), training.schedule(), {.epochs = config.train.epochs});
+    trainer.fit(report);
+  }
+  Trained trained{.losses = {}, .test_losses = {}, .state = StateSnapshot(network).entries()};
+  std::ifstream metrics(folder.path() / "metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const auto epoch = nlohmann::json::parse(line);
+    trained.losses.push_back(epoch.at("train_loss").get<double>());
+    trained.test_losses.push_back(epoch.at("test_loss").get<double>());
+  }
+  return trained;
+}
+
+// trained: each after its step, not before.
+void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden, const Mode& mode,
+                   bool trained) {
+  ASSERT_FALSE(ours.empty());
+  ASSERT_EQ(golden.size(), 3 * ours.size());
+  for (std::size_t step = 0; step < ours.size(); ++step) {
+    const auto exact = static_cast<double>(golden[step]);
+    const auto peer = static_cast<double>(golden[(1 + mode.column) * ours.size() + step]);
+    const double tolerance = trained || step > 0 ? mode.loss_tolerance : mode.first_loss;
+    const double allowed = mode.factor * std::abs(peer - exact) + tolerance * exact;
+    EXPECT_NEAR(ours[step], exact, allowed) << "step " << step + 1;
+  }
+}
+
+// Prints how near it came: the worst tensor decides.
+void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& golden, const Mode& mode) {
+  EXPECT_EQ(2 * state.size() + 2, golden.reader.entries().size());
+  std::size_t decided = 0;
+  double worst = 0;
+  std::string worst_name;
+  for (const auto& [name, shape, values] : state) {
+    const auto peers_error = static_cast<double>(golden.read(name + ".errors").at(mode.column));
+    if (peers_error > mode.undecided) continue;
+    ++decided;
+    const double error = relative_error(sketch_of_change(name, shape, values), golden.read(name));
+    const double allowed = mode.factor * peers_error + mode.floor;
+    EXPECT_LT(error, allowed) << name << ", PyTorch's error is " << peers_error;
+    if (error / allowed > worst) {
+      worst = error / allowed;
+      worst_name = fmt::format("{}: {:.1e} of {:.1e}", name, error, allowed);
+    }
+  }
+  EXPECT_GE(2 * decided, state.size()) << "too few tensors are decided";
+  fmt::print("{} of {} tensors judged; nearest to its bound {}\n", decided, state.size(), worst_name);
+}
+
+class GoldenTest : public testing::TestWithParam<std::tuple<const char*, Mode>> {};
+
+TEST_P(GoldenTest, IsTrainedAsByPyTorch) {
+  on_every_rank([] {
+    const auto& [name, mode] = GetParam();
+    Golden golden(name);
+    const Trained trained = train(golden, mode);
+    if (test_world().rank() == 0) {
+      expect_losses(trained.losses, golden.read("loss"), mode, false);
+      expect_losses(trained.test_losses, golden.read("test_loss"), mode, true);
+    }
+    expect_changes(trained.state, golden, mode);
+  });
+}
+
+std::string name_of_case(const testing::TestParamInfo<GoldenTest::ParamType>& info) {
+  return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param).name);
+}
+
+// Timing tries every kernel that computes a network; an optimizer has no kernels to choose from.
+INSTANTIATE_TEST_SUITE_P(Networks, GoldenTest,
+                         testing::Combine(testing::Values("cnn_sgd", "resnet20_sgd"),
+                                          testing::Values(kDirect, kTime, kInBf16)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Optimizers, GoldenTest,
+                         testing::Combine(testing::Values("cnn_nesterov", "cnn_adamw", "cnn_lars"),
+                                          testing::Values(kDirect, kInBf16)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Deep, GoldenTest,
+                         testing::Combine(testing::Values("mobilenet_v2_sgd"),
+                                          testing::Values(kDirect, kInBf16)),
+                         name_of_case);
+// bf16 decides too little of it.
+INSTANTIATE_TEST_SUITE_P(Bottlenecks, GoldenTest,
+                         testing::Combine(testing::Values("resnet50_sgd"), testing::Values(kDirect)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(AnyRanks, GoldenTest,
+                         testing::Combine(testing::Values("biased_cnn_sgd"),
+                                          testing::Values(kDirect, kTime, kInBf16)),
+                         name_of_case);
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How the benchmarks compare Lockstep with a peer (benchmarks/suite.py): on made-up speeds."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+import suite
+
+
+class Recorded:
+    """Ways that give the speeds they are told, one a turn; None is a failure."""
+
+    def __init__(self, **speeds):
+        self.order = []
+        self.speeds = {name: iter(values) for name, values in speeds.items()}
+
+    def ways(self):
+        return {name: lambda name=name: self.call(name) for name in self.speeds}
+
+    def call(self, name):
+        self.order.append(name)
+        speed = next(self.speeds[name])
+        return speed and {"samples_per_second": speed, "version": "1"}
+
+
+class TakeTurns(unittest.TestCase):
+    def test_every_way_gets_every_turn_and_who_goes_first_alternates(self):
+        recorded = Recorded(lockstep=[1, 2, 3], eager=[4, 5, 6], compiled=[7, 8, 9])
+        turns = suite.take_turns(recorded.ways(), 3)
+        self.assertEqual({name: suite.speeds(results) for name, results in turns.items()},
+                         {"lockstep": [1, 2, 3], "eager": [4, 5, 6], "compiled": [7, 8, 9]})
+        forwards = ["lockstep", "eager", "compiled"]
+        self.assertEqual(recorded.order, forwards + forwards[::-1] + forwards)
+
+    def test_a_way_that_fails_is_not_tried_again(self):
+        recorded = Recorded(lockstep=[1, 2, 3], eager=[4, None], compiled=[None])
+        turns = suite.take_turns(recorded.ways(), 3)
+        self.assertEqual(suite.speeds(turns["eager"]), [4, None, None])
+        self.assertNotIn("compiled", turns)
+
+
+class Compare(unittest.TestCase):
+    def row(self, **speeds):
+        return suite.compare(suite.take_turns(Recorded(**speeds).ways(), 3))
+
+    def test_the_ratio_is_the_median_of_each_turns(self):
+        # A machine twice as fast in the second turn: the medians' ratio would be 1, no turn's is.
+        row = self.row(lockstep=[10, 40, 20], eager=[5, 20, 20])
+        self.assertEqual(row["ratios"], [2, 2, 1])
+        self.assertEqual((row["ratio"], row["ratio_spread"]), (2, [1, 2]))
+        self.assertEqual(row["turns"]["eager"], [5, 20, 20])
+
+    def test_the_peers_best_way_is_the_one_with_the_best_median_not_the_best_first_turn(self):
+        row = self.row(lockstep=[10, 10, 10], eager=[9, 2, 2], compiled=[5, 5, 5])
+        self.assertEqual((row["pytorch"]["best"], row["ratio"]), ("compiled", 2))
+
+    def test_direct_kernels_are_ours(self):
+        row = self.row(**{"lockstep": [10, 10, 10], "lockstep, direct kernels": [8, 8, 8], "eager": [4, 4, 4]})
+        self.assertEqual((row["pytorch"]["best"], row["direct"]["ratio"]), ("eager", 2))
+        self.assertIn("direct kernels 2.00 (2.00 to 2.00)", suite.summary(row))
+
+    def test_a_side_that_failed_leaves_no_ratio(self):
+        self.assertNotIn("ratio", self.row(lockstep=[10, 10, 10], eager=[None]))
+        self.assertNotIn("ratio", self.row(lockstep=[None], eager=[1, 1, 1]))
+
+
+if __name__ == "__main__":
+    unittest.main()
