@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/processors.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/processors.h"
 
 #define INLINE LOCKSTEP_LANES_INLINE
 

@@ -21,7 +21,8 @@
 namespace lockstep {
 
 DatasetOptions dataset_options(const Config& config);
-// local: this rank among those of its node; each node verifies its own copy of the dataset, its ranks a share each.
+// local: this rank among those of its node; each node verifies its own copy of the dataset, its ranks a share
+// each.
 VerifyOptions verify_options(const Config& config, Shard local, int threads);
 // To train; evaluation has no accumulation and pads.
 LoaderOptions loader_options(const Config& config, Device device);

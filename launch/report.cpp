@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 #include <fcntl.h>
@@ -82,10 +81,6 @@ int append_line(const std::filesystem::path& path, const std::string& line) {
     log::debug("{} ends in half a line", path.string());
   if (close(descriptor) != 0 && error == 0) error = errno;
   return error;
-}
-
-[[noreturn]] void throw_io(const std::string& what, const std::filesystem::path& path, int error) {
-  throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
 }
 
 }  // namespace

@@ -57,8 +57,7 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
     }
   };
   write(command.export_, "weights are in", [&] { StateSnapshot(training.network()).save(command.export_); });
-  write(command.digest, "the digest is in",
-        [&] { write_atomically(command.digest, state + "\n"); });
+  write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
   write(command.trace, "the trace is in", [&] { training.timeline()->write_chrome_trace(command.trace, 0); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
 }

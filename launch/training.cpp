@@ -19,8 +19,6 @@
 namespace lockstep {
 namespace {
 
-}
-
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.data.mean.empty() && config.data.mean.size() != channels) {
