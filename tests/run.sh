@@ -7,7 +7,7 @@
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
-more_packages=(libgtest-dev clang-format binutils ccache python3 xz-utils)
+more_packages=(libgtest-dev clang-format binutils ccache python3 python3-pip xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
@@ -50,6 +50,14 @@ case $what in
       exit 0
     fi
     export CUDACXX=$nvcc
+    # cuobjdump reads the machine code that kernels_sass_test looks at; not every toolkit brings it.
+    tools=$PWD/build/cuda_tools
+    if ! command -v cuobjdump >/dev/null && [ ! -x "$(dirname "$nvcc")/cuobjdump" ]; then
+      [ -x "$tools/nvidia/cu13/bin/cuobjdump" ] ||
+        python3 -m pip install -q --no-deps --target "$tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm ||
+        echo "Left out: kernels_sass_test, because cuobjdump cannot be installed" >&2
+      export PATH=$PATH:$tools/nvidia/cu13/bin
+    fi
     build cuda cuda_tests
     build/cuda/bin/lockstep info
     ctest --preset cuda -L cuda --no-tests=error
