@@ -2,11 +2,11 @@
 //
 // The program on several ranks: N ranks are one rank with N times the accumulation, and the same command
 // gives the same bits. trainer_ranks_test asks the same of the Trainer for more networks, ranks and steps.
-#include <cmath>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/distance.h"
 #include "tests/launch/program.h"
 
 namespace lockstep {
@@ -19,17 +19,6 @@ struct Share {
 
 using Settings = std::vector<std::string>;
 using Tensors = std::map<std::string, std::vector<float>>;
-
-// Norm of the difference over norm.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 Tensors trained(const Workplace& workplace, Settings settings, const Share& share, int steps) {
   const auto file =

@@ -2,12 +2,10 @@
 //
 // The Trainer on 1, 2, 3 and 5 ranks: N ranks are one rank with N times the accumulation, whatever the
 // buckets and whether they overlap backward; every rank ends with the same bits.
-#include <cmath>
-#include <limits>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/distance.h"
 #include "tests/launch/thread_training.h"
 
 namespace lockstep {
@@ -15,17 +13,6 @@ namespace {
 
 // So small that a step has many buckets.
 constexpr BucketOptions kSmallBuckets = {.first_bytes = 256, .middle_bytes = 4096, .last_bytes = 256};
-
-// Norm of the difference over norm.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 struct Share {
   int ranks;
