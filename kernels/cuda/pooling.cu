@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::int64_t kByteWindow = 256;
 
+// Blocks of kMostBlockThreads that a multiprocessor must hold. Left to itself ptxas makes room for a third,
+// with 40 registers for each thread, and keeps in memory what does not fit.
+constexpr int kBlocks = 2;
+
 // CudaPooling in the widths that kernels compute with.
 struct Windows {
   unsigned channels;
@@ -65,7 +69,7 @@ __device__ inline std::int64_t offset(const Windows& w, unsigned sample, int hei
 }
 
 template <int kLanes, typename Saved, typename T>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     max_forward_kernel(unsigned packs, Windows w, const T* x, T* y, Saved* saved) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -97,7 +101,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 }
 
 template <int kLanes, typename Saved, typename T>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     max_backward_kernel(unsigned packs, Windows w, const T* y_gradient, const Saved* saved, T* x_gradient) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -122,7 +126,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 }
 
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     average_forward_kernel(unsigned packs, Windows w, const T* x, T* y) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
@@ -145,7 +149,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 }
 
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     average_backward_kernel(unsigned packs, Windows w, const T* y_gradient, T* x_gradient) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
