@@ -89,25 +89,28 @@ std::map<std::string, std::vector<Interval>> intervals_of(const Json& events) {
   return found;
 }
 
-// Of a five-step run, for each bucket but the last, which backward itself finishes: in how many steps its sum
-// began and ended inside the backward pass.
+constexpr std::size_t kTracedSteps = 60;
+
+// Of a run of kTracedSteps, for each bucket but the last, which backward itself finishes: in how many steps
+// its sum began and ended inside the backward pass.
 std::vector<int> steps_inside_backward(const Workplace& workplace, const std::string& overlap) {
   const auto trace = workplace.path("trace.json");
-  const ProgramResult result =
-      run_ranks(2, workplace.train({"model.name=resnet20", "train.steps=5",
-                                    "comm.bucket_mib=[0.02, 0.05, 0.02]", "comm.overlap=" + overlap},
-                                   "--trace " + trace.string()));
+  const ProgramResult result = run_ranks(
+      2,
+      workplace.train({"model.name=resnet20", "train.epochs=2", fmt::format("train.steps={}", kTracedSteps),
+                       "comm.bucket_mib=[0.02, 0.05, 0.02]", "comm.overlap=" + overlap},
+                      "--trace " + trace.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const Json events = Json::parse(text_of(trace)).at("traceEvents");
   auto intervals = intervals_of(events);
   for (const char* each_step : {"data", "forward", "backward", "optimizer"})
-    EXPECT_EQ(intervals[each_step].size(), 5u) << each_step;
+    EXPECT_EQ(intervals[each_step].size(), kTracedSteps) << each_step;
   const std::vector<Interval> backward = intervals["backward"];
   std::vector<int> steps;
   for (int number = 0;; ++number) {
     const auto bucket = intervals.find(fmt::format("bucket {}", number));
     if (bucket == intervals.end()) break;
-    EXPECT_EQ(bucket->second.size(), 5u) << number;
+    EXPECT_EQ(bucket->second.size(), kTracedSteps) << number;
     int inside = 0;
     for (std::size_t step = 0; step < std::min(backward.size(), bucket->second.size()); ++step) {
       const Interval& sum = bucket->second[step];
@@ -121,7 +124,8 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
 }
 
 // The system decides when a communication thread and the other rank run, and so over a bucket in a step. Only
-// the program decides over a bucket in every step: each must make it once, and without overlap none ever can.
+// the program decides over a bucket in every one of so many steps: each must make it once, and without
+// overlap none ever can.
 TEST(Train, BucketsTravelBeforeBackwardEnds) {
   const Workplace workplace("overlap");
   const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
