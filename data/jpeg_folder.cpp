@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMaxBytes = std::int64_t{256} << 20;  // of a file, and of an image
+constexpr std::int64_t kMostImageBytes = std::int64_t{256} << 20;  // of a file, and of an image
 constexpr const char* kExpected =
     "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg (or val/ in place of "
     "test/)";
@@ -153,8 +153,8 @@ class Jpeg {
     if (!S_ISREG(status.st_mode)) {
       throw IoError(fmt::format("{}: cannot be read: not a regular file", path_));
     }
-    if (status.st_size > kMaxBytes) {
-      fail(fmt::format("{} bytes; at most {} are read as one image", status.st_size, kMaxBytes));
+    if (status.st_size > kMostImageBytes) {
+      fail(fmt::format("{} bytes; at most {} are read as one image", status.st_size, kMostImageBytes));
     }
     return static_cast<std::size_t>(status.st_size);
   }
@@ -274,9 +274,9 @@ class JpegFolder final : public Dataset {
     name_ends_.shrink_to_fit();
     Jpeg& jpeg = Jpeg::of_this_thread();
     shape_ = jpeg.load(first, Jpeg::Extent::header);
-    if (shape_.bytes() > kMaxBytes) {
+    if (shape_.bytes() > kMostImageBytes) {
       jpeg.fail(fmt::format("{} pixels wide and {} high: at most {} bytes are possible; resize all images",
-                            shape_.width, shape_.height, kMaxBytes));
+                            shape_.width, shape_.height, kMostImageBytes));
     }
   }
 

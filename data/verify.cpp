@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNamed = 5;
+constexpr std::size_t kNamedFiles = 5;
 
 // What is wrong with the samples that cannot be read.
 class Faults {
@@ -26,7 +26,7 @@ class Faults {
     ++count_;
     if (error.exit_code() != exit_code::io) exit_code_ = exit_code::data;
     first_.emplace(sample, error.what());
-    if (first_.size() > kNamed) first_.erase(std::prev(first_.end()));
+    if (first_.size() > kNamedFiles) first_.erase(std::prev(first_.end()));
   }
 
   void throw_if_any() const {

@@ -16,27 +16,20 @@ constexpr Stage kStages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 6
 constexpr std::int64_t kStemChannels = 32;
 constexpr std::int64_t kLastChannels = 1280;
 
-Value convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {
-  options.padding = options.kernel / 2;
-  options.bias = false;
-  options.initialization = Initialization::he_normal;
-  return graph.convolution(x, options, name);
-}
-
 // Convolution (name.0), batch norm (name.1), ReLU6.
 Value activated(Graph& graph, Value x, const ConvolutionOptions& options, const std::string& name) {
-  x = convolution(graph, x, options, name + ".0");
+  x = padded_convolution(graph, x, options, name + ".0");
   return graph.batch_norm(x, {.activation = Activation::relu6}, name + ".1");
 }
 
-struct BlockOptions {
+struct InvertedResidual {
   std::int64_t expansion = 1;
   std::int64_t channels = 0;
   std::int64_t stride = 1;
 };
 
 // Expand by 1x1, 3x3 on each channel alone, project by 1x1 without an activation (figure 3b).
-Value inverted_residual(Graph& graph, Value x, const BlockOptions& options, const std::string& block) {
+Value inverted_residual(Graph& graph, Value x, const InvertedResidual& options, const std::string& block) {
   const BlockScope scope(graph);
   const std::int64_t inputs = graph.shape(x)[1];
   const std::int64_t inner = inputs * options.expansion;
@@ -46,7 +39,7 @@ Value inverted_residual(Graph& graph, Value x, const BlockOptions& options, cons
   if (options.expansion != 1) y = activated(graph, y, {.channels = inner}, name());
   y = activated(graph, y, {.channels = inner, .kernel = 3, .stride = options.stride, .groups = inner},
                 name());
-  y = convolution(graph, y, {.channels = options.channels}, name());
+  y = padded_convolution(graph, y, {.channels = options.channels}, name());
   const bool shortcut = options.stride == 1 && inputs == options.channels;
   return shortcut ? graph.batch_norm(y, x, {}, name()) : graph.batch_norm(y, {}, name());
 }

@@ -56,6 +56,13 @@ void build_network(Graph& graph, const NetworkChoice& choice) {
       fmt::format("unknown network \"{}\": allowed are {}", choice.name, fmt::join(network_names(), ", ")));
 }
 
+Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {
+  options.padding = options.kernel / 2;
+  options.bias = false;
+  options.initialization = Initialization::he_normal;
+  return graph.convolution(x, options, name);
+}
+
 Stem resolved(Stem stem, const Graph& graph) {
   if (stem != Stem::automatic) return stem;
   return graph.input_shape().height <= 64 ? Stem::cifar : Stem::imagenet;

@@ -71,6 +71,9 @@ struct MobileNetOptions {
 // MobileNetV2 of width 1 (Sandler et al., 2018, table 2).
 void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
 
+// The convolution of networks with batch norm: half its kernel as padding, no bias, He's initial weights.
+Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name);
+
 // What automatic means for the graph's images.
 Stem resolved(Stem stem, const Graph& graph);
 

@@ -6,25 +6,18 @@ namespace {
 
 constexpr std::int64_t kExpansion = 4;  // of a bottleneck's channels
 
-struct BlockOptions {
+struct ResNetBlock {
   std::int64_t channels = 0;  // inside the block
   std::int64_t stride = 1;
   bool zero_init_residual = false;
 };
-
-Value convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {
-  options.padding = options.kernel / 2;
-  options.bias = false;
-  options.initialization = Initialization::he_normal;
-  return graph.convolution(x, options, name);
-}
 
 Value normalized(Graph& graph, Value x, const std::string& name) {
   return graph.batch_norm(x, {.activation = Activation::relu}, name);
 }
 
 // The end of every block: y normalised, plus the shortcut, through ReLU.
-Value close_block(Graph& graph, Value y, Value shortcut, const BlockOptions& options,
+Value close_block(Graph& graph, Value y, Value shortcut, const ResNetBlock& options,
                   const std::string& batch_norm) {
   return graph.batch_norm(
       y, shortcut,
@@ -36,36 +29,37 @@ Value close_block(Graph& graph, Value y, Value shortcut, const BlockOptions& opt
 Value shortcut_of(Graph& graph, Value x, std::int64_t channels, std::int64_t stride,
                   const std::string& block) {
   if (stride == 1 && graph.shape(x)[1] == channels) return x;
-  x = convolution(graph, x, {.channels = channels, .stride = stride}, block + ".downsample.0");
+  x = padded_convolution(graph, x, {.channels = channels, .stride = stride}, block + ".downsample.0");
   return graph.batch_norm(x, {}, block + ".downsample.1");
 }
 
 // Two 3x3 convolutions (He et al., "Deep residual learning", 2015, figure 5 left).
-Value basic_block(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+Value basic_block(Graph& graph, Value x, const ResNetBlock& options, const std::string& name) {
   const BlockScope scope(graph);
   const std::int64_t channels = options.channels;
-  Value y =
-      convolution(graph, x, {.channels = channels, .kernel = 3, .stride = options.stride}, name + ".conv1");
+  Value y = padded_convolution(graph, x, {.channels = channels, .kernel = 3, .stride = options.stride},
+                               name + ".conv1");
   y = normalized(graph, y, name + ".bn1");
-  y = convolution(graph, y, {.channels = channels, .kernel = 3}, name + ".conv2");
+  y = padded_convolution(graph, y, {.channels = channels, .kernel = 3}, name + ".conv2");
   const Value shortcut = shortcut_of(graph, x, channels, options.stride, name);
   return close_block(graph, y, shortcut, options, name + ".bn2");
 }
 
 // 1x1, 3x3, 1x1 (figure 5 right).
-Value bottleneck(Graph& graph, Value x, const BlockOptions& options, const std::string& name) {
+Value bottleneck(Graph& graph, Value x, const ResNetBlock& options, const std::string& name) {
   const BlockScope scope(graph);
   const std::int64_t channels = options.channels;
-  Value y = convolution(graph, x, {.channels = channels}, name + ".conv1");
+  Value y = padded_convolution(graph, x, {.channels = channels}, name + ".conv1");
   y = normalized(graph, y, name + ".bn1");
-  y = convolution(graph, y, {.channels = channels, .kernel = 3, .stride = options.stride}, name + ".conv2");
+  y = padded_convolution(graph, y, {.channels = channels, .kernel = 3, .stride = options.stride},
+                         name + ".conv2");
   y = normalized(graph, y, name + ".bn2");
-  y = convolution(graph, y, {.channels = channels * kExpansion}, name + ".conv3");
+  y = padded_convolution(graph, y, {.channels = channels * kExpansion}, name + ".conv3");
   const Value shortcut = shortcut_of(graph, x, channels * kExpansion, options.stride, name);
   return close_block(graph, y, shortcut, options, name + ".bn3");
 }
 
-using Block = Value (*)(Graph&, Value, const BlockOptions&, const std::string&);
+using Block = Value (*)(Graph&, Value, const ResNetBlock&, const std::string&);
 
 struct Stages {
   Block block = basic_block;
@@ -76,7 +70,7 @@ struct Stages {
 Value stem(Graph& graph, std::int64_t channels, Stem kind) {
   const bool small = kind == Stem::cifar;
   const ConvolutionOptions first{.channels = channels, .kernel = small ? 3 : 7, .stride = small ? 1 : 2};
-  const Value x = normalized(graph, convolution(graph, graph.input(), first, "conv1"), "bn1");
+  const Value x = normalized(graph, padded_convolution(graph, graph.input(), first, "conv1"), "bn1");
   return small ? x : graph.pooling(x, {.kernel = 3, .stride = 2, .padding = 1});
 }
 

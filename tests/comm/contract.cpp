@@ -54,7 +54,7 @@ void all_reduce_max(ContractRank rank) {
 
 // More than fits in the staging memory of any implementation.
 void all_reduce_large(ContractRank rank) {
-  constexpr std::size_t kCount = 3'500'001;
+  constexpr std::size_t kCount = 3'500'001 / kOneOf;
   for (Memory memory : kMemories) {
     Elements<float> wide(rank.communicator, memory, kCount);
     Elements<BFloat16> narrow(rank.communicator, memory, kCount);

@@ -16,10 +16,11 @@
 
 #include "core/buffer.h"
 #include "tests/comm/contract.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 
-inline constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723};
+inline constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723 / kOneOf};
 
 enum class Memory { plain, registered };
 inline constexpr std::array kMemories = {Memory::plain, Memory::registered};

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Device kCpu = {};
+constexpr Device kHost = {};
 
 // Holds a worker until it is opened, so that a test decides what happens before what.
 class Gate {
@@ -40,25 +40,25 @@ std::vector<int> numbers_to(int count) {
 }
 
 TEST(ComputeStream, RunsOnTheCallingThreadAtOnce) {
-  Stream stream(kCpu, StreamUse::compute);
+  Stream stream(kHost, StreamUse::compute);
   std::thread::id where;
   stream.enqueue([&where] { where = std::this_thread::get_id(); });
   EXPECT_EQ(where, std::this_thread::get_id());
-  Event event(kCpu);
+  Event event(kHost);
   stream.record(event);
   EXPECT_TRUE(event.ready());
 }
 
 TEST(ComputeStream, AnExceptionReachesTheCaller) {
-  Stream stream(kCpu, StreamUse::compute);
+  Stream stream(kHost, StreamUse::compute);
   EXPECT_THROW(stream.enqueue([] { throw std::out_of_range("here"); }), std::out_of_range);
 }
 
 TEST(Event, IsReadyBeforeItWasEverRecorded) {
-  Event event(kCpu);
+  Event event(kHost);
   EXPECT_TRUE(event.ready());
   event.synchronize();
-  Stream worker(kCpu, StreamUse::communication);
+  Stream worker(kHost, StreamUse::communication);
   worker.wait(event);
   worker.synchronize();
 }
@@ -67,7 +67,7 @@ class WorkerStream : public testing::TestWithParam<StreamUse> {};
 INSTANTIATE_TEST_SUITE_P(Uses, WorkerStream, testing::Values(StreamUse::communication, StreamUse::copy));
 
 TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
-  Stream stream(kCpu, GetParam());
+  Stream stream(kHost, GetParam());
   std::vector<int> order;
   std::array<std::thread::id, 2> where;
   stream.enqueue([&where] { where[0] = std::this_thread::get_id(); });
@@ -80,7 +80,7 @@ TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
 }
 
 TEST_P(WorkerStream, CopiesInOrder) {
-  Stream stream(kCpu, GetParam());
+  Stream stream(kHost, GetParam());
   const std::vector<int> from = numbers_to(1000);
   std::vector<int> between(1000);
   std::vector<int> to(1000);
@@ -92,7 +92,7 @@ TEST_P(WorkerStream, CopiesInOrder) {
 }
 
 TEST(Worker, TakesManyMoreTasksThanItsRingHolds) {
-  Stream stream(kCpu, StreamUse::communication);
+  Stream stream(kHost, StreamUse::communication);
   std::vector<int> order;
   for (int i = 0; i < 10'000; ++i) stream.enqueue([&order, i] { order.push_back(i); });
   stream.synchronize();
@@ -100,7 +100,7 @@ TEST(Worker, TakesManyMoreTasksThanItsRingHolds) {
 }
 
 TEST(Worker, AFullRingBlocksTheCallerUntilThereIsRoom) {
-  Stream stream(kCpu, StreamUse::communication);
+  Stream stream(kHost, StreamUse::communication);
   Gate gate;
   std::atomic<int> enqueued{0};
   std::vector<int> order;
@@ -124,7 +124,7 @@ TEST(Worker, InheritsTheRankOfTheThreadThatMadeIt) {
   std::optional<Stream> stream;
   {
     const RankScope scope(5);
-    stream.emplace(kCpu, StreamUse::communication);
+    stream.emplace(kHost, StreamUse::communication);
   }
   int rank = -1;
   stream->enqueue([&rank] { rank = current_rank(); });
@@ -136,7 +136,7 @@ TEST(Worker, FinishesWhatWasEnqueuedBeforeItGoes) {
   Gate gate;
   int finished = 0;
   {
-    Stream stream(kCpu, StreamUse::communication);
+    Stream stream(kHost, StreamUse::communication);
     stream.enqueue([&gate] { gate.pass(); });
     for (int i = 0; i < 500; ++i) stream.enqueue([&finished] { ++finished; });
     gate.open();
@@ -145,9 +145,9 @@ TEST(Worker, FinishesWhatWasEnqueuedBeforeItGoes) {
 }
 
 TEST(Events, TheHostWaitsForAWorker) {
-  Stream compute(kCpu, StreamUse::compute);
-  Stream worker(kCpu, StreamUse::communication);
-  Event done(kCpu);
+  Stream compute(kHost, StreamUse::compute);
+  Stream worker(kHost, StreamUse::communication);
+  Event done(kHost);
   Gate gate;
   int value = 0;
   worker.enqueue([&gate] { gate.pass(); });
@@ -161,9 +161,9 @@ TEST(Events, TheHostWaitsForAWorker) {
 }
 
 TEST(Events, AWorkerWaitsForAnotherWithoutBlockingTheHost) {
-  Stream producer(kCpu, StreamUse::copy);
-  Stream consumer(kCpu, StreamUse::communication);
-  Event produced(kCpu);
+  Stream producer(kHost, StreamUse::copy);
+  Stream consumer(kHost, StreamUse::communication);
+  Event produced(kHost);
   Gate gate;
   int value = 0;
   int seen = 0;
@@ -178,9 +178,9 @@ TEST(Events, AWorkerWaitsForAnotherWithoutBlockingTheHost) {
 }
 
 TEST(Events, AWaitIsForTheRecordBeforeIt) {
-  Stream first(kCpu, StreamUse::copy);
-  Stream second(kCpu, StreamUse::communication);
-  Event event(kCpu);
+  Stream first(kHost, StreamUse::copy);
+  Stream second(kHost, StreamUse::communication);
+  Event event(kHost);
   Gate gate;
   bool reached = false;
   first.record(event);
@@ -197,11 +197,11 @@ TEST(Events, AWaitIsForTheRecordBeforeIt) {
 
 // The second record is done long before the first, whose stream is held.
 TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
-  Stream slow(kCpu, StreamUse::copy);
-  Stream waiting(kCpu, StreamUse::communication);
-  Stream fast(kCpu, StreamUse::communication);
-  Event event(kCpu);
-  Event passed(kCpu);
+  Stream slow(kHost, StreamUse::copy);
+  Stream waiting(kHost, StreamUse::communication);
+  Stream fast(kHost, StreamUse::communication);
+  Event event(kHost);
+  Event passed(kHost);
   Gate gate;
   slow.enqueue([&gate] { gate.pass(); });
   slow.record(event);
@@ -224,10 +224,10 @@ TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
 
 // Each wait learns of its own record's stream only.
 TEST(Events, AWaitRethrowsTheErrorOfItsOwnRecord) {
-  Stream failing(kCpu, StreamUse::copy);
-  Stream waiting(kCpu, StreamUse::communication);
-  Stream sound(kCpu, StreamUse::communication);
-  Event event(kCpu);
+  Stream failing(kHost, StreamUse::copy);
+  Stream waiting(kHost, StreamUse::communication);
+  Stream sound(kHost, StreamUse::communication);
+  Event event(kHost);
   Gate gate;
   failing.enqueue([&gate] {
     gate.pass();
@@ -243,10 +243,10 @@ TEST(Events, AWaitRethrowsTheErrorOfItsOwnRecord) {
 }
 
 TEST(Events, PingPongManyTimes) {
-  Stream left(kCpu, StreamUse::copy);
-  Stream right(kCpu, StreamUse::communication);
-  Event to_right(kCpu);
-  Event to_left(kCpu);
+  Stream left(kHost, StreamUse::copy);
+  Stream right(kHost, StreamUse::communication);
+  Event to_right(kHost);
+  Event to_left(kHost);
   int counter = 0;  // no lock: the events alone order the two threads
   for (int i = 0; i < 2000; ++i) {
     left.wait(to_left);
@@ -261,11 +261,11 @@ TEST(Events, PingPongManyTimes) {
 }
 
 TEST(Events, MayEndBeforeTheStreamHasReachedThem) {
-  Stream worker(kCpu, StreamUse::communication);
+  Stream worker(kHost, StreamUse::communication);
   Gate gate;
   worker.enqueue([&gate] { gate.pass(); });
   {
-    Event short_lived(kCpu);
+    Event short_lived(kHost);
     worker.record(short_lived);
     worker.wait(short_lived);
   }
@@ -274,9 +274,9 @@ TEST(Events, MayEndBeforeTheStreamHasReachedThem) {
 }
 
 TEST(Events, MayOutliveTheirStream) {
-  Event event(kCpu);
+  Event event(kHost);
   {
-    Stream worker(kCpu, StreamUse::communication);
+    Stream worker(kHost, StreamUse::communication);
     worker.record(event);
   }
   EXPECT_TRUE(event.ready());
@@ -287,8 +287,8 @@ class FailedWorker : public testing::Test {
   void fail() {
     stream_.enqueue([] { throw DataError("bad bucket"); });
   }
-  Stream stream_{kCpu, StreamUse::communication};
-  Event event_{kCpu};
+  Stream stream_{kHost, StreamUse::communication};
+  Event event_{kHost};
 };
 
 TEST_F(FailedWorker, SynchronizeRethrowsTheFirstErrorEveryTime) {
@@ -311,7 +311,7 @@ TEST_F(FailedWorker, ItsEventsCompleteAndRethrow) {
   stream_.record(event_);
   EXPECT_THROW(event_.synchronize(), DataError);
   EXPECT_THROW(event_.ready(), DataError);
-  Stream compute(kCpu, StreamUse::compute);
+  Stream compute(kHost, StreamUse::compute);
   EXPECT_THROW(compute.wait(event_), DataError);
 }
 
@@ -324,7 +324,7 @@ TEST_F(FailedWorker, EventsBeforeTheErrorAreFine) {
 }
 
 TEST_F(FailedWorker, StopsTheStreamsThatWaitForIt) {
-  Stream next(kCpu, StreamUse::copy);
+  Stream next(kHost, StreamUse::copy);
   bool ran = false;
   fail();
   stream_.record(event_);

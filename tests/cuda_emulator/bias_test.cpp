@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda_emulator/device_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -11,10 +12,12 @@ namespace {
 // test(rows, bytes of misalignment)
 template <typename Test>
 void for_each_case(Test test) {
+  Thinning thinning;
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {1, 3, 8, 10, 64, 72, 130}) {
       for (const std::int64_t count : {1, 2, 33, 700}) {
         for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
+          if (!thinning.takes()) continue;
           SCOPED_TRACE(fmt::format("{} rows of {} channels in {}, {} bytes off", count, channels,
                                    name_of(type), misaligned));
           test(CudaRows{.type = type, .rows = count, .channels = channels}, misaligned);

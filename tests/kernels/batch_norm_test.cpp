@@ -8,11 +8,10 @@
 #include "core/error.h"
 #include "tests/kernels/batch_norm_reference.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
-
-Backend& backend() { return backend_for(Device{}); }
 
 Values around(float center, const Values& values) {
   Values moved = values;
@@ -21,7 +20,7 @@ Values around(float center, const Values& values) {
 }
 
 // A planned kernel with its tensors.
-struct Case {
+struct BatchNormCase {
   BatchNormOptions options;
   std::unique_ptr<BatchNormKernel> kernel;
   BatchNormReference reference;
@@ -30,9 +29,9 @@ struct Case {
   GuardedMemory scale_memory, shift_memory, mean_memory, variance_memory, saved, scratch;
   Stream stream{Device{}, StreamUse::compute};
 
-  Case(const Layout& layout, const BatchNormOptions& o, float center = 0.25f)
+  BatchNormCase(const Layout& layout, const BatchNormOptions& o, float center = 0.25f)
       : options(o),
-        kernel(backend().batch_norm(o, layout)),
+        kernel(cpu_backend().batch_norm(o, layout)),
         reference(layout.shape(), o),
         x(rounded(around(center, random_values(layout.shape().elements(), "input")), layout.dtype())),
         residual(o.residual ? rounded(random_values(layout.shape().elements(), "residual"), layout.dtype())
@@ -112,7 +111,7 @@ struct Case {
 };
 
 template <typename Test>
-void for_each_case(Test test) {
+void for_each_batch_norm(Test test) {
   std::vector<Layout> layouts;
   for (const std::int64_t channels : {1, 3, 16, 17, 40}) {
     for (const std::int64_t batch : {1, 2, 5}) {
@@ -124,9 +123,11 @@ void for_each_case(Test test) {
       }
     }
   }
+  Thinning thinning;
   for (const Layout& layout : layouts) {
     for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
       for (const bool residual : {false, true}) {
+        if (!thinning.takes()) continue;
         SCOPED_TRACE(fmt::format("{}, activation {}, residual {}", layout.describe(),
                                  static_cast<int>(activation), residual));
         test(layout, BatchNormOptions{.activation = activation, .residual = residual});
@@ -144,7 +145,7 @@ void expect_all_near(const Values& actual, const Doubles& expected, double toler
 }
 
 // Of the factor that turns errors of y's gradient into errors of x's.
-double largest_factor(const Case& c) {
+double largest_factor(const BatchNormCase& c) {
   double largest = 1;
   for (std::int64_t k = 0; k < c.reference.channels; ++k) {
     const double deviation = std::sqrt(c.reference.variance(widen(c.x), k) + c.options.epsilon);
@@ -154,8 +155,8 @@ double largest_factor(const Case& c) {
 }
 
 TEST(BatchNorm, TrainingMatchesTheDefinition) {
-  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
-    Case c(layout, options);
+  for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
+    BatchNormCase c(layout, options);
     EXPECT_EQ(c.kernel->layout(), layout);
     const Doubles expected = c.expected();
     // A second time into the same memory: padding must be zeroed by every call, not only by the first.
@@ -172,15 +173,15 @@ TEST(BatchNorm, TrainingMatchesTheDefinition) {
 TEST(BatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
   for (const Layout& layout : layouts_for({5, 17, 8, 8})) {
     SCOPED_TRACE(layout.describe());
-    Case c(layout, {}, 1000.0f);
+    BatchNormCase c(layout, {}, 1000.0f);
     c.forward_training();
     expect_all_near(c.y_memory.plain(), c.expected(), 2e-3);
   }
 }
 
 TEST(BatchNorm, GradientsMatchFiniteDifferences) {
-  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
-    Case c(layout, options);
+  for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
+    BatchNormCase c(layout, options);
     c.forward_training();
     const PlannedMemory given(layout, c.y_gradient);
     PlannedMemory x_gradient(layout);
@@ -224,8 +225,8 @@ TEST(BatchNorm, GradientsMatchFiniteDifferences) {
 }
 
 TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
-  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
-    Case c(layout, options);
+  for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
+    BatchNormCase c(layout, options);
     c.forward_training();
     const PlannedMemory given(layout, c.y_gradient);
     PlannedMemory x_gradient(layout);
@@ -259,8 +260,8 @@ TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
 }
 
 TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
-  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
-    Case c(layout, options);
+  for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
+    BatchNormCase c(layout, options);
     Doubles means(c.scale.size(), 0.0), variances(c.scale.size(), 1.0);
     for (int step = 0; step < 4; ++step) {
       c.x = rounded(around(0.5f * static_cast<float>(step),
@@ -281,7 +282,7 @@ TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
 }
 
 TEST(BatchNorm, ARepetitionLeavesTheRunningStatisticsAlone) {
-  Case c(Layout({4, 17, 5, 5}, DType::f32), {.activation = Activation::relu});
+  BatchNormCase c(Layout({4, 17, 5, 5}, DType::f32), {.activation = Activation::relu});
   c.forward_training();
   const Values mean = c.mean_memory.values(), variance = c.variance_memory.values(), y = c.y_memory.values();
   BatchNormForward again = c.forward_arguments();
@@ -295,7 +296,7 @@ TEST(BatchNorm, ARepetitionLeavesTheRunningStatisticsAlone) {
 TEST(BatchNorm, TheOutputMayTakeTheResidualsPlace) {
   for (const DType type : kTypes) {
     for (const Layout& layout : layouts_for({3, 17, 5, 6}, type)) {
-      Case c(layout, {.activation = Activation::relu, .residual = true});
+      BatchNormCase c(layout, {.activation = Activation::relu, .residual = true});
       BatchNormForward arguments = c.forward_arguments();
       arguments.y = c.residual_memory.data();
       c.kernel->forward_training(c.stream, arguments);
@@ -305,8 +306,8 @@ TEST(BatchNorm, TheOutputMayTakeTheResidualsPlace) {
 }
 
 TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
-  for_each_case([](const Layout& layout, const BatchNormOptions& options) {
-    Case c(layout, options);
+  for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
+    BatchNormCase c(layout, options);
     const Values means = random_values(c.reference.channels, "running mean");
     const Values variances = around(1.5f, random_values(c.reference.channels, "running variance"));
     std::ranges::copy(means, c.mean_memory.floats());
@@ -328,9 +329,10 @@ TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
   for (const std::int64_t channels : {1, 17, 64}) {
     for (const bool relu : {false, true}) {
       const Shape features{5, channels};
-      Case c(Layout(features, DType::f32), {.activation = relu ? Activation::relu : Activation::none});
-      Case image(Layout({5, channels, 1, 1}, DType::f32),
-                 {.activation = relu ? Activation::relu : Activation::none});
+      BatchNormCase c(Layout(features, DType::f32),
+                      {.activation = relu ? Activation::relu : Activation::none});
+      BatchNormCase image(Layout({5, channels, 1, 1}, DType::f32),
+                          {.activation = relu ? Activation::relu : Activation::none});
       EXPECT_EQ(c.kernel->layout().shape(), features);
       c.forward_training();
       image.forward_training();
@@ -343,10 +345,10 @@ TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
 
 TEST(BatchNorm, RejectsWhatMakesNoSense) {
   const Layout image({2, 3, 4, 4}, DType::f32);
-  EXPECT_THROW(backend().batch_norm({}, Layout({2, 3, 4}, DType::f32)), ConfigError);
-  EXPECT_THROW(backend().batch_norm({}, Layout({2, 0, 4, 4}, DType::f32)), ConfigError);
-  EXPECT_THROW(backend().batch_norm({.epsilon = 0}, image), ConfigError);
-  EXPECT_THROW(backend().batch_norm({.momentum = 1.5f}, image), ConfigError);
+  EXPECT_THROW(cpu_backend().batch_norm({}, Layout({2, 3, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu_backend().batch_norm({}, Layout({2, 0, 4, 4}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu_backend().batch_norm({.epsilon = 0}, image), ConfigError);
+  EXPECT_THROW(cpu_backend().batch_norm({.momentum = 1.5f}, image), ConfigError);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct DropoutCase {
   std::vector<SampleId> samples;
   std::int64_t features = 0;
   float probability = 0.5f;
@@ -20,7 +20,7 @@ struct Case {
   DType type = DType::f32;
 };
 
-Values run(const Case& test, const Values& x) {
+Values run(const DropoutCase& test, const Values& x) {
   Stream stream(Device{}, StreamUse::compute);
   const GuardedMemory input(x, test.type);
   const GuardedMemory output(x.size() * size_of(test.type), test.type);
@@ -40,12 +40,12 @@ Values run(const Case& test, const Values& x) {
   return output.values();
 }
 
-Values ones(const Case& test) {
+Values ones(const DropoutCase& test) {
   return Values(test.samples.size() * static_cast<std::size_t>(test.features), 1.0f);
 }
 
 // The mask of one sample, wherever it lies.
-Values mask_of(const Case& test, std::size_t place) {
+Values mask_of(const DropoutCase& test, std::size_t place) {
   const Values all = run(test, ones(test));
   const auto first = all.begin() + static_cast<std::ptrdiff_t>(place) * test.features;
   return {first, first + test.features};
@@ -53,7 +53,7 @@ Values mask_of(const Case& test, std::size_t place) {
 
 TEST(Dropout, KeepsTheExpectedShareAndScalesItByExactlyThat) {
   for (const float probability : {0.1f, 0.2f, 0.5f, 0.9f}) {
-    Case test{.features = 1001, .probability = probability};
+    DropoutCase test{.features = 1001, .probability = probability};
     for (std::int32_t i = 0; i < 200; ++i) test.samples.push_back({.epoch = 3, .index = i});
     const Values x = random_values(200 * 1001, "x");
     const Values y = run(test, x);
@@ -72,7 +72,7 @@ TEST(Dropout, KeepsTheExpectedShareAndScalesItByExactlyThat) {
 }
 
 TEST(Dropout, NeighboursAreIndependent) {
-  Case test{.features = 64};
+  DropoutCase test{.features = 64};
   for (std::int32_t i = 0; i < 4000; ++i) test.samples.push_back({.epoch = 0, .index = i});
   const Values y = run(test, ones(test));
   // Products of centred kept-or-dropped with the next feature, the next block, and the next sample.
@@ -84,16 +84,16 @@ TEST(Dropout, NeighboursAreIndependent) {
 }
 
 TEST(Dropout, ASampleHasItsMaskWhereverItLies) {
-  const Case first{.samples = {{1, 7}, {1, 8}, {1, 9}}, .features = 13};
-  const Case second{.samples = {{1, 9}, {0, 0}, {2, 2}, {1, 7}}, .features = 13};
+  const DropoutCase first{.samples = {{1, 7}, {1, 8}, {1, 9}}, .features = 13};
+  const DropoutCase second{.samples = {{1, 9}, {0, 0}, {2, 2}, {1, 7}}, .features = 13};
   EXPECT_EQ(mask_of(first, 0), mask_of(second, 3));
   EXPECT_EQ(mask_of(first, 2), mask_of(second, 0));
 }
 
 TEST(Dropout, SampleEpochPurposeAndSeedEachChangeTheMask) {
-  const Case test{.samples = {{1, 7}}, .features = 100};
+  const DropoutCase test{.samples = {{1, 7}}, .features = 100};
   const Values mask = mask_of(test, 0);
-  Case other = test;
+  DropoutCase other = test;
   other.samples = {{1, 8}};
   EXPECT_NE(mask_of(other, 0), mask);
   other.samples = {{2, 7}};
@@ -108,7 +108,7 @@ TEST(Dropout, SampleEpochPurposeAndSeedEachChangeTheMask) {
 TEST(Dropout, OfHalvesHasTheSameMaskAndRoundsOnce) {
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const std::int64_t features : {1, 7, 64, 999}) {
-      Case test{.samples = {{1, 7}, {0, 8}, {1, 9}}, .features = features, .probability = 0.3f};
+      DropoutCase test{.samples = {{1, 7}, {0, 8}, {1, 9}}, .features = features, .probability = 0.3f};
       const Values x = rounded(random_values(3 * features, "x"), type);
       const Values expected = rounded(run(test, x), type);
       test.type = type;
@@ -119,7 +119,7 @@ TEST(Dropout, OfHalvesHasTheSameMaskAndRoundsOnce) {
 
 TEST(Dropout, ThreadsChangeNothing) {
   SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
-  Case test{.features = 999};
+  DropoutCase test{.features = 999};
   for (std::int32_t i = 0; i < 100; ++i) test.samples.push_back({.epoch = 0, .index = i});
   const Values x = random_values(100 * 999, "x");
   Backend& backend = backend_for(Device{});
@@ -132,7 +132,7 @@ TEST(Dropout, ThreadsChangeNothing) {
 }
 
 TEST(Dropout, ZeroDropsNothingAndOneIsRefused) {
-  Case test{.samples = {{0, 0}}, .features = 50, .probability = 0};
+  DropoutCase test{.samples = {{0, 0}}, .features = 50, .probability = 0};
   const Values x = random_values(50, "x");
   EXPECT_EQ(run(test, x), x);
   test.probability = 1;

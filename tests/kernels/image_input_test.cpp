@@ -13,8 +13,6 @@
 namespace lockstep {
 namespace {
 
-Backend& cpu() { return backend_for(Device{}); }
-
 std::vector<std::uint8_t> every_pixel_different(std::size_t count) {
   std::vector<std::uint8_t> pixels(count);
   for (std::size_t i = 0; i < count; ++i) pixels[i] = static_cast<std::uint8_t>(i * 37 + 11);
@@ -25,12 +23,12 @@ TEST(ImageInput, NormalisesEachChannelIntoItsOwnPlane) {
   constexpr std::int64_t batch = 3, height = 4, width = 5, channels = 3;
   const std::array mean{0.1f, 0.5f, 0.9f};
   const std::array deviation{0.25f, 0.5f, 2.0f};
-  const auto kernel = cpu().image_input({.batch = batch,
-                                         .height = height,
-                                         .width = width,
-                                         .channels = channels,
-                                         .mean = mean,
-                                         .deviation = deviation});
+  const auto kernel = cpu_backend().image_input({.batch = batch,
+                                                 .height = height,
+                                                 .width = width,
+                                                 .channels = channels,
+                                                 .mean = mean,
+                                                 .deviation = deviation});
   ASSERT_EQ(kernel->output(), Layout({batch, channels, height, width}, DType::f32));
   const auto pixels = every_pixel_different(batch * height * width * channels);
   std::vector<float> output(pixels.size());
@@ -49,7 +47,7 @@ TEST(ImageInput, NormalisesEachChannelIntoItsOwnPlane) {
 }
 
 TEST(ImageInput, WithoutStatisticsScalesToTheUnitInterval) {
-  const auto kernel = cpu().image_input({.batch = 1, .height = 1, .width = 2, .channels = 1});
+  const auto kernel = cpu_backend().image_input({.batch = 1, .height = 1, .width = 2, .channels = 1});
   const std::vector<std::uint8_t> pixels{0, 255};
   std::vector<float> output(2, -1.0f);
   Stream stream(Device{}, StreamUse::compute);
@@ -65,7 +63,7 @@ TEST(ImageInput, HalvesAreTheRoundedFloats) {
   const auto pixels = every_pixel_different(3 * 7 * 5 * 3);
   const auto run = [&](DType type) {
     input.type = type;
-    const auto kernel = cpu().image_input(input);
+    const auto kernel = cpu_backend().image_input(input);
     EXPECT_EQ(kernel->output(), Layout({3, 3, 7, 5}, type));
     const GuardedMemory output(kernel->output().bytes(), type);
     Stream stream(Device{}, StreamUse::compute);
@@ -83,7 +81,7 @@ class AugmentedImages : public testing::Test {
   static constexpr int kHeight = 5, kWidth = 7, kPadding = 2, kBatch = 400;
 
   std::vector<Values> run(const Augmentation& augmentation, const std::vector<SampleId>& samples) {
-    const auto kernel = cpu().image_input(
+    const auto kernel = cpu_backend().image_input(
         {.batch = kBatch, .height = kHeight, .width = kWidth, .channels = 2, .augmentation = augmentation});
     std::vector<std::uint8_t> images;
     for (int i = 0; i < kBatch; ++i) images.insert(images.end(), image_.begin(), image_.end());
@@ -171,18 +169,18 @@ TEST_F(AugmentedImages, TakeOnlyWhatIsAskedFor) {
 
 TEST_F(AugmentedImages, PaddingThatMakesNoSenseIsRefused) {
   for (const std::int64_t padding : {-1, 6}) {
-    EXPECT_THROW(cpu().image_input({.batch = 1,
-                                    .height = kHeight,
-                                    .width = kWidth,
-                                    .channels = 1,
-                                    .augmentation = {.crop_padding = padding}}),
+    EXPECT_THROW(cpu_backend().image_input({.batch = 1,
+                                            .height = kHeight,
+                                            .width = kWidth,
+                                            .channels = 1,
+                                            .augmentation = {.crop_padding = padding}}),
                  ConfigError);
   }
 }
 
 TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {
   const std::array mean{0.5f, 0.5f};
-  EXPECT_THROW(cpu().image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = mean}),
+  EXPECT_THROW(cpu_backend().image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = mean}),
                ConfigError);
 }
 

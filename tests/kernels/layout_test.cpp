@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-Backend& cpu() { return backend_for(Device{}); }
-
 Layout blocked(std::int64_t channels, DType type = DType::f32) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 6, .out_channels = channels};
@@ -90,8 +88,8 @@ TEST(Reorder, OfHalvesKeepsEveryBit) {
     for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
     Buffer memory(layout.bytes(), Device{});
     Stream stream(Device{}, StreamUse::compute);
-    cpu().reorder(plain, layout)->run(stream, bits.data(), memory.data());
-    cpu().reorder(layout, plain)->run(stream, memory.data(), back.data());
+    cpu_backend().reorder(plain, layout)->run(stream, bits.data(), memory.data());
+    cpu_backend().reorder(layout, plain)->run(stream, memory.data(), back.data());
     EXPECT_EQ(back, bits) << name_of(type);
   }
 }
@@ -104,7 +102,7 @@ TEST(Reorder, FillsPaddingWithZeros) {
     Buffer memory(layout.bytes(), Device{});
     std::memset(memory.data(), 0xff, memory.bytes());
     const Values ones(static_cast<std::size_t>(layout.shape().elements()), 1.0f);
-    cpu().reorder(plain, layout)->run(stream, to_elements(ones, type).data(), memory.data());
+    cpu_backend().reorder(plain, layout)->run(stream, to_elements(ones, type).data(), memory.data());
     double sum = 0;
     for (const float value : from_elements(memory.data(), memory.bytes(), type)) sum += value;
     EXPECT_EQ(sum, static_cast<double>(ones.size()));
@@ -115,8 +113,8 @@ TEST(Reorder, FillsPaddingWithZeros) {
 TEST(Reorder, FollowsItsAddresses) {
   const Layout layout = blocked(17);
   const Layout plain(layout.shape(), DType::f32);
-  const auto there = cpu().reorder(plain, layout);
-  const auto back = cpu().reorder(layout, plain);
+  const auto there = cpu_backend().reorder(plain, layout);
+  const auto back = cpu_backend().reorder(layout, plain);
   Stream stream(Device{}, StreamUse::compute);
   for (const char* purpose : {"first", "second", "third"}) {
     const Values values = random_values(plain.shape().elements(), purpose);
@@ -133,7 +131,7 @@ TEST(Backend, WithoutCudaSaysSo) {
   EXPECT_THROW(backend_for({.kind = DeviceKind::cuda, .index = 0}), ConfigError);
 }
 
-TEST(Backend, DescribesItself) { EXPECT_NE(cpu().describe().find("oneDNN"), std::string::npos); }
+TEST(Backend, DescribesItself) { EXPECT_NE(cpu_backend().describe().find("oneDNN"), std::string::npos); }
 
 }  // namespace
 }  // namespace lockstep

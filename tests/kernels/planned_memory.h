@@ -23,6 +23,8 @@
 
 namespace lockstep {
 
+inline Backend& cpu_backend() { return backend_for(Device{}); }
+
 class GuardedMemory {
  public:
   explicit GuardedMemory(std::size_t bytes, DType type = DType::f32)

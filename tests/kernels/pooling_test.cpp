@@ -9,11 +9,10 @@
 
 #include "core/error.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
-
-Backend& backend() { return backend_for(Device{}); }
 
 std::string describe(const PoolingOptions& o) {
   return fmt::format("{} {}", o.kind == PoolingKind::max ? "max" : "average",
@@ -48,7 +47,7 @@ Doubles reference(const PoolingOptions& o, const Shape& in, const Doubles& x) {
 }
 
 template <typename Test>
-void for_each_case(Test test) {
+void for_each_pooling(Test test) {
   std::vector<PoolingOptions> windows;
   for (const PoolingKind kind : {PoolingKind::max, PoolingKind::average}) {
     windows.push_back({.kind = kind, .kernel = 2, .stride = 2});
@@ -69,8 +68,10 @@ void for_each_case(Test test) {
       }
     }
   }
+  Thinning thinning;
   for (const Layout& layout : layouts) {
     for (const PoolingOptions& options : windows) {
+      if (!thinning.takes()) continue;
       if (!options.global && layout.shape()[2] + 2 * options.padding < options.kernel) continue;
       SCOPED_TRACE(layout.describe() + " " + describe(options));
       test(layout, options);
@@ -79,9 +80,9 @@ void for_each_case(Test test) {
 }
 
 TEST(Pooling, ForwardMatchesTheDefinition) {
-  for_each_case([](const Layout& layout, const PoolingOptions& options) {
+  for_each_pooling([](const Layout& layout, const PoolingOptions& options) {
     const Shape& in = layout.shape();
-    const auto kernel = backend().pooling(options, layout);
+    const auto kernel = cpu_backend().pooling(options, layout);
     EXPECT_EQ(kernel->input(), layout);
     EXPECT_EQ(kernel->output().shape(),
               (Shape{in[0], in[1], options.out_size(in[2]), options.out_size(in[3])}));
@@ -117,8 +118,8 @@ TEST(Pooling, ForwardMatchesTheDefinition) {
 }
 
 TEST(Pooling, GradientsMatchFiniteDifferences) {
-  for_each_case([](const Layout& layout, const PoolingOptions& options) {
-    const auto kernel = backend().pooling(options, layout);
+  for_each_pooling([](const Layout& layout, const PoolingOptions& options) {
+    const auto kernel = cpu_backend().pooling(options, layout);
     const DType type = layout.dtype();
     Values x = rounded(random_values(layout.shape().elements(), "input"), type);
     // Halves repeat themselves: which of two equal numbers is the maximum is nobody's business.
@@ -158,7 +159,7 @@ TEST(Pooling, GradientsMatchFiniteDifferences) {
 }
 
 TEST(Pooling, MaximumNeedsWhatItsForwardSaved) {
-  const auto kernel = backend().pooling({}, Layout({1, 16, 4, 4}, DType::f32));
+  const auto kernel = cpu_backend().pooling({}, Layout({1, 16, 4, 4}, DType::f32));
   const GuardedMemory gradient(16 * 2 * 2 * sizeof(float)), result(16 * 4 * 4 * sizeof(float)),
       scratch(kernel->scratch_bytes());
   Stream stream(Device{}, StreamUse::compute);
@@ -167,13 +168,13 @@ TEST(Pooling, MaximumNeedsWhatItsForwardSaved) {
 
 TEST(Pooling, RejectsWindowsThatMakeNoSense) {
   const Layout image({2, 3, 4, 5}, DType::f32);
-  EXPECT_THROW(backend().pooling({}, Layout({2, 3}, DType::f32)), ConfigError);
-  EXPECT_THROW(backend().pooling({.global = true}, Layout({2, 3, 0, 5}, DType::f32)), ConfigError);
-  EXPECT_THROW(backend().pooling({.kernel = 0}, image), ConfigError);
-  EXPECT_THROW(backend().pooling({.stride = 0}, image), ConfigError);
-  EXPECT_THROW(backend().pooling({.kernel = 2, .padding = 2}, image), ConfigError);
-  EXPECT_THROW(backend().pooling({.kernel = 5, .stride = 1}, image), ConfigError);
-  EXPECT_NO_THROW(backend().pooling({.kernel = 4, .stride = 1}, image));
+  EXPECT_THROW(cpu_backend().pooling({}, Layout({2, 3}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu_backend().pooling({.global = true}, Layout({2, 3, 0, 5}, DType::f32)), ConfigError);
+  EXPECT_THROW(cpu_backend().pooling({.kernel = 0}, image), ConfigError);
+  EXPECT_THROW(cpu_backend().pooling({.stride = 0}, image), ConfigError);
+  EXPECT_THROW(cpu_backend().pooling({.kernel = 2, .padding = 2}, image), ConfigError);
+  EXPECT_THROW(cpu_backend().pooling({.kernel = 5, .stride = 1}, image), ConfigError);
+  EXPECT_NO_THROW(cpu_backend().pooling({.kernel = 4, .stride = 1}, image));
 }
 
 }  // namespace

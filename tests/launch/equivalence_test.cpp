@@ -52,22 +52,17 @@ void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
 
 TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
 
-std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
-  const auto file = workplace.path("digest");
-  std::vector<std::string> all = {"model.name=cnn", "train.steps=12"};
-  all.insert(all.end(), settings.begin(), settings.end());
-  const ProgramResult result = run_ranks(3, workplace.train(all, "--digest " + file.string()));
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  return text_of(file);
-}
-
 TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   const Workplace workplace("digest");
-  const std::string digest = digest_of(workplace, {});
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12"});
+    return digest_of(workplace, 3, settings);
+  };
+  const std::string digest = digest_with({});
   EXPECT_EQ(digest.size(), 33u) << digest;
-  EXPECT_EQ(digest_of(workplace, {}), digest) << "the same command twice";
-  EXPECT_EQ(digest_of(workplace, {"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
-  EXPECT_NE(digest_of(workplace, {"train.seed=2"}), digest);
+  EXPECT_EQ(digest_with({}), digest) << "the same command twice";
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.seed=2"}), digest);
 }
 
 }  // namespace

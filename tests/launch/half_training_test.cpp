@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training in half precision ends as well as in fp32, on real data.
+// Training in half precision, on real data.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -14,42 +14,36 @@ namespace {
 
 constexpr const char* kDataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
 
-// Test accuracy in per cent after an epoch.
+// Test accuracy in per cent after half an epoch.
 double accuracy_in(const std::string& precision) {
   const Workplace workplace("half_training");
   const auto folder = workplace.path("run");
   const ProgramResult result =
-      run_ranks(2, fmt::format("{} train fashion_mnist_cnn --set train.epochs=1 --set kernels.choose=direct "
-                               "--set train.precision={} --set run.dir={}",
+      run_ranks(2, fmt::format("{} train fashion_mnist_cnn --set train.epochs=1 --set train.steps=230 "
+                               "--set kernels.choose=direct --set train.precision={} --set run.dir={}",
                                program("lockstep"), precision, folder.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return 100 * nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
 }
 
-// After one epoch of one seed, whose noise is half a point; benchmarks/results/half_precision_cnn.json has
-// three seeds of five epochs.
-TEST(HalfTraining, EndsWithinAPointOfFp32) {
+// One seed so early has a noise of two points; benchmarks/results/half_precision_cnn.json has three seeds of
+// five epochs.
+TEST(HalfTraining, LearnsAsFp32Does) {
   if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
   const double fp32 = accuracy_in("fp32");
-  EXPECT_GT(fp32, 88);
-  for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 1) << half;
-}
-
-std::string digest_of(const Workplace& workplace, const std::vector<std::string>& settings) {
-  const auto file = workplace.path("digest");
-  const ProgramResult result = run_ranks(2, workplace.train(settings, "--digest " + file.string()));
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  return text_of(file);
+  EXPECT_GT(fp32, 83);
+  for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 3) << half;
 }
 
 // The sums of ranks round in half; where buckets begin and when they leave changes nothing.
 TEST(HalfTraining, TheSameCommandGivesTheSameBits) {
   const Workplace workplace("half_digest");
   for (const std::string precision : {"train.precision=fp16", "train.precision=bf16"}) {
-    const std::string digest = digest_of(workplace, {precision, "train.steps=10"});
-    EXPECT_EQ(digest_of(workplace, {precision, "train.steps=10"}), digest);
-    EXPECT_EQ(digest_of(workplace, {precision, "train.steps=10", "comm.bucket_mib=[0.001, 0.01, 0.001]",
-                                    "comm.overlap=false"}),
+    const std::string digest = digest_of(workplace, 2, {precision, "train.steps=10"});
+    EXPECT_EQ(digest_of(workplace, 2, {precision, "train.steps=10"}), digest);
+    EXPECT_EQ(digest_of(workplace, 2,
+                        {precision, "train.steps=10", "comm.bucket_mib=[0.001, 0.01, 0.001]",
+                         "comm.overlap=false"}),
               digest);
   }
 }

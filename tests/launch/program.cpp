@@ -70,6 +70,8 @@ ProgramResult run_shell(const std::string& command) {
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"}) {
     setenv(name, "1", 0);
   }
+  // Nothing here catches SIGTERM: mpirun need not wait a second before it ends ranks whose peer has failed.
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   ProgramResult result;
   FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
@@ -121,6 +123,13 @@ std::string Workplace::script(const std::string& lines) const {
   const std::filesystem::path file = path(fmt::format("script_{}.sh", number++));
   std::ofstream(file) << lines << '\n';
   return "sh " + file.string();
+}
+
+std::string digest_of(const Workplace& workplace, int ranks, const std::vector<std::string>& settings) {
+  const auto file = workplace.path("digest");
+  const ProgramResult result = run_ranks(ranks, workplace.train(settings, "--digest " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return text_of(file);
 }
 
 std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path) {

@@ -45,6 +45,9 @@ class Workplace {
   std::filesystem::path folder_;
 };
 
+// Of what so many ranks end with, trained at these settings.
+std::string digest_of(const Workplace& workplace, int ranks, const std::vector<std::string>& settings);
+
 // Every tensor of a safetensors file.
 std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path);
 

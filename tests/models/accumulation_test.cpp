@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr GraphInput kInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+constexpr GraphInput kMicroBatch{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
 constexpr float kLossScale = 1024;
 
 using Sums = std::map<std::string, std::vector<double>>;
@@ -29,9 +29,10 @@ using Sums = std::map<std::string, std::vector<double>>;
 std::vector<std::uint8_t> images_of(int micro_batch) {
   const Random random(1, fmt::format("micro-batch {}", micro_batch));
   std::vector<std::uint8_t> images;
-  for (std::int64_t n = 0; n < kInput.batch; ++n) {
-    for (std::int64_t i = 0; i < kInput.height * kInput.width * kInput.channels; ++i) {
-      const std::int64_t position = i / kInput.channels * (1 + n % kInput.classes) % kInput.width;
+  for (std::int64_t n = 0; n < kMicroBatch.batch; ++n) {
+    for (std::int64_t i = 0; i < kMicroBatch.height * kMicroBatch.width * kMicroBatch.channels; ++i) {
+      const std::int64_t position =
+          i / kMicroBatch.channels * (1 + n % kMicroBatch.classes) % kMicroBatch.width;
       images.push_back(static_cast<std::uint8_t>(8 * position + (random.bits(images.size()) & 127)));
     }
   }
@@ -42,7 +43,7 @@ class MicroBatches {
  public:
   MicroBatches(const char* network, Precision precision, int count)
       : fixture_(
-            kInput, [&](Graph& graph) { build_network(graph, {.name = network, .dropout = 0}); }, 1,
+            kMicroBatch, [&](Graph& graph) { build_network(graph, {.name = network, .dropout = 0}); }, 1,
             Recompute::nothing, precision),
         count_(count) {}
 
@@ -72,7 +73,7 @@ class MicroBatches {
     NetworkInput input = fixture_.input();
     input.images.data = const_cast<std::uint8_t*>(images.data());  // only read
     const Pass pass{.stream = fixture_.stream(),
-                    .gradient_scale = 1.0f / static_cast<float>(kInput.batch * count_),
+                    .gradient_scale = 1.0f / static_cast<float>(kMicroBatch.batch * count_),
                     .loss_scale = &kLossScale,
                     .gradients = write};
     fixture_.network().forward(input, pass);
@@ -114,16 +115,16 @@ Sums rounded(Sums sums) {
   return sums;
 }
 
-struct Case {
+struct AccumulationCase {
   const char* network;
   int micro_batches;
   double more;  // error than with one rounding, at most so many times
 };
 
-class Accumulation : public testing::TestWithParam<Case> {};
+class Accumulation : public testing::TestWithParam<AccumulationCase> {};
 
 template <typename Type>
-void expect_little_added(const Case& c, Precision precision, const char* type) {
+void expect_little_added(const AccumulationCase& c, Precision precision, const char* type) {
   const Sums exact = MicroBatches(c.network, Precision::fp32, c.micro_batches).summed();
   MicroBatches half(c.network, precision, c.micro_batches);
   const Sums apart = half.summed();
@@ -143,8 +144,9 @@ TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
 // What is added grows with the square root of the number of micro-batches, while the rest averages out: of 64
 // it begins to show in bf16.
 INSTANTIATE_TEST_SUITE_P(Networks, Accumulation,
-                         testing::Values(Case{"cnn", 8, 1.02}, Case{"cnn", 16, 1.02}, Case{"cnn", 64, 1.25},
-                                         Case{"resnet20", 16, 1.02}),
+                         testing::Values(AccumulationCase{"cnn", 8, 1.02}, AccumulationCase{"cnn", 16, 1.02},
+                                         AccumulationCase{"cnn", 64, 1.25},
+                                         AccumulationCase{"resnet20", 16, 1.02}),
                          [](const auto& made) {
                            return fmt::format("{}_{}", made.param.network, made.param.micro_batches);
                          });

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-const GraphInput kInput{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
+const GraphInput kDropoutInput{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
 
 using Logits = std::vector<float>;
 
@@ -23,13 +23,13 @@ Logits logits_of(NetworkFixture& fixture, const NetworkInput& input, Mode mode) 
 }
 
 Logits row(const Logits& logits, std::size_t sample) {
-  const auto first = logits.begin() + static_cast<std::ptrdiff_t>(sample) * kInput.classes;
-  return {first, first + kInput.classes};
+  const auto first = logits.begin() + static_cast<std::ptrdiff_t>(sample) * kDropoutInput.classes;
+  return {first, first + kDropoutInput.classes};
 }
 
 TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
-  NetworkFixture with(kInput, [](Graph& graph) { mlp(graph, 0.5); });
-  NetworkFixture without(kInput, [](Graph& graph) { mlp(graph); });
+  NetworkFixture with(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
+  NetworkFixture without(kDropoutInput, [](Graph& graph) { mlp(graph); });
   NetworkInput unnamed = with.input();
   unnamed.samples = {};
   EXPECT_EQ(logits_of(with, unnamed, Mode::evaluation), logits_of(without, unnamed, Mode::evaluation));
@@ -39,7 +39,7 @@ TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
 
 // The same six images in another order: each sample's logits move with it.
 TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
-  NetworkFixture fixture(kInput, [](Graph& graph) { mlp(graph, 0.5); });
+  NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
   const NetworkInput input = fixture.input();
   const Logits logits = logits_of(fixture, input, Mode::training);
 

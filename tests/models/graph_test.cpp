@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-const GraphInput kInput{.batch = 4, .height = 28, .width = 28, .channels = 1, .classes = 10};
+const GraphInput kGraphInput{.batch = 4, .height = 28, .width = 28, .channels = 1, .classes = 10};
 
 TEST(Graph, ComputesShapes) {
-  Graph graph(kInput);
+  Graph graph(kGraphInput);
   Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .stride = 2, .padding = 1}, "a");
   EXPECT_EQ(graph.shape(x), (Shape{4, 8, 14, 14}));
   x = graph.convolution(x, {.channels = 16, .kernel = 3, .dilation = 2}, "b");
@@ -25,7 +25,7 @@ TEST(Graph, ComputesShapes) {
 }
 
 TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
-  Graph graph(kInput);
+  Graph graph(kGraphInput);
   const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
   EXPECT_NE(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
             std::string::npos);
@@ -45,7 +45,7 @@ TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
 }
 
 TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
-  Graph graph(kInput);
+  Graph graph(kGraphInput);
   const Value x = graph.linear(graph.input(), {.features = 7}, "a");
   EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
   EXPECT_EQ(graph.shape(graph.dropout(x, 0.5, "half")), (Shape{4, 7}));
@@ -56,7 +56,7 @@ TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
 }
 
 TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
-  Graph graph(kInput);
+  Graph graph(kGraphInput);
   Value inside, last;
   {
     const BlockScope scope(graph);
@@ -73,7 +73,7 @@ TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
 }
 
 TEST(Graph, LogitsAreNotHiddenInABlock) {
-  Graph graph(kInput);
+  Graph graph(kGraphInput);
   Value logits;
   {
     const BlockScope scope(graph);

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-const GraphInput kInput{.batch = 4, .height = 8, .width = 8, .channels = 3, .classes = 5};
+const GraphInput kStateInput{.batch = 4, .height = 8, .width = 8, .channels = 3, .classes = 5};
 
 class NetworkStateTest : public testing::Test {
  protected:
@@ -26,10 +26,10 @@ class NetworkStateTest : public testing::Test {
 
 TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {
   const auto build = [](Graph& graph) { cifar_resnet(graph, 1); };
-  NetworkFixture trained(kInput, build, 1);
+  NetworkFixture trained(kStateInput, build, 1);
   trained.forward();  // moves the running statistics
   StateSnapshot(trained.network()).save(file_);
-  NetworkFixture fresh(kInput, build, 2);
+  NetworkFixture fresh(kStateInput, build, 2);
   load_state(fresh.network(), file_);
   const StateSnapshot expected(trained.network());
   const StateSnapshot loaded(fresh.network());
@@ -41,7 +41,7 @@ TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {
 }
 
 TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
-  NetworkFixture fixture(kInput, [](Graph& graph) { cnn(graph); });
+  NetworkFixture fixture(kStateInput, [](Graph& graph) { cnn(graph); });
   const StateSnapshot snapshot(fixture.network());
   std::vector<std::string> names;
   for (const auto& entry : snapshot.entries()) names.push_back(entry.name + to_string(entry.shape));
@@ -63,9 +63,9 @@ TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
 }
 
 TEST_F(NetworkStateTest, RefusesAnotherNetworksFileAndChangesNothing) {
-  NetworkFixture small(kInput, [](Graph& graph) { cnn(graph, {.batch_norm = false}); });
+  NetworkFixture small(kStateInput, [](Graph& graph) { cnn(graph, {.batch_norm = false}); });
   StateSnapshot(small.network()).save(file_);
-  NetworkFixture other(kInput, [](Graph& graph) { cnn(graph); });
+  NetworkFixture other(kStateInput, [](Graph& graph) { cnn(graph); });
   const auto before = StateSnapshot(other.network()).entries()[0].values;
   try {
     load_state(other.network(), file_);

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct NetworkCase {
   const char* name;
   GraphInput input;
   std::function<void(Graph&)> build;
@@ -22,7 +22,7 @@ struct Case {
 
 // Values used two and three times, a value added to itself, and a pre-activation shortcut: what memory
 // sharing could get wrong.
-void tangled(Graph& graph) {
+void entangled(Graph& graph) {
   const Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   const Value a = graph.relu(x);
   const Value b = graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "b");
@@ -36,19 +36,19 @@ void tangled(Graph& graph) {
 
 const GraphInput kSmall{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
 
-std::vector<Case> cases() {
+std::vector<NetworkCase> network_cases() {
   return {{"mlp", kSmall, [](Graph& graph) { mlp(graph); }},
           {"cnn", kSmall, [](Graph& graph) { cnn(graph); }},
           {"cnn without batch norm", kSmall, [](Graph& graph) { cnn(graph, {.batch_norm = false}); }},
           {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, 0.4); }},
           {"cnn with dropout", kSmall, [](Graph& graph) { cnn(graph, {.dropout = 0.3}); }},
           {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
-          {"tangled", kSmall, tangled}};
+          {"tangled", kSmall, entangled}};
 }
 
 // What is planned without making the network is what a network takes, and gradients and optimizers for it.
 TEST(Network, TakesThePlannedMemory) {
-  for (const Case& test : cases()) {
+  for (const NetworkCase& test : network_cases()) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       NetworkFixture fixture(test.input, test.build, 1, Recompute::nothing, precision);
       Graph graph(test.input);
@@ -75,7 +75,7 @@ TEST(Network, TakesThePlannedMemory) {
 
 // Each parameter alone: what is wrong in a small one is not lost among the others.
 TEST(Network, GradientsMatchFiniteDifferences) {
-  for (const Case& test : cases()) {
+  for (const NetworkCase& test : network_cases()) {
     NetworkFixture fixture(test.input, test.build);
     fixture.forward_backward();
     for (const Parameter& parameter : fixture.network().parameters())
@@ -86,7 +86,7 @@ TEST(Network, GradientsMatchFiniteDifferences) {
 // Against the same network whose tensors all have memory of their own; and once more, when the arena no
 // longer starts as zeros.
 TEST(Network, SharedMemoryChangesNothing) {
-  for (const Case& test : cases()) {
+  for (const NetworkCase& test : network_cases()) {
     for (const Recompute recompute : {Recompute::nothing, Recompute::blocks}) {
       NetworkFixture shared(test.input, test.build, 1, recompute);
       NetworkFixture unshared(test.input, test.build, 1, recompute, Precision::fp32, MemorySharing::none);
@@ -100,7 +100,7 @@ TEST(Network, SharedMemoryChangesNothing) {
 }
 
 TEST(Network, AccumulatingTwiceDoublesGradients) {
-  for (const Case& test : cases()) {
+  for (const NetworkCase& test : network_cases()) {
     NetworkFixture fixture(test.input, test.build);
     fixture.forward_backward();
     const std::vector<float> once(fixture.gradients().begin(), fixture.gradients().end());

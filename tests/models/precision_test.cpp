@@ -20,18 +20,18 @@
 namespace lockstep {
 namespace {
 
-constexpr GraphInput kInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+constexpr GraphInput kPrecisionInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
 
-struct Case {
+struct HalfType {
   const char* name;
   Precision precision;
   double epsilon;  // the spacing of the type around 1
 };
-constexpr Case kHalves[] = {{"fp16", Precision::fp16, 0x1p-10}, {"bf16", Precision::bf16, 0x1p-7}};
+constexpr HalfType kHalves[] = {{"fp16", Precision::fp16, 0x1p-10}, {"bf16", Precision::bf16, 0x1p-7}};
 
 NetworkFixture fixture_in(Precision precision, const char* network = "resnet20") {
   return NetworkFixture(
-      kInput, [&](Graph& graph) { build_network(graph, {.name = network}); }, 1, Recompute::nothing,
+      kPrecisionInput, [&](Graph& graph) { build_network(graph, {.name = network}); }, 1, Recompute::nothing,
       precision);
 }
 
@@ -61,7 +61,7 @@ TEST(PrecisionNames, AreParsedOrRefused) {
 
 // Weights of convolutions and linear layers are half where layers read them; batch norm and biases are not.
 TEST(HalfNetwork, KeepsWeightsAndTheirGradientsInHalf) {
-  for (const Case& half : kHalves) {
+  for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision);
     Network& network = fixture.network();
     const FlatRange copies = network.weight_copies();
@@ -92,7 +92,7 @@ TEST(HalfNetwork, LossAndGradientsFollowFp32) {
     NetworkFixture exact = fixture_in(Precision::fp32, judged.network);
     const double loss = exact.forward_backward();
     const auto wanted = exact.plain_gradients();
-    for (const Case& half : kHalves) {
+    for (const HalfType& half : kHalves) {
       SCOPED_TRACE(std::string(judged.network) + " " + half.name);
       NetworkFixture fixture = fixture_in(half.precision, judged.network);
       EXPECT_NEAR(fixture.forward_backward(), loss, half.epsilon * loss);
@@ -115,7 +115,7 @@ TEST(HalfNetwork, LossAndGradientsFollowFp32) {
 
 // The copies are the rounded values, from the start, after a step, and after values were written.
 TEST(HalfNetwork, CopiesStayTrueToTheValues) {
-  for (const Case& half : kHalves) {
+  for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision, "cnn");
     Network& network = fixture.network();
     const auto optimizer = make_optimizer(fixture.trained_memory(), AdamWOptions{});
@@ -143,7 +143,7 @@ TEST(HalfNetwork, CopiesStayTrueToTheValues) {
 TEST(HalfNetwork, EveryOptimizerLowersTheLoss) {
   const std::vector<std::pair<OptimizerOptions, double>> optimizers = {
       {SgdOptions{}, 0.02}, {AdamWOptions{}, 0.003}, {LarsOptions{.trust_coefficient = 0.02}, 1.0}};
-  for (const Case& half : kHalves) {
+  for (const HalfType& half : kHalves) {
     for (const auto& [options, rate] : optimizers) {
       NetworkFixture fixture = fixture_in(half.precision, "cnn");
       const auto optimizer = make_optimizer(fixture.trained_memory(), options);

@@ -9,14 +9,14 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct RecomputeCase {
   const char* name;
   std::function<void(Graph&)> build;
 };
 
 // Everything a block may hold: an activation applied by its convolution and one that stands alone, pooling,
 // values used twice, dropout, a sum that closes the block, and a second block right behind.
-void mixed(Graph& graph) {
+void mixture(Graph& graph) {
   Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   for (const std::string name : {"one", "two"}) {
     const BlockScope scope(graph);
@@ -37,20 +37,20 @@ void mixed(Graph& graph) {
   graph.classify(graph.linear(graph.relu(y), {.features = graph.input_shape().classes}, "fc3"));
 }
 
-std::vector<Case> cases() {
+std::vector<RecomputeCase> recompute_cases() {
   return {{"resnet", [](Graph& graph) { cifar_resnet(graph, 2); }},
           {"mobilenet", [](Graph& graph) { mobilenet_v2(graph); }},
-          {"mixed", mixed}};
+          {"mixed", mixture}};
 }
 
-const GraphInput kInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+const GraphInput kRecomputeInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
 
 // Three steps of gradient descent by hand: values, statistics and gradients must stay the same bits.
 TEST(Recompute, ChangesNoBit) {
-  for (const Case& test : cases()) {
+  for (const RecomputeCase& test : recompute_cases()) {
     SCOPED_TRACE(test.name);
-    NetworkFixture kept(kInput, test.build);
-    NetworkFixture again(kInput, test.build, 1, Recompute::blocks);
+    NetworkFixture kept(kRecomputeInput, test.build);
+    NetworkFixture again(kRecomputeInput, test.build, 1, Recompute::blocks);
     for (int step = 0; step < 3; ++step) {
       const Write write = step == 2 ? Write::accumulate : Write::overwrite;
       EXPECT_EQ(kept.forward_backward(write), again.forward_backward(write));
@@ -66,9 +66,9 @@ TEST(Recompute, ChangesNoBit) {
 }
 
 TEST(Recompute, NeedsLessMemory) {
-  for (const Case& test : cases()) {
-    NetworkFixture kept(kInput, test.build);
-    NetworkFixture again(kInput, test.build, 1, Recompute::blocks);
+  for (const RecomputeCase& test : recompute_cases()) {
+    NetworkFixture kept(kRecomputeInput, test.build);
+    NetworkFixture again(kRecomputeInput, test.build, 1, Recompute::blocks);
     const MemoryPlan& memory = again.network().memory();
     EXPECT_LT(memory.activations, kept.network().memory().activations) << test.name;
     EXPECT_EQ(memory.activations_kept, kept.network().memory().activations) << test.name;
@@ -77,8 +77,8 @@ TEST(Recompute, NeedsLessMemory) {
 
 TEST(Recompute, AGraphWithoutBlocksStaysAsItIs) {
   const auto build = [](Graph& graph) { cnn(graph); };
-  NetworkFixture kept(kInput, build);
-  NetworkFixture again(kInput, build, 1, Recompute::blocks);
+  NetworkFixture kept(kRecomputeInput, build);
+  NetworkFixture again(kRecomputeInput, build, 1, Recompute::blocks);
   EXPECT_EQ(again.network().memory().activations, kept.network().memory().activations);
 }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tests of many shapes try a few of them under a sanitizer, which makes each ten times as slow: what is wrong
+// with memory is wrong at most shapes. What is computed is checked at every shape by the optimised build.
+#pragma once
+
+namespace lockstep {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kOneOf = 7;  // divides none of the numbers of choices that make up the shapes
+#else
+inline constexpr int kOneOf = 1;
+#endif
+
+// Tells of each case, in order, whether it is tried: every kOneOf-th.
+class Thinning {
+ public:
+  bool takes() { return cases_++ % kOneOf == 0; }
+
+ private:
+  int cases_ = 0;
+};
+
+}  // namespace lockstep
