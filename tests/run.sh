@@ -64,7 +64,7 @@ case $what in
     fi
     build cuda cuda_tests
     build/cuda/bin/lockstep info
-    ctest --preset cuda -L cuda --no-tests=error
+    ctest --preset cuda -L cuda --no-tests=error -j "$(nproc)"
     ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror

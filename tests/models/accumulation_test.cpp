@@ -94,7 +94,7 @@ class MicroBatches {
   int count_;
 };
 
-double relative_error(const Sums& sums, const Sums& exact) {
+double error_of_sums(const Sums& sums, const Sums& exact) {
   double difference = 0, size = 0;
   for (const auto& [name, values] : exact) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -128,9 +128,9 @@ void expect_little_added(const AccumulationCase& c, Precision precision, const c
   const Sums exact = MicroBatches(c.network, Precision::fp32, c.micro_batches).summed();
   MicroBatches half(c.network, precision, c.micro_batches);
   const Sums apart = half.summed();
-  const double once = relative_error(rounded<Type>(apart), exact);
-  const double each_time = relative_error(half.accumulated(), exact);
-  const double alone = relative_error(half.accumulated(), apart);
+  const double once = error_of_sums(rounded<Type>(apart), exact);
+  const double each_time = error_of_sums(half.accumulated(), exact);
+  const double alone = error_of_sums(half.accumulated(), apart);
   fmt::print("{} {} x {}: error {:.2e} rounded once, {:.2e} after each micro-batch; the sum's own {:.2e}\n",
              type, c.network, c.micro_batches, once, each_time, alone);
   EXPECT_LT(each_time, c.more * once) << type;

@@ -14,8 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr GraphInput kCifar{.batch = 1, .height = 32, .width = 32, .channels = 3, .classes = 10};
-
 double deviation_of(const std::vector<float>& values) {
   double square = 0;
   for (const float value : values) square += static_cast<double>(value) * static_cast<double>(value);

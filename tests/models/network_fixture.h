@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+// One image of CIFAR-10's size.
+inline constexpr GraphInput kCifar{.batch = 1, .height = 32, .width = 32, .channels = 3, .classes = 10};
+
 class NetworkFixture {
  public:
   NetworkFixture(const GraphInput& input, const std::function<void(Graph&)>& build, std::uint64_t seed = 1,

@@ -13,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-const GraphInput kCifar{.batch = 1, .height = 32, .width = 32, .channels = 3, .classes = 10};
 const GraphInput kImageNet{.batch = 1, .height = 224, .width = 224, .channels = 3, .classes = 1000};
 
 std::int64_t parameters_of(const Graph& graph, const Layer& layer) {
