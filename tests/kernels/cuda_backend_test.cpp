@@ -14,7 +14,7 @@ namespace {
 
 using Results = std::vector<Values>;
 
-constexpr std::int64_t kCounts[] = {1, 7, 8, 1023, 100'003};
+constexpr std::int64_t kElementCounts[] = {1, 7, 8, 1023, 100'003};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::relu6};
 
 // Some beyond the upper bend of relu6.
@@ -60,7 +60,7 @@ class CudaBackend : public testing::TestWithParam<DType> {
 };
 
 TEST_P(CudaBackend, ActivationsSumsAndProducts) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     for (const Activation activation : kActivations) {
       SCOPED_TRACE(fmt::format("{} elements, activation {}", count, static_cast<int>(activation)));
       expect_cpus([&](Side& side, DType type) {
@@ -81,7 +81,7 @@ TEST_P(CudaBackend, ActivationsSumsAndProducts) {
 
 TEST_P(CudaBackend, Casts) {
   Side gpu(kGpu);
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     for (const DType to : kTypes) {
       const Values values = values_of(GetParam(), count, "x");
       const TypedTensor from(gpu.lab, GetParam(), values), result(gpu.lab, flat(count, to));
@@ -94,7 +94,7 @@ TEST_P(CudaBackend, Casts) {
 TEST_P(CudaBackend, OneInfinityOrNaNAnywhereIsFound) {
   Side gpu(kGpu);
   Buffer flag(sizeof(std::int32_t), kGpu);
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     Values values = values_of(GetParam(), count, "x");
     const auto judged = [&](Write write) {
       const TypedTensor x(gpu.lab, GetParam(), values);

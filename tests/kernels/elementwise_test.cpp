@@ -15,7 +15,8 @@ namespace lockstep {
 namespace {
 
 // Around vector widths, and around the size from which on several threads work.
-constexpr std::int64_t kCounts[] = {0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001};
+constexpr std::int64_t kElementCounts[] = {
+    0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001};
 
 class Elementwise : public testing::TestWithParam<DType> {
  protected:
@@ -55,7 +56,7 @@ std::vector<std::size_t> places(std::size_t size) {
 }
 
 TEST_P(Elementwise, ReluKeepsWhatIsPositive) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     const Values x = random(count, "x");
     const auto expected = [&](std::int64_t i) { return x[i] > 0 ? x[i] : 0.0f; };
     const GuardedMemory input = memory(x), output = memory(count);
@@ -70,7 +71,7 @@ TEST_P(Elementwise, ReluKeepsWhatIsPositive) {
 }
 
 TEST_P(Elementwise, Relu6StopsAtSix) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     Values x = random(count, "x");
     for (float& value : x) value *= 8;
     const GuardedMemory input = memory(x), output = memory(count);
@@ -84,7 +85,7 @@ TEST_P(Elementwise, Relu6StopsAtSix) {
 }
 
 TEST_P(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     const Values gradient = random(count, "gradient");
     Values y = random(count, "y");
     for (float& value : y) value = std::max(value, 0.0f);
@@ -106,7 +107,7 @@ TEST_P(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
 }
 
 TEST_P(Elementwise, AddSumsAndMayAliasEitherSide) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     const Values left = random(count, "a"), right = random(count, "b");
     const GuardedMemory a = memory(left), b = memory(right), sum = memory(count);
     const auto add = [&](const GuardedMemory& first, const GuardedMemory& second, const GuardedMemory& to) {
@@ -122,7 +123,7 @@ TEST_P(Elementwise, AddSumsAndMayAliasEitherSide) {
 }
 
 TEST_P(Elementwise, ScaleMultiplies) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     const Values x = random(count, "x");
     const GuardedMemory values = memory(x);
     backend_.scale(stream_, {.type = type_, .count = count, .factor = 0.37f, .values = values.data()});
@@ -131,7 +132,7 @@ TEST_P(Elementwise, ScaleMultiplies) {
 }
 
 TEST_P(Elementwise, CastRoundsToNearest) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     const Values x = random_values(count, "x");
     const GuardedMemory wide(x), narrow = memory(count), back(x.size() * sizeof(float));
     backend_.cast(stream_, {.count = count, .to_type = type_, .from = wide.data(), .to = narrow.data()});
@@ -157,7 +158,7 @@ TEST_P(Elementwise, FindsOneBadValueAnywhere) {
                                   .finite = &finite});
     return finite;
   };
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kElementCounts) {
     Values values = random(count, "values");
     EXPECT_EQ(is_finite(values), 1) << count;
     for (const std::size_t i : places(values.size())) {
