@@ -20,7 +20,7 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 # Tests run side by side: an OpenMP thread that spins while it waits takes the core of one that computes.
 export OMP_WAIT_POLICY=passive
 
-# build PRESET TARGET [OPTION ..]. Eight files at a time share their headers' parsing: a third of the compiler's time.
+# build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
 # Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
 build() {
   cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DCMAKE_UNITY_BUILD=ON "${@:3}" >/dev/null  # the quickstart: without tests
@@ -39,7 +39,7 @@ case $what in
     build asan unit_tests
     export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
-    # While it makes kernels for AMX, oneDNN 2.6 reads behind a block of its own.
+    # While it makes kernels for AMX, oneDNN 2.6.3 reads behind a block of its own.
     export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
     ctest --preset asan --no-tests=error -L unit -j "$(nproc)"
     ;;

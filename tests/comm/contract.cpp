@@ -52,7 +52,7 @@ void all_reduce_max(ContractRank rank) {
   check_all_reduce<BFloat16>(rank, ReduceOp::max);
 }
 
-// More than fits in the staging memory of any implementation.
+// More than fits in the staging memory of any implementation; sanitizers only run those that have none.
 void all_reduce_large(ContractRank rank) {
   constexpr std::size_t kCount = 3'500'001 / kOneOf;
   for (Memory memory : kMemories) {

@@ -47,7 +47,5 @@ INSTANTIATE_TEST_SUITE_P(Networks, LargeNetworks,
                                          LargeNetwork{"mobilenet_v2", 32}),
                          [](const auto& network) { return std::string(network.param.name); });
 
-// Inverted residuals and activations in place, which the small networks above do not have.
-
 }  // namespace
 }  // namespace lockstep

@@ -43,7 +43,7 @@ std::vector<NetworkCase> network_cases() {
           {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, 0.4); }},
           {"cnn with dropout", kSmall, [](Graph& graph) { cnn(graph, {.dropout = 0.3}); }},
           {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
-          {"tangled", kSmall, entangled}};
+          {"entangled", kSmall, entangled}};
 }
 
 // What is planned without making the network is what a network takes, and gradients and optimizers for it.

@@ -193,6 +193,7 @@ TEST(Networks, NamesAreTorchvisions) {
   }
 }
 
+// Inverted residuals and activations in place, which the small networks of network_test do not have.
 TEST(Networks, MobileNetSharesMemoryWithoutHarm) {
   const GraphInput input{.batch = 4, .height = 32, .width = 32, .channels = 3, .classes = 5};
   const auto build = [](Graph& graph) { mobilenet_v2(graph); };

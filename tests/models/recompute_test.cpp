@@ -40,7 +40,7 @@ void mixture(Graph& graph) {
 std::vector<RecomputeCase> recompute_cases() {
   return {{"resnet", [](Graph& graph) { cifar_resnet(graph, 2); }},
           {"mobilenet", [](Graph& graph) { mobilenet_v2(graph); }},
-          {"mixed", mixture}};
+          {"mixture", mixture}};
 }
 
 const GraphInput kRecomputeInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
