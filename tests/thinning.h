@@ -7,8 +7,8 @@
 namespace lockstep {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr int kOneOf =
-    7;  // a prime, which seldom keeps step with the numbers of choices that make up the shapes
+// A prime: it seldom keeps step with the numbers of choices that make up the shapes.
+inline constexpr int kOneOf = 7;
 #else
 inline constexpr int kOneOf = 1;
 #endif
