@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/job_end.h"
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include <unistd.h>
 
@@ -29,6 +31,8 @@ void print_error(const std::string& message) {
   text += '\n';
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
+
+void let_rank_0_end_first() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
 
 int run_or_abort(World& world, const std::function<int()>& work) {
   try {

@@ -18,4 +18,9 @@ int run_or_abort(World& world, const std::function<int()>& work);
 // "lockstep: message" on standard error.
 void print_error(const std::string& message);
 
+// For a rank that fails like rank 0, which tells why, before the two have met in a World: mpirun ends a job
+// with the first rank that fails, and this one must not be it. Returns after two seconds, where a launcher
+// lets the others live.
+void let_rank_0_end_first();
+
 }  // namespace lockstep

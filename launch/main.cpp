@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
         if (launched_rank() == 0) {
           std::fwrite(command.text.data(), 1, command.text.size(),
                       command.exit_code == exit_code::done ? stdout : stderr);
+        } else if (command.exit_code != exit_code::done) {
+          let_rank_0_end_first();
         }
         return command.exit_code;
       case CommandKind::info:
@@ -55,7 +57,11 @@ int main(int argc, char** argv) {
         return run_in_world(command);
     }
   } catch (const Error& error) {
-    if (launched_rank() == 0) print_error(error.what());
+    if (launched_rank() == 0) {
+      print_error(error.what());
+    } else {
+      let_rank_0_end_first();
+    }
     return error.exit_code();
   } catch (const std::exception& error) {
     print_error(error.what());

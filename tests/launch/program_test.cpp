@@ -270,6 +270,15 @@ TEST(Usage, WrongCommandLinesNameTheNearest) {
   EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
 }
 
+// mpirun ends a job with its first rank that fails: that must not be one that leaves the word to rank 0.
+TEST(Usage, TheErrorIsToldThoughRank0IsLast) {
+  const Workplace workplace("last");
+  const std::string late = workplace.script("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then sleep 0.3; fi\nexec \"$@\"\n");
+  const std::string lockstep = program("lockstep");
+  expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG is required"});
+  expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"Usage: lockstep COMMAND"});
+}
+
 // script(1) gives it a terminal of 80 columns.
 TEST(Usage, ErrorsFitATerminal) {
   const ProgramResult result = run_shell("script -qec '" + program("lockstep") + " train nosuch' /dev/null");
