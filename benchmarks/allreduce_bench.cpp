@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How fast do ranks add up gradients? All-reduce in place over fp32, from memory the communicator made (a
-// shared window inside a node) and from plain memory, for growing sizes. Every result is verified.
+// shared window inside a node) and from plain memory, in turns with MPI_Allreduce and Gloo, for growing
+// sizes. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench --json FILE
+#include <algorithm>
 #include <cstdio>
-#include <utility>
+#include <limits>
 #include <vector>
 
+#include <mpi.h>
+
 #include "benchmarks/measure.h"
+#include "benchmarks/peer_all_reduce.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
@@ -39,45 +44,84 @@ void verify(const float* data, std::size_t count, int ranks) {
   }
 }
 
-// Median seconds of one all-reduce on this rank.
-double measure(Communicator& communicator, float* data, std::size_t count, int repeats) {
-  std::vector<double> seconds;
-  for (int repeat = -2; repeat < repeats; ++repeat) {  // two to warm up
-    fill(data, count, communicator.rank());
-    communicator.barrier();
-    communicator.stream().synchronize();
-    const std::int64_t begin = now_ns();
+// One way of adding up, in one kind of memory.
+struct Way {
+  const char* name;
+  float* data;
+  AllReduce sum;
+};
+
+std::vector<Way> ways_of(World& world, Communicator& communicator, const Buffer& window,
+                         const Buffer& plain) {
+  const auto floats = [](const Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
+  const AllReduce own = [&communicator](float* data, std::size_t count) {
     communicator.all_reduce(data, count, DType::f32, ReduceOp::sum);
     communicator.stream().synchronize();
-    if (repeat >= 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
-    verify(data, count, communicator.size());
+  };
+  std::vector<Way> ways = {{"window", floats(window), own},
+                           {"plain", floats(plain), own},
+                           {"MPI", floats(plain), [](float* data, std::size_t count) {
+                              MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM,
+                                            MPI_COMM_WORLD);
+                            }}};
+  if (const auto gloo = gloo_all_reduce(world)) ways.push_back({"Gloo", floats(plain), *gloo});
+  return ways;
+}
+
+// Seconds of each way's turns on this rank; ways take turns, and every turn begins with another one.
+std::vector<std::vector<double>> measure(Communicator& communicator, const std::vector<Way>& ways,
+                                         std::size_t count, int repeats) {
+  std::vector<std::vector<double>> seconds(ways.size());
+  for (int repeat = -2; repeat < repeats; ++repeat) {  // two to warm up
+    for (std::size_t turn = 0; turn < ways.size(); ++turn) {
+      const std::size_t which = (turn + static_cast<std::size_t>(repeat + 2)) % ways.size();
+      const Way& way = ways[which];
+      fill(way.data, count, communicator.rank());
+      communicator.barrier();
+      communicator.stream().synchronize();
+      const std::int64_t begin = now_ns();
+      way.sum(way.data, count);
+      if (repeat >= 0) seconds[which].push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+      verify(way.data, count, communicator.size());
+    }
   }
-  return median(std::move(seconds));
+  return seconds;
 }
 
 int run(const Options& options, World& world) {
+  CHECK(options.largest / sizeof(float) <= std::size_t{std::numeric_limits<int>::max()},
+        "MPI_Allreduce takes no more than 2^31 - 1 elements");
   const std::unique_ptr<Communicator> communicator = world.communicator();
   const Buffer window = communicator->allocate(options.largest);
   const Buffer plain(options.largest, Device{});
+  const std::vector<Way> ways = ways_of(world, *communicator, window, plain);
   const int n = world.size();
   const bool speaks = world.rank() == 0;
   nlohmann::json rows = nlohmann::json::array();
-  if (speaks)
-    std::printf("%12s  %-7s  %12s  %10s  %10s\n", "bytes", "memory", "median us", "algbw GB/s", "busbw GB/s");
+  if (speaks) {
+    std::printf("%12s  %-7s  %12s  %10s  %10s  %12s\n", "bytes", "way", "median us", "algbw GB/s",
+                "busbw GB/s", "times as MPI");
+  }
   for (std::size_t bytes = options.smallest; bytes <= options.largest; bytes *= 4) {
-    for (const Buffer* buffer : {&window, &plain}) {
-      auto* data = reinterpret_cast<float*>(buffer->data());
-      const double seconds = measure(*communicator, data, bytes / sizeof(float), options.repeats);
-      const double algorithm = static_cast<double>(bytes) / seconds * 1e-9;
+    const auto seconds = measure(*communicator, ways, bytes / sizeof(float), options.repeats);
+    if (!speaks) continue;
+    const std::vector<double>& mpi = seconds[2];
+    for (std::size_t which = 0; which < ways.size(); ++which) {
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < mpi.size(); ++i) ratios.push_back(mpi[i] / seconds[which][i]);
+      const double typical = median(seconds[which]), ratio = median(ratios);
+      const double algorithm = static_cast<double>(bytes) / typical * 1e-9;
       const double bus = algorithm * 2.0 * (n - 1) / n;
-      const char* memory = buffer == &window ? "window" : "plain";
-      if (!speaks) continue;
-      std::printf("%12zu  %-7s  %12.1f  %10.2f  %10.2f\n", bytes, memory, seconds * 1e6, algorithm, bus);
+      std::printf("%12zu  %-7s  %12.1f  %10.2f  %10.2f  %12.2f\n", bytes, ways[which].name, typical * 1e6,
+                  algorithm, bus, ratio);
+      const auto [least, most] = std::ranges::minmax(ratios);
       rows.push_back({{"bytes", bytes},
-                      {"memory", memory},
-                      {"median_us", seconds * 1e6},
+                      {"way", ways[which].name},
+                      {"median_us", typical * 1e6},
                       {"algbw_gb_per_s", algorithm},
-                      {"busbw_gb_per_s", bus}});
+                      {"busbw_gb_per_s", bus},
+                      {"speed_over_mpi", ratio},
+                      {"speed_over_mpi_spread", {least, most}}});
     }
   }
   if (speaks) {
@@ -96,13 +140,14 @@ int run(const Options& options, World& world) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "All-reduce in place over fp32. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, what each "
-      "rank "
-      "sends and receives; memory says whether the communicator allocated it (window) or not (plain).",
+      "All-reduce in place over fp32: ours in memory that the communicator allocated (window) and in other "
+      "memory (plain), MPI_Allreduce and Gloo's. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, "
+      "what "
+      "each rank sends and receives; \"times as MPI\" is the median of the turns' ratios.",
       "allreduce_bench");
   app.add_option("--smallest", options.smallest, "bytes, a multiple of 4");
   app.add_option("--largest", options.largest, "bytes; sizes grow by 4");
-  app.add_option("--repeats", options.repeats, "timed repetitions; the median counts");
+  app.add_option("--repeats", options.repeats, "timed turns of each way; the median counts");
   app.add_option("--json", options.json, "write the table here, too");
   return lockstep::run_benchmark(app, argc, argv, [&] {
     lockstep::World world = lockstep::World::join();

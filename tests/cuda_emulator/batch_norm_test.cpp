@@ -22,16 +22,16 @@ V transposed(const V& from, std::int64_t rows, std::int64_t columns) {
   return to;
 }
 
-struct Gradients {
+struct BatchNormGradients {
   Doubles x, residual, scale, shift;
 };
 
-struct Case {
+struct BatchNormCase {
   CudaBatchNorm norm;
   Values x, residual, scale, shift, y_gradient;  // [rows, channels]
 
-  Case(DType type, std::int64_t rows, std::int64_t channels, const BatchNormOptions& options,
-       float center = 0.25f)
+  BatchNormCase(DType type, std::int64_t rows, std::int64_t channels, const BatchNormOptions& options,
+                float center = 0.25f)
       : norm{.type = type, .rows = rows, .channels = channels, .options = options},
         x(random_values(rows * channels, "x")),
         residual(rounded(random_values(options.residual ? rows * channels : 0, "residual"), type)),
@@ -55,14 +55,14 @@ struct Case {
   }
 
   // From the definition: the mean and the variance depend on x, too.
-  Gradients expected_gradients() const {
+  BatchNormGradients expected_gradients() const {
     const BatchNormReference r = reference();
     const Doubles xs = by_channel(x), ys = by_channel(y_gradient), added = by_channel(residual);
     BatchNormOptions linear = norm.options;
     linear.activation = Activation::none;
     const Doubles before = BatchNormReference({1, norm.channels, norm.rows, 1}, linear)
                                .training(xs, widen(scale), widen(shift), added);
-    Gradients g{.x = Doubles(xs.size()), .residual = Doubles(xs.size()), .scale = {}, .shift = {}};
+    BatchNormGradients g{.x = Doubles(xs.size()), .residual = Doubles(xs.size()), .scale = {}, .shift = {}};
     const auto n = static_cast<double>(norm.rows);
     for (std::int64_t c = 0; c < norm.channels; ++c) {
       const double mean = r.mean(xs, c);
@@ -103,9 +103,9 @@ struct Case {
 };
 
 // The kernels' memory of one case.
-class Tensors {
+class BatchNormTensors {
  public:
-  Tensors(const Case& c, std::size_t misaligned)
+  BatchNormTensors(const BatchNormCase& c, std::size_t misaligned)
       : case_(c),
         type_(c.norm.type),
         x_(c.x, type_, misaligned),
@@ -175,7 +175,7 @@ class Tensors {
   Values running_variance() const { return variance_.values(DType::f32); }
 
  private:
-  const Case& case_;
+  const BatchNormCase& case_;
   DType type_;
   Stream stream_{Device{}, StreamUse::compute};
   DeviceMemory x_, residual_, scale_, shift_, mean_, variance_, y_, given_, x_gradient_, scale_gradient_,
@@ -186,7 +186,7 @@ void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), 
 
 // test(case, bytes of misalignment)
 template <typename Test>
-void for_each_case(Test test) {
+void for_each_batch_norm(Test test) {
   Thinning thinning;
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {3, 8, 17, 72}) {
@@ -199,7 +199,8 @@ void for_each_case(Test test) {
             SCOPED_TRACE(fmt::format("{} rows of {} channels in {}, activation {}, residual {}, {} bytes off",
                                      rows, channels, name_of(type), static_cast<int>(activation), residual,
                                      misaligned));
-            test(Case(type, rows, channels, {.activation = activation, .residual = residual}), misaligned);
+            test(BatchNormCase(type, rows, channels, {.activation = activation, .residual = residual}),
+                 misaligned);
           }
         }
       }
@@ -208,23 +209,23 @@ void for_each_case(Test test) {
 }
 
 TEST(CudaBatchNorm, TrainingMatchesTheDefinition) {
-  for_each_case([](const Case& c, std::size_t misaligned) {
+  for_each_batch_norm([](const BatchNormCase& c, std::size_t misaligned) {
     const double tolerance = 2e-6 * c.largest_factor() + 2e-6;
     const Doubles expected = c.expected();
-    expect_near(in_any_order([&] { return Tensors(c, misaligned).train(); }), expected,
+    expect_near(in_any_order([&] { return BatchNormTensors(c, misaligned).train(); }), expected,
                 2 * precision_of(c.norm.type), tolerance);
     if (!c.norm.options.residual) return;
-    Tensors in_place(c, misaligned);
+    BatchNormTensors in_place(c, misaligned);
     expect_near(in_place.train_in_place(), expected, 2 * precision_of(c.norm.type), tolerance);
   });
 }
 
 TEST(CudaBatchNorm, GradientsMatchTheDefinition) {
-  for_each_case([](const Case& c, std::size_t misaligned) {
-    const Gradients expected = c.expected_gradients();
-    std::unique_ptr<Tensors> device;
+  for_each_batch_norm([](const BatchNormCase& c, std::size_t misaligned) {
+    const BatchNormGradients expected = c.expected_gradients();
+    std::unique_ptr<BatchNormTensors> device;
     in_any_order([&] {
-      device = std::make_unique<Tensors>(c, misaligned);
+      device = std::make_unique<BatchNormTensors>(c, misaligned);
       device->train();
       device->backward();
       Values all = device->x_gradient();
@@ -248,8 +249,8 @@ TEST(CudaBatchNorm, GradientsMatchTheDefinition) {
 TEST(CudaBatchNorm, RunningStatisticsFollowAndServeEvaluation) {
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {5, 16}) {
-      const Case c(type, 300, channels, {.activation = Activation::relu, .residual = true});
-      Tensors device(c, 0);
+      const BatchNormCase c(type, 300, channels, {.activation = Activation::relu, .residual = true});
+      BatchNormTensors device(c, 0);
       device.train();
       device.repeat_forward();
       const BatchNormReference r = c.reference();
@@ -271,8 +272,8 @@ TEST(CudaBatchNorm, RunningStatisticsFollowAndServeEvaluation) {
 
 TEST(CudaBatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
   for (const std::int64_t channels : {5, 16}) {
-    const Case c(DType::f32, 2000, channels, {}, 1000.0f);
-    Tensors device(c, 0);
+    const BatchNormCase c(DType::f32, 2000, channels, {}, 1000.0f);
+    BatchNormTensors device(c, 0);
     expect_near(device.train(), c.expected(), 0, 2e-3);
   }
 }
@@ -280,16 +281,16 @@ TEST(CudaBatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
 // The first row is no measure of the others.
 TEST(CudaBatchNorm, OneFarValueDoesNotDrownTheVariance) {
   for (const std::int64_t channels : {5, 16}) {
-    Case c(DType::f32, 4000, channels, {});
+    BatchNormCase c(DType::f32, 4000, channels, {});
     for (std::int64_t i = 0; i < channels; ++i) c.x[static_cast<std::size_t>(i)] = 1e4f;
-    Tensors device(c, 0);
+    BatchNormTensors device(c, 0);
     expect_near(device.train(), c.expected(), 1e-5, 1e-4);
   }
 }
 
 TEST(CudaBatchNorm, NoRowsIsNoLaunch) {
-  const Case c(DType::f32, 0, 4, {});
-  Tensors device(c, 0);
+  const BatchNormCase c(DType::f32, 0, 4, {});
+  BatchNormTensors device(c, 0);
   EXPECT_TRUE(device.train().empty());
   device.backward();
 }

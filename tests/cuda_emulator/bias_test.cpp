@@ -11,7 +11,7 @@ namespace {
 
 // test(rows, bytes of misalignment)
 template <typename Test>
-void for_each_case(Test test) {
+void for_each_bias(Test test) {
   Thinning thinning;
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {1, 3, 8, 10, 64, 72, 130}) {
@@ -29,7 +29,7 @@ void for_each_case(Test test) {
 
 TEST(CudaBias, IsAddedAndActivatedAndRoundedOnce) {
   Stream stream(Device{}, StreamUse::compute);
-  for_each_case([&](const CudaRows& rows, std::size_t misaligned) {
+  for_each_bias([&](const CudaRows& rows, std::size_t misaligned) {
     for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
       Values y = random_values(rows.elements(), "y");
       for (float& value : y) value *= 9;
@@ -58,7 +58,7 @@ TEST(CudaBias, IsAddedAndActivatedAndRoundedOnce) {
 
 TEST(CudaBias, GradientIsTheSumOfTheRows) {
   Stream stream(Device{}, StreamUse::compute);
-  for_each_case([&](const CudaRows& rows, std::size_t misaligned) {
+  for_each_bias([&](const CudaRows& rows, std::size_t misaligned) {
     const Values y_gradient = rounded(random_values(rows.elements(), "y gradient"), rows.type);
     const Values before = random_values(rows.channels, "before");
     Doubles expected(before.size());

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kCounts[] = {0, 1, 3, 4, 7, 8, 9, 1023, 2048, 5001};
+constexpr std::int64_t kElementCounts[] = {0, 1, 3, 4, 7, 8, 9, 1023, 2048, 5001};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::relu6};
 
 class CudaElementwise : public testing::Test {
@@ -27,7 +27,7 @@ class CudaElementwise : public testing::Test {
   template <typename Test>
   static void for_each_case(Test test) {
     for (const DType type : kElementTypes) {
-      for (const std::int64_t count : kCounts) {
+      for (const std::int64_t count : kElementCounts) {
         for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
           SCOPED_TRACE(fmt::format("{} of {}, {} bytes off", count, name_of(type), misaligned));
           test(type, count, misaligned);

@@ -12,12 +12,12 @@
 namespace lockstep {
 namespace {
 
-struct Outcome {
+struct LossOutcome {
   LossSums sums;
   Values gradient;
 };
 
-struct Batch {
+struct LossBatch {
   DType type = DType::f32;
   std::int64_t classes = 0;
   Values logits;
@@ -27,11 +27,11 @@ struct Batch {
   float gradient_scale = 0.25f;
   float loss_scale = 1;
 
-  static Batch random(DType type, std::int64_t samples, std::int64_t classes) {
-    Batch batch{.type = type,
-                .classes = classes,
-                .logits = random_values(samples * classes, "logits"),
-                .weights = random_values(samples, "weights")};
+  static LossBatch random(DType type, std::int64_t samples, std::int64_t classes) {
+    LossBatch batch{.type = type,
+                    .classes = classes,
+                    .logits = random_values(samples * classes, "logits"),
+                    .weights = random_values(samples, "weights")};
     for (float& logit : batch.logits) logit = rounded(3 * logit, type);
     for (float& weight : batch.weights) weight = 1 + 0.5f * weight;
     for (std::int64_t i = 0; i < samples; ++i) {
@@ -41,9 +41,9 @@ struct Batch {
     return batch;
   }
 
-  Outcome on_cpu() const {
+  LossOutcome on_cpu() const {
     Stream stream(Device{}, StreamUse::compute);
-    Outcome outcome{.gradient = Values(logits.size())};
+    LossOutcome outcome{.gradient = Values(logits.size())};
     backend_for(Device{}).softmax_cross_entropy(stream, {.batch = static_cast<std::int64_t>(labels.size()),
                                                          .classes = classes,
                                                          .logits = logits.data(),
@@ -57,7 +57,7 @@ struct Batch {
   }
 
   enum class Gradient { apart, in_place, none };
-  Outcome emulated(Gradient where = Gradient::apart) const {
+  LossOutcome emulated(Gradient where = Gradient::apart) const {
     Stream stream(Device{}, StreamUse::compute);
     const auto samples = static_cast<std::int64_t>(labels.size());
     const DeviceMemory input(logits, type), output(logits.size() * size_of(type)), label(labels),
@@ -81,7 +81,7 @@ struct Batch {
   }
 };
 
-Values joined(const Outcome& outcome) {
+Values joined(const LossOutcome& outcome) {
   Values all = outcome.gradient;
   all.insert(all.end(), {outcome.sums.loss, outcome.sums.weight, static_cast<float>(outcome.sums.correct),
                          static_cast<float>(outcome.sums.samples)});
@@ -97,11 +97,11 @@ TEST(SoftmaxCrossEntropy, IsTheCpus) {
         if (!thinning.takes()) continue;
         SCOPED_TRACE(fmt::format("{} samples of {} classes in {}, smoothing {}", samples, classes,
                                  name_of(type), smoothing));
-        Batch batch = Batch::random(type, samples, classes);
+        LossBatch batch = LossBatch::random(type, samples, classes);
         batch.label_smoothing = smoothing;
         batch.loss_scale = smoothing == 0 ? 1.0f : 1024.0f;
-        const Outcome expected = batch.on_cpu();
-        Outcome actual;
+        const LossOutcome expected = batch.on_cpu();
+        LossOutcome actual;
         in_any_order([&] {
           actual = batch.emulated();
           return joined(actual);
@@ -113,8 +113,8 @@ TEST(SoftmaxCrossEntropy, IsTheCpus) {
         expect_near(actual.gradient, widen(expected.gradient), 1e-6 + 1.01 * precision_of(type),
                     batch.loss_scale * 1e-7);
 
-        EXPECT_EQ(joined(batch.emulated(Batch::Gradient::in_place)), joined(actual));
-        const LossSums alone = batch.emulated(Batch::Gradient::none).sums;
+        EXPECT_EQ(joined(batch.emulated(LossBatch::Gradient::in_place)), joined(actual));
+        const LossSums alone = batch.emulated(LossBatch::Gradient::none).sums;
         EXPECT_EQ(alone.loss, actual.sums.loss);
       }
     }
@@ -122,19 +122,19 @@ TEST(SoftmaxCrossEntropy, IsTheCpus) {
 }
 
 TEST(SoftmaxCrossEntropy, TheFirstOfEqualLogitsIsTheAnswer) {
-  Batch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
+  LossBatch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
   batch.logits[2 * 70 + 69] = 2;
   EXPECT_EQ(batch.emulated().sums.correct, 2);
 }
 
 TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
   const float huge = std::numeric_limits<float>::max() / 4;
-  Batch batch{.classes = 2,
-              .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
-              .labels = {0, 1, 1, 0},
-              .weights = {1, 1, 1, 1},
-              .gradient_scale = 1};
-  const Outcome outcome = batch.emulated();
+  LossBatch batch{.classes = 2,
+                  .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
+                  .labels = {0, 1, 1, 0},
+                  .weights = {1, 1, 1, 1},
+                  .gradient_scale = 1};
+  const LossOutcome outcome = batch.emulated();
   EXPECT_NEAR(outcome.sums.loss, 2e4 + std::log(2.0), 1e-2);
   EXPECT_EQ(outcome.gradient, (Values{0, 0, 1, -1, 0, 0, -0.5f, 0.5f}));
   EXPECT_EQ(outcome.sums.correct, 3);
@@ -152,16 +152,16 @@ TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
       for (const float logit : {-kInfinity, kInfinity, -3e38f}) {
         for (const DType type : kElementTypes) {
           SCOPED_TRACE(fmt::format("{} at {}, {}, smoothing {}", logit, place, name_of(type), smoothing));
-          Batch batch{.type = type,
-                      .classes = 3,
-                      .logits = {3e38f, 3e38f, 3e38f, 0, 1, 2},
-                      .labels = {0, 0},
-                      .weights = {1, 1},
-                      .label_smoothing = smoothing};
+          LossBatch batch{.type = type,
+                          .classes = 3,
+                          .logits = {3e38f, 3e38f, 3e38f, 0, 1, 2},
+                          .labels = {0, 0},
+                          .weights = {1, 1},
+                          .label_smoothing = smoothing};
           batch.logits[place] = logit;
           for (float& value : batch.logits) value = rounded(value, type);
-          const Outcome expected = batch.on_cpu();
-          const Outcome outcome = batch.emulated();
+          const LossOutcome expected = batch.on_cpu();
+          const LossOutcome outcome = batch.emulated();
           EXPECT_EQ(std::isfinite(outcome.sums.loss), std::isfinite(expected.sums.loss));
           for (std::size_t k = 0; k < batch.logits.size(); ++k)
             EXPECT_EQ(std::isfinite(outcome.gradient[k]), k >= 3 || std::isfinite(outcome.sums.loss)) << k;
@@ -173,9 +173,9 @@ TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
 
 TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
   for (const std::int32_t label : {-1, 10, 1 << 30}) {
-    Batch batch = Batch::random(DType::f16, 5, 10);
+    LossBatch batch = LossBatch::random(DType::f16, 5, 10);
     batch.labels[2] = label;
-    const Outcome outcome = batch.emulated();
+    const LossOutcome outcome = batch.emulated();
     EXPECT_TRUE(std::isnan(outcome.sums.loss)) << label;
     EXPECT_TRUE(std::isnan(outcome.gradient[2 * 10])) << label;
     EXPECT_EQ(outcome.sums.samples, 4);
@@ -183,7 +183,7 @@ TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
 }
 
 TEST(SoftmaxCrossEntropy, AnEmptyBatchSumsToNothing) {
-  const LossSums sums = Batch{.classes = 3}.emulated().sums;
+  const LossSums sums = LossBatch{.classes = 3}.emulated().sums;
   EXPECT_EQ(sums.loss, 0.0f);
   EXPECT_EQ(sums.samples, 0);
 }

@@ -36,13 +36,13 @@ void for_each_window(const CudaPooling& p, Visit visit) {
   }
 }
 
-struct Reference {
+struct PoolingReference {
   Doubles y, x_gradient;
 };
 
-Reference reference(const CudaPooling& p, const Doubles& x, const Doubles& y_gradient) {
+PoolingReference reference(const CudaPooling& p, const Doubles& x, const Doubles& y_gradient) {
   const std::size_t outputs = y_gradient.size();
-  Reference r{.y = Doubles(outputs), .x_gradient = Doubles(x.size())};
+  PoolingReference r{.y = Doubles(outputs), .x_gradient = Doubles(x.size())};
   Doubles count(outputs);
   std::vector<std::size_t> largest(outputs, x.size());
   for_each_window(p, [&](std::size_t out, std::size_t in) {
@@ -63,11 +63,11 @@ Reference reference(const CudaPooling& p, const Doubles& x, const Doubles& y_gra
   return r;
 }
 
-struct Tensors {
+struct PoolingTensors {
   const CudaPooling pooling;
   Values x, y_gradient;
 
-  explicit Tensors(const CudaPooling& p)
+  explicit PoolingTensors(const CudaPooling& p)
       : pooling(p),
         x(rounded(random_values(p.batch * p.height * p.width * p.channels, "x"), p.type)),
         y_gradient(rounded(random_values(p.batch * p.out_height * p.out_width * p.channels, "y gradient"),
@@ -96,8 +96,8 @@ struct Tensors {
 };
 
 void expect_reference(const PoolingOptions& options, DType type, const Shape& input) {
-  const Tensors tensors(CudaPooling::from(options, type, input));
-  const Reference expected = reference(tensors.pooling, widen(tensors.x), widen(tensors.y_gradient));
+  const PoolingTensors tensors(CudaPooling::from(options, type, input));
+  const PoolingReference expected = reference(tensors.pooling, widen(tensors.x), widen(tensors.y_gradient));
   Doubles both = expected.y;
   both.insert(both.end(), expected.x_gradient.begin(), expected.x_gradient.end());
   for (const std::size_t misaligned : {std::size_t{0}, size_of(type)}) {
@@ -141,14 +141,14 @@ TEST(CudaPooling, WindowsOfMoreThanAByteHavePlaces) {
 }
 
 TEST(CudaPooling, ANaNIsTheMaximum) {
-  Tensors tensors(CudaPooling::from({.kernel = 2, .stride = 2}, DType::f32, {1, 4, 4, 4}));
+  PoolingTensors tensors(CudaPooling::from({.kernel = 2, .stride = 2}, DType::f32, {1, 4, 4, 4}));
   for (const std::size_t place : {0, 5 * 4, 15 * 4}) {
-    Tensors spoiled = tensors;
+    PoolingTensors spoiled = tensors;
     spoiled.x[place] = std::nanf("");
     const Values actual = spoiled.emulated(0);
     EXPECT_EQ(std::count_if(actual.begin(), actual.begin() + 16, [](float v) { return std::isnan(v); }), 1);
   }
-  Tensors lowest = tensors;
+  PoolingTensors lowest = tensors;
   std::ranges::fill(lowest.x, -std::numeric_limits<float>::infinity());
   EXPECT_EQ(lowest.emulated(0)[0], -std::numeric_limits<float>::infinity());
 }

@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 // Around packs of lanes and chunks.
-constexpr std::int64_t kCounts[] = {1,    7, 8, 9, 2049, kUpdateChunk - 1, kUpdateChunk, kUpdateChunk + 1,
-                                    20001};
+constexpr std::int64_t kUpdateCounts[] = {
+    1, 7, 8, 9, 2049, kUpdateChunk - 1, kUpdateChunk, kUpdateChunk + 1, 20001};
 constexpr int kSteps = 3;
 constexpr float kLossScale = 4;
 
@@ -147,7 +147,7 @@ class CudaUpdates : public testing::Test {
 
 TEST_F(CudaUpdates, AreTheCpus) {
   for (const Rule rule : kRules) {
-    for (const std::int64_t count : kCounts) {
+    for (const std::int64_t count : kUpdateCounts) {
       for (const DType type : kElementTypes) {
         Case c{.count = count,
                .segments = {{.count = count, .weight_decay = 0.01f, .adaptive = true}},
@@ -204,7 +204,7 @@ TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
 
 TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {
   const DeviceMemory control(sizeof(StepControl));
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kUpdateCounts) {
     for (const std::size_t misaligned : {0, 4}) {
       const Values before = random_values(count, "before"), after = random_values(count, "after");
       const DeviceMemory from(before, DType::f32, misaligned);
