@@ -15,12 +15,14 @@ namespace lockstep::detail {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
+std::unique_ptr<TimedEventBackend> make_cpu_timed_event();
 // Zeroed, for std::free. Throws MemoryError.
 void* allocate_cpu(std::size_t bytes);
 std::size_t available_cpu_memory();
 
 std::unique_ptr<StreamBackend> make_cuda_stream(Device device, StreamUse use);
 std::unique_ptr<EventBackend> make_cuda_event(Device device);
+std::unique_ptr<TimedEventBackend> make_cuda_timed_event(Device device);
 // Zeroed memory and how to free it.
 struct CudaAllocation {
   void* data = nullptr;

@@ -8,6 +8,10 @@ namespace lockstep {
 Event::Event(Device device)
     : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_event() : detail::make_cuda_event(device)) {}
 
+TimedEvent::TimedEvent(Device device)
+    : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_timed_event()
+                                              : detail::make_cuda_timed_event(device)) {}
+
 Stream::Stream(Device device, StreamUse use)
     : device_(device),
       backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_stream(use)

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -51,6 +52,10 @@ struct EventBackend {
   virtual bool ready() = 0;
   virtual void synchronize() = 0;
 };
+struct TimedEventBackend {
+  virtual ~TimedEventBackend() = default;
+  virtual double seconds_since(TimedEventBackend& earlier) = 0;
+};
 struct RecordingBackend {
   virtual ~RecordingBackend() = default;
   virtual std::size_t operations() const = 0;
@@ -60,11 +65,14 @@ struct StreamBackend {
   virtual void enqueue(Task task) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void record(EventBackend& event) = 0;
+  virtual void record(TimedEventBackend& event) = 0;
   virtual void wait(EventBackend& event) = 0;
   virtual void synchronize() = 0;
   virtual void* native() = 0;
   virtual bool can_record() const { return false; }
   virtual void begin_recording() {}
+  // Whether the device has refused to record a call, and so all of it.
+  virtual bool recording_is_broken() { return false; }
   // Null when what was enqueued cannot be replayed; reason then says why.
   virtual std::unique_ptr<RecordingBackend> end_recording(std::string& reason) {
     reason = "the device cannot record work";
@@ -89,6 +97,22 @@ class Event {
 
  private:
   std::unique_ptr<detail::EventBackend> backend_;
+};
+
+// A moment in a stream's order, for accounts: when the device got there. Nothing waits for it. In recorded work it is
+// the moment of the last replay.
+class TimedEvent {
+ public:
+  explicit TimedEvent(Device device);
+
+  // Of the last record() of each, which the device must have reached (synchronize something behind them). Between a
+  // record() within recorded work and its first replay there is no time: an Error.
+  double seconds_since(TimedEvent& earlier) { return backend_->seconds_since(*earlier.backend_); }
+
+  detail::TimedEventBackend& backend() { return *backend_; }
+
+ private:
+  std::unique_ptr<detail::TimedEventBackend> backend_;
 };
 
 // Work that was recorded instead of run, to be replayed as a whole, as often as one likes: a CUDA graph.
@@ -118,6 +142,7 @@ class Stream {
   void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
   // Marks the work enqueued so far.
   void record(Event& event) { backend_->record(event.backend()); }
+  void record(TimedEvent& event) { backend_->record(event.backend()); }
   // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams
   // only.
   void wait(Event& event) { backend_->wait(event.backend()); }
@@ -128,15 +153,19 @@ class Stream {
   bool can_record() const { return backend_->can_record(); }
   // Calls work(), and keeps what it enqueues here, and on streams that wait for this one and that this one
   // waits for in the end, without running it. Addresses and sizes are recorded, not contents. work may
-  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why.
+  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why. What it
+  // throws because the device refuses to record a call of it is such a reason.
   template <typename F>
   Recording record_work(F&& work, std::string& reason) {
     backend_->begin_recording();
     try {
       work();
-    } catch (...) {
+    } catch (const std::exception& error) {
+      const bool refused = backend_->recording_is_broken();
       backend_->end_recording(reason);
-      throw;
+      if (!refused) throw;
+      reason = error.what();
+      return {};
     }
     return Recording(backend_->end_recording(reason));
   }

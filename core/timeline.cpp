@@ -56,6 +56,8 @@ std::string_view name_of(Phase phase) {
       return "backward";
     case Phase::exposed_communication:
       return "exposed_communication";
+    case Phase::idle:
+      return "idle";
     case Phase::device_wait:
       return "device_wait";
     case Phase::optimizer:

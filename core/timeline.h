@@ -56,10 +56,11 @@ enum class Phase : std::uint8_t {
   backward,
   exposed_communication,
   optimizer,
-  device_wait,
+  idle,         // a GPU had nothing to do
+  device_wait,  // the host waits for a GPU
   rest
 };
-inline constexpr std::size_t kPhases = 7;
+inline constexpr std::size_t kPhases = 8;
 std::string_view name_of(Phase phase);
 
 // Seconds by phase.

@@ -126,9 +126,9 @@ struct BatchLoader::State {
 
   Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
 
-  // The slot of the batch that next() gave last is still in use: it becomes free with the next call.
+  // The slots of the batches that next() gave last are still in use: one becomes free with the next call.
   bool may_fill() const {
-    return !seeking && next_piece / pieces < next_read - 1 + static_cast<std::int64_t>(ring.size());
+    return !seeking && next_piece / pieces < next_read - options.kept + static_cast<std::int64_t>(ring.size());
   }
 
   void work() {
@@ -240,9 +240,10 @@ struct BatchLoader::State {
 };
 
 BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options) {
-  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.slots >= 2,
-        "batch {}, accumulation {}, {} threads, {} slots", options.batch, options.accumulation,
-        options.threads, options.slots);
+  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.kept >= 1 &&
+            options.slots > options.kept,
+        "batch {}, accumulation {}, {} threads, {} slots, of which {} are kept", options.batch,
+        options.accumulation, options.threads, options.slots, options.kept);
   CHECK(shard.rank >= 0 && shard.rank < shard.size, "rank {} of {}", shard.rank, shard.size);
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && dataset.size() < global) {
@@ -263,6 +264,8 @@ std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); 
 
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
 std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }
+
+std::int64_t BatchLoader::kept() const { return state_->options.kept; }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);

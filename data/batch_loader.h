@@ -40,11 +40,12 @@ struct LoaderOptions {
   Tail tail = Tail::drop;
   std::uint64_t seed = 0;
   int threads = 1;
-  int slots = 4;  // batches in memory, at least 2: the one in use and those kept ready
+  int kept = 1;   // batches that stay valid: the last one that next() gave, and those before it
+  int slots = 4;  // batches in memory, more than are kept: those and what is filled ahead
   Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 
-// One slot's memory, which is one piece; valid until the next call of next() or seek().
+// One slot's memory, which is one piece; valid until the `kept`-th call of next() after its own, or seek().
 struct Batch {
   Tensor images;                      // u8 [batch, H, W, C]
   Tensor labels;                      // i32 [batch]
@@ -67,6 +68,8 @@ class BatchLoader {
   // How many bytes one slot has, and all slots together.
   std::size_t batch_bytes() const;
   std::size_t memory_bytes() const;
+  // How many batches stay valid.
+  std::int64_t kept() const;
 
   // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new
   // loader stands at (0, 0).

@@ -29,10 +29,16 @@ bool stages(const DeviceBatchesOptions& options) {
 
 }  // namespace
 
+DeviceBatches::Staged::Staged(std::size_t bytes, std::int64_t kept, Device device)
+    : stream(device, StreamUse::copy), steps{StepMemory(bytes, device), StepMemory(bytes, device)} {
+  for (std::int64_t i = 0; i < kept; ++i) batches_copied.emplace_back(device);
+}
+
 DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options)
     : loader_(loader), options_(options) {
   if (!stages(options)) return;
-  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * loader.batch_bytes(), options.device);
+  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * loader.batch_bytes(), loader.kept(),
+                  options.device);
 }
 
 // The copy stream may still be reading the loader's memory.
@@ -80,17 +86,21 @@ void DeviceBatches::release() {
   if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(memory_of(begun_ - 1).released);
 }
 
-// The loader may fill memory again only when its copy is done. After an error this goes on where it was.
+// The loader fills the memory of the oldest batch it keeps when it is asked for another: its copy must be done. After
+// an error this goes on where it was.
 void DeviceBatches::copy_step() {
   StepMemory& step = memory_of(copied_);
   if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();
   staged_->stream.wait(step.released);
   while (static_cast<std::int64_t>(step.batches.size()) < options_.micro_batches) {
-    staged_->stream.synchronize();
+    Event& copied = staged_->batch_copied(staged_->batches);
+    copied.synchronize();
     const Batch& batch = loader_.next();
     std::byte* to = step.memory.data() + step.batches.size() * batch.memory.size();
     step.batches.push_back(moved(batch, to, options_.device));
     staged_->stream.copy(to, batch.memory.data(), batch.memory.size());
+    staged_->stream.record(copied);
+    ++staged_->batches;
   }
   staged_->stream.record(step.copied);
   ++copied_;

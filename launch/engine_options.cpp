@@ -26,11 +26,15 @@ VerifyOptions verify_options(const Config& config, Shard local, int threads) {
 }
 
 LoaderOptions loader_options(const Config& config, Device device) {
+  // A step's batches are copied to a GPU while the step before it computes: the host need not wait for them.
+  const int kept = device.kind == DeviceKind::cpu ? 1 : static_cast<int>(config.train.accumulation) + 1;
   return {.batch = config.train.batch,
           .accumulation = config.train.accumulation,
           .tail = config.data.tail == "carry" ? Tail::carry : Tail::drop,
           .seed = static_cast<std::uint64_t>(config.train.seed),
           .threads = static_cast<int>(config.data.loader_threads),
+          .kept = kept,
+          .slots = kept + 3,
           .device = device};
 }
 

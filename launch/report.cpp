@@ -27,7 +27,7 @@ constexpr const char* kIndent = "    ";
 
 // As printed, in the order of Phase.
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
-                                       "optimizer", "device",  "rest"};
+                                       "optimizer", "idle", "device", "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
 
 std::string thousands(double value) {
@@ -40,11 +40,13 @@ std::string thousands(double value) {
 
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
 
+bool is_of_gpus(Phase phase) { return phase == Phase::idle || phase == Phase::device_wait; }
+
 std::vector<std::string> account_parts(const StepAccount& account) {
   const double total = account.total();
   std::vector<std::string> parts;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
-    if (account.seconds[phase] > 0 || static_cast<Phase>(phase) != Phase::device_wait)  // a CPU has none
+    if (account.seconds[phase] > 0 || !is_of_gpus(static_cast<Phase>(phase)))
       parts.push_back(fmt::format("{} {:.1f} %", kPhaseNames[phase],
                                   total > 0 ? 100 * account.seconds[phase] / total : 0.0));
   return parts;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -44,6 +45,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       results_(parts.network.device(), options.accumulation),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
+  if (stream_.device().kind != DeviceKind::cpu) times_.emplace(stream_.device(), options.accumulation);
   if (!records_ || (parts.timeline == nullptr && parts.observer == nullptr)) return;
   log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
   records_ = false;
@@ -82,7 +84,7 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
   }
-  while (const auto result = results_.take_last()) settle(*result);
+  settle_all();
   EpochReport line{.epoch = epoch + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
@@ -97,10 +99,13 @@ void Trainer::step() {
   set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
   const std::int64_t begin = now_ns();
+  if (times_) times_->begun(stream_);
   train_.begin(stream_);
+  if (times_) times_->has_data(stream_);
   if (stream_.device().kind != DeviceKind::cpu) record("data", Track::data, begin);
   parts_.optimizer.set_learning_rate(schedule_.at(step_));
   run_step();
+  if (times_) times_->ended(stream_);
   results_.enqueued(stream_);
   ++step_;
   train_.prefetch();
@@ -113,12 +118,41 @@ void Trainer::step() {
 void Trainer::run_step() {
   Recording& recording = recordings_[static_cast<std::size_t>(step_ % 2)];
   if (records_ && step_ >= 2 && recording.empty()) {
-    std::string reason;
-    recording = stream_.record_work([this] { enqueue_step(); }, reason);
+    recording = record_step();
     records_ = !recording.empty();
-    if (!records_) log::warning("steps are enqueued one by one: {}", reason);
   }
   recording.empty() ? enqueue_step() : stream_.replay(recording);
+}
+
+// NCCL wants a collective replayed on every rank or on none.
+Recording Trainer::record_step() {
+  std::string reason;
+  Recording recording = stream_.record_work([this] { enqueue_step(); }, reason);
+  Communicator& host = parts_.communicator.host();
+  std::int32_t missing = recording.empty() ? 1 : 0;
+  host.all_reduce(&missing, 1, DType::i32, ReduceOp::max);
+  host.stream().synchronize();
+  if (missing == 0) return recording;
+  log::warning("steps are enqueued one by one: {}",
+               recording.empty() ? reason : "another rank cannot record them");
+  recordings_ = {};
+  return {};
+}
+
+void Trainer::settle_all() {
+  while (const auto result = results_.take_last()) settle(*result);
+}
+
+StepAccount Trainer::take_host_account() { return clock_.take(); }
+
+StepAccount Trainer::take_account() {
+  if (!times_) return clock_.take();
+  settle_all();
+  const std::int64_t now = now_ns();
+  StepAccount account = std::exchange(account_, {});
+  account[Phase::rest] = std::max(0.0, seconds_between(account_begin_ns_, now) - account.total());
+  account_begin_ns_ = now;
+  return account;
 }
 
 void Trainer::record(const char* name, Track track, std::int64_t begin_ns) {
@@ -138,6 +172,7 @@ void Trainer::enqueue_step() {
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) micro_batch(micro);
   clock_.enter(Phase::exposed_communication);
   parts_.buckets.wait(stream_);
+  if (times_) times_->exchanged(stream_);
   clock_.enter(Phase::optimizer);
   const std::int64_t begin = now_ns();
   // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
@@ -167,18 +202,21 @@ void Trainer::micro_batch(std::int64_t micro) {
   const std::int64_t forward_begin = now_ns();
   parts_.network.forward(input_of(batch), pass);
   parts_.network.copy_loss(stream_, results_.loss(micro));
+  if (times_) times_->forward_done(stream_, micro);
   record("forward", Track::compute, forward_begin);
 
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
   if (last) parts_.buckets.begin(stream_);  // full buckets leave while earlier layers still compute
   parts_.network.backward(pass);
+  if (times_) times_->backward_done(stream_, micro);
   record("backward", Track::compute, backward_begin);
 }
 
 // What the host learns of a step when the device is done with it; on every rank at the same point of the
 // loop.
 void Trainer::settle(const StepResult& result) {
+  if (times_) times_->account(account_);
   const float scale_before = loss_scale_;
   loss_scale_ = result.control.loss_scale;
   if (result.control.finite != 0) {
@@ -223,6 +261,7 @@ void Trainer::stop_not_finite(const StepResult& result) {
 
 Evaluation Trainer::evaluate() {
   set_current_step(0);
+  if (times_) times_->restart();
   average_statistics();
   LossTotals mine;
   test_.seek(0, 0);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "comm/buckets.h"
 #include "comm/communicator.h"
@@ -16,6 +17,7 @@
 #include "data/device_batches.h"
 #include "launch/report.h"
 #include "launch/step_results.h"
+#include "launch/step_times.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -76,8 +78,11 @@ class Trainer {
   Evaluation evaluate();
 
   std::int64_t steps() const { return step_; }
-  // The account since the last call; adds up to the wall time since then.
-  StepAccount take_account() { return clock_.take(); }
+  // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the device's,
+  // of the steps that were settled meanwhile, with what no step took as rest.
+  StepAccount take_account();
+  // On a GPU, too, the host's.
+  StepAccount take_host_account();
 
  private:
   void enqueue_step();
@@ -86,6 +91,9 @@ class Trainer {
   void micro_batch(std::int64_t micro);
   // Enqueues the step, from a recording where there is or can be one.
   void run_step();
+  // Of the step that comes next; empty, on every rank, where one of them cannot record it.
+  Recording record_step();
+  void settle_all();
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
   EpochReport train_epoch(std::int64_t epoch, Report& report);
@@ -103,6 +111,9 @@ class Trainer {
   bool records_;
   std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
+  std::optional<StepTimes> times_;  // on a GPU
+  StepAccount account_;             // on a GPU, of the steps settled since it was taken
+  std::int64_t account_begin_ns_ = now_ns();
   LossTotals totals_;         // of this rank, since the epoch began
   std::int64_t skipped_ = 0;  // steps, since the epoch began
   float loss_scale_;          // after the last step that was settled

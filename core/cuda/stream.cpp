@@ -102,6 +102,45 @@ CudaEvent& cuda_event(EventBackend& event) {
   return *found;
 }
 
+class CudaTimedEvent final : public TimedEventBackend {
+ public:
+  explicit CudaTimedEvent(Device device) {
+    require_cuda_device(device);
+    const DeviceGuard guard(device);
+    CUDA_CHECK(cudaEventCreate(&event_));
+  }
+  ~CudaTimedEvent() override {
+    if (const cudaError_t status = cudaEventDestroy(event_);
+        status != cudaSuccess && !driver_is_gone(status)) {
+      log::error("cudaEventDestroy: {}", cudaGetErrorString(status));
+    }
+  }
+  double seconds_since(TimedEventBackend& earlier) override;
+  // In a graph a node of its own: otherwise it would only be a place in the capture.
+  void record(cudaStream_t stream) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
+    const bool captured = capture != cudaStreamCaptureStatusNone;
+    CUDA_CHECK(cudaEventRecordWithFlags(event_, stream,
+                                        captured ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+CudaTimedEvent& cuda_event(TimedEventBackend& event) {
+  auto* found = dynamic_cast<CudaTimedEvent*>(&event);
+  CHECK(found != nullptr, "the event belongs to another device than the CUDA stream");
+  return *found;
+}
+
+double CudaTimedEvent::seconds_since(TimedEventBackend& earlier) {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, cuda_event(earlier).event_, event_));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
 // An executable graph.
 class CudaRecording final : public RecordingBackend {
  public:
@@ -173,6 +212,7 @@ class CudaStream final : public StreamBackend {
     if (bytes > 0) CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
   void record(EventBackend& event) override { cuda_event(event).record(stream_, errors_); }
+  void record(TimedEventBackend& event) override { cuda_event(event).record(stream_); }
   void wait(EventBackend& event) override {
     CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda_event(event).get(), 0));
   }
@@ -184,8 +224,13 @@ class CudaStream final : public StreamBackend {
 
   bool can_record() const override { return true; }
   void begin_recording() override {
-    recording_ = true;
     CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    recording_ = true;
+  }
+  bool recording_is_broken() override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+    return status == cudaStreamCaptureStatusInvalidated;
   }
   std::unique_ptr<RecordingBackend> end_recording(std::string& reason) override {
     recording_ = false;
@@ -219,5 +264,8 @@ std::unique_ptr<StreamBackend> make_cuda_stream(Device device, StreamUse use) {
   return std::make_unique<CudaStream>(device, use);
 }
 std::unique_ptr<EventBackend> make_cuda_event(Device device) { return std::make_unique<CudaEvent>(device); }
+std::unique_ptr<TimedEventBackend> make_cuda_timed_event(Device device) {
+  return std::make_unique<CudaTimedEvent>(device);
+}
 
 }  // namespace lockstep::detail

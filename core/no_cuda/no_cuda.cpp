@@ -18,6 +18,7 @@ CudaStatus cuda_status() { return {.message = "configure with -DLOCKSTEP_CUDA=ON
 
 std::unique_ptr<detail::StreamBackend> detail::make_cuda_stream(Device, StreamUse) { not_built(); }
 std::unique_ptr<detail::EventBackend> detail::make_cuda_event(Device) { not_built(); }
+std::unique_ptr<detail::TimedEventBackend> detail::make_cuda_timed_event(Device) { not_built(); }
 detail::CudaAllocation detail::allocate_cuda(std::size_t, Device, MemoryKind) { not_built(); }
 std::size_t detail::available_cuda_memory(Device) { not_built(); }
 

@@ -97,8 +97,9 @@ std::string program(const std::string& name) {
   return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
 }
 
-Workplace::Workplace(const std::string& name)
-    : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())) {
+Workplace::Workplace(const std::string& name, const std::string& program)
+    : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())),
+      program_(program) {
   std::filesystem::create_directories(folder_ / "data");
   write_dataset(folder_ / "data", "train", 512);
   write_dataset(folder_ / "data", "t10k", 103);
@@ -113,7 +114,7 @@ Workplace::Workplace(const std::string& name)
 Workplace::~Workplace() { std::filesystem::remove_all(folder_); }
 
 std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {
-  std::string command = program("lockstep") + " train " + path("config.toml").string();
+  std::string command = program(program_) + " train " + path("config.toml").string();
   for (const std::string& setting : settings) command += " --set '" + setting + "'";
   return command + " " + flags;
 }

@@ -31,11 +31,11 @@ std::string program(const std::string& name);
 // A folder for one test, removed at its end; with a dataset in IDX format and a configuration for it.
 class Workplace {
  public:
-  explicit Workplace(const std::string& name);
+  explicit Workplace(const std::string& name, const std::string& program = "lockstep");
   ~Workplace();
 
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
-  // "lockstep train <config> --set ..." with one --set for each setting.
+  // "lockstep train <config> --set ..." with one --set for each setting; of the program that was named.
   std::string train(const std::vector<std::string>& settings, const std::string& flags = "") const;
   // A command that runs these lines of sh, which may tell ranks apart by $OMPI_COMM_WORLD_RANK. (Open
   // MPI 5.0.7 crashes where mpirun's colons do that.)
@@ -43,6 +43,7 @@ class Workplace {
 
  private:
   std::filesystem::path folder_;
+  std::string program_;
 };
 
 // Of what so many ranks end with, trained at these settings.

@@ -17,7 +17,7 @@ namespace lockstep::emulator {
 
 // From the environment, read once.
 struct Machine {
-  int devices = 1;                                       // LOCKSTEP_EMULATED_GPUS
+  int devices = 8;                                       // LOCKSTEP_EMULATED_GPUS
   std::size_t memory_bytes = std::size_t{2} << 30;       // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
   std::uint64_t seed = 0;                                // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};                    // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation

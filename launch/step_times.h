@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepTimes: where a GPU's time goes, step by step, by moments that the device itself takes. The host only enqueues: what
+// its clock says of a phase is how long that took to enqueue. Works for steps enqueued one by one and for replayed ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/timeline.h"
+
+namespace lockstep {
+
+class StepTimes {
+ public:
+  StepTimes(Device device, std::int64_t micro_batches);
+
+  // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the others may
+  // be recorded, for even and odd steps apart.
+  void begun(Stream& stream);     // before it waits for its batches
+  void has_data(Stream& stream);  // behind that
+  void forward_done(Stream& stream, std::int64_t micro_batch);
+  void backward_done(Stream& stream, std::int64_t micro_batch);
+  void exchanged(Stream& stream);  // behind the wait for the sums of gradients
+  void ended(Stream& stream);
+
+  // Adds the account of the oldest step not accounted for, which the device has ended; at most one step younger than it
+  // may have begun. Idle: between the end of the step before it and its beginning, when the device had nothing to do
+  // (not told of the first step since restart()).
+  void account(StepAccount& account);
+  // Whatever the device does between the steps enqueued so far and the next is no step's.
+  void restart() { first_ = begun_; }
+
+ private:
+  // Moments that recorded work takes: a step's successor must not take them, too.
+  struct Inner {
+    Inner(Device device, std::int64_t micro_batches);
+    std::vector<TimedEvent> forward;
+    std::vector<TimedEvent> backward;
+    TimedEvent exchanged;
+  };
+  // The others are asked for across steps.
+  struct Outer {
+    explicit Outer(Device device) : begun(device), has_data(device), ended(device) {}
+    TimedEvent begun;
+    TimedEvent has_data;
+    TimedEvent ended;
+  };
+
+  Inner& inner(std::int64_t step) { return inner_[static_cast<std::size_t>(step % 2)]; }
+  Outer& outer(std::int64_t step) { return outer_[static_cast<std::size_t>(step % 4)]; }
+
+  std::array<Inner, 2> inner_;
+  std::array<Outer, 4> outer_;
+  std::int64_t begun_ = 0;      // steps
+  std::int64_t accounted_ = 0;  // steps
+  std::int64_t first_ = 0;      // since restart()
+};
+
+}  // namespace lockstep

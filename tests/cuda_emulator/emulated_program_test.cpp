@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep-emulated: the whole program trains on emulated GPUs, on several ranks, and gives the CPU's losses and the
+// same bits however the device orders what CUDA leaves unordered.
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/distance.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// A machine with these variables, and a run on it.
+struct EmulatedRun {
+  int ranks = 2;
+  Settings settings = {};
+  std::string machine = {};  // "NAME=value .." of LOCKSTEP_EMULATED_
+};
+
+std::string command_of(const Workplace& workplace, const EmulatedRun& run, const std::string& flags) {
+  Settings settings = {"world.device=cuda", "model.name=cnn", "train.steps=12"};
+  settings.insert(settings.end(), run.settings.begin(), run.settings.end());
+  return "env " + run.machine + " " + workplace.train(settings, flags);
+}
+
+std::string digest_of(const Workplace& workplace, const EmulatedRun& run) {
+  const auto file = workplace.path("digest");
+  std::filesystem::remove(file);
+  const ProgramResult result =
+      run_ranks(run.ranks, command_of(workplace, run, "--digest " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return text_of(file);
+}
+
+struct Trained {
+  double train_loss = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
+};
+
+Trained train(const Workplace& workplace, int ranks, const std::string& command) {
+  std::filesystem::remove_all(workplace.path("run"));
+  const ProgramResult result = run_ranks(ranks, command);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  std::ifstream file(workplace.path("run") / "metrics.jsonl");
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  if (!last.contains("test_loss")) return {};
+  return {.train_loss = last["train_loss"], .test_loss = last["test_loss"], .test_accuracy = last["test_accuracy"]};
+}
+
+void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance) {
+  const Workplace cpu("emulated_cpu");
+  const Workplace gpu("emulated_gpu", "lockstep-emulated");
+  Settings here = {"train.steps=20"};
+  here.insert(here.end(), settings.begin(), settings.end());
+  const Trained wanted = train(cpu, ranks, cpu.train(here));
+  here.push_back("world.device=cuda");
+  const Trained found = train(gpu, ranks, gpu.train(here));
+  EXPECT_NE(wanted.train_loss, 0);
+  EXPECT_NEAR(found.train_loss, wanted.train_loss, tolerance * wanted.train_loss) << ranks << " ranks";
+  EXPECT_NEAR(found.test_loss, wanted.test_loss, tolerance * wanted.test_loss) << ranks << " ranks";
+}
+
+TEST(Emulated, LossesAreTheCpus) {
+  for (const int ranks : {1, 2, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
+  expect_like_the_cpu({"model.name=resnet20", "train.steps=8"}, 2, 1e-5);
+}
+
+// Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
+TEST(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
+  expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
+  expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
+}
+
+class EmulatedDigest : public testing::Test {
+ protected:
+  Workplace workplace_{"emulated_digest", "lockstep-emulated"};
+};
+
+// With delays of up to 20 ms what is not ordered does happen in another order.
+TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
+  const std::vector<Settings> trainings = {
+      {},
+      {"train.accumulation=3", "train.recompute=true"},
+      {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
+      {"train.precision=bf16", "optimizer.name=adamw"},
+      {"optimizer.name=lars", "data.crop_padding=2", "data.horizontal_flip=true"},
+  };
+  for (const Settings& settings : trainings) {
+    const std::string expected = digest_of(workplace_, {.settings = settings});
+    Settings eager = settings;
+    eager.push_back("train.cuda_graph=false");
+    EXPECT_EQ(digest_of(workplace_, {.settings = eager}), expected) << "eager";
+    for (const int seed : {1, 2}) {
+      const std::string machine =
+          fmt::format("LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=20ms", seed);
+      EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << machine;
+      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << machine << ", eager";
+    }
+  }
+}
+
+TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
+  for (const int ranks : {1, 3, 4}) {
+    const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "model.name=mobilenet_v2", "train.steps=4"}};
+    EXPECT_EQ(digest_of(workplace_, run), digest_of(workplace_, run)) << ranks;
+  }
+}
+
+// Each rank has one context, on its own device: in exclusive mode another would be refused.
+TEST_F(EmulatedDigest, EachRankOpensOneContext) {
+  const std::string report = workplace_.path("report").string();
+  const std::string machine = fmt::format(
+      "LOCKSTEP_EMULATED_GPUS=3 LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_EMULATED_EXCLUSIVE={}", report,
+      workplace_.path("exclusive").string());
+  digest_of(workplace_, {.ranks = 3, .machine = machine});
+  std::ifstream file(report);
+  std::set<std::string> contexts;
+  for (std::string line; std::getline(file, line);) contexts.insert(nlohmann::json::parse(line)["contexts"].dump());
+  EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
+}
+
+TEST_F(EmulatedDigest, RanksMayShareADevice) {
+  const std::string apart = digest_of(workplace_, {.ranks = 2});
+  EXPECT_EQ(digest_of(workplace_, {.settings = {"world.share_device=true"}, .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
+            apart);
+  const ProgramResult refused = run_ranks(2, command_of(workplace_, {.machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
+  EXPECT_EQ(refused.exit_code, exit_code::config);
+  EXPECT_EQ(count(refused.output, "more ranks than CUDA devices"), 1) << refused.output;
+}
+
+// What a GPU refuses to record ends recording on all ranks, and not the job; the bits are the same.
+TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
+  const std::string expected = digest_of(workplace_, {});
+  for (const char* fault : {"cudaGraphInstantiate:1=2", "1/cudaGraphInstantiate:2=2"}) {
+    const EmulatedRun run{.machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
+    EXPECT_EQ(digest_of(workplace_, run), expected) << fault;
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+    EXPECT_GE(count(result.output, "steps are enqueued one by one"), 1) << result.output;
+  }
+}
+
+TEST_F(EmulatedDigest, MemoryThatRunsOutIsToldBeforeTraining) {
+  const ProgramResult result =
+      run_ranks(2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=8MiB"}, ""));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+}
+
+TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
+  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:300=700"};
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+  EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
+}
+
+TEST_F(EmulatedDigest, ExportsAndStartsFromAnExport) {
+  const auto file = workplace_.path("x.safetensors").string();
+  const ProgramResult exported = run_ranks(2, command_of(workplace_, {}, "--export " + file));
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  const ProgramResult again = run_ranks(2, command_of(workplace_, {}, "--init " + file));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Devices, contexts and errors.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/faults.h"
+
+namespace lockstep::emulator {
+namespace {
+
+thread_local int device_of_thread = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local char thread_number = 0;
+thread_local bool in_host_function = false;
+
+struct Name {
+  cudaError_t status;
+  const char* name;
+  const char* text;
+};
+constexpr Name kNames[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorCudartUnloading, "cudaErrorCudartUnloading", "driver shutting down"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState",
+     "the operation cannot be performed in the present state"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+    {cudaErrorContextIsDestroyed, "cudaErrorContextIsDestroyed", "context is destroyed"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+};
+
+const Name* find_name(cudaError_t status) {
+  for (const Name& name : kNames) {
+    if (name.status == status) return &name;
+  }
+  return nullptr;
+}
+
+// In compute mode "exclusive process" one process may have a context: LOCKSTEP_EMULATED_EXCLUSIVE names the files, one
+// for each device, whose locks say who has it.
+bool take_device(int device) {
+  const char* prefix = std::getenv("LOCKSTEP_EMULATED_EXCLUSIVE");
+  if (prefix == nullptr || *prefix == '\0') return true;
+  const std::string path = std::string(prefix) + "." + std::to_string(device);
+  const int file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);  // until the process ends
+  return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+}
+
+// At the process's end, where LOCKSTEP_EMULATED_REPORT names a file: one line of JSON.
+void report() {
+  const char* path = std::getenv("LOCKSTEP_EMULATED_REPORT");
+  if (path == nullptr || *path == '\0') return;
+  const BooksLock lock;
+  std::string contexts;
+  for (const DeviceBooks& device : books().devices) {
+    contexts += (contexts.empty() ? "" : ", ") + std::to_string(device.contexts);
+  }
+  std::size_t device_allocations = 0;
+  for (const auto& [address, allocation] : books().allocations) device_allocations += allocation.device >= 0 ? 1 : 0;
+  const std::string line = "{\"contexts\": [" + contexts + "], \"device_allocations\": " +
+                           std::to_string(device_allocations) + "}\n";
+  const int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  if (write(file, line.data(), line.size()) < 0) std::perror("emulated GPU: LOCKSTEP_EMULATED_REPORT");
+  close(file);
+}
+
+cudaError_t make_context(int device) {
+  DeviceBooks& mine = books().devices[static_cast<std::size_t>(device)];
+  if (mine.contexts > 0) return cudaSuccess;
+  if (!take_device(device)) return cudaErrorDevicesUnavailable;
+  mine.contexts = 1;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+Books& books() {
+  // Never destroyed: streams' threads use it until the process ends.
+  static Books& all = *[] {
+    auto* made = new Books;
+    made->devices = std::vector<DeviceBooks>(static_cast<std::size_t>(machine().devices));
+    std::atexit(report);
+    return made;
+  }();
+  return all;
+}
+
+int current_device() { return device_of_thread; }
+const void* this_thread() { return &thread_number; }
+
+cudaError_t answer(cudaError_t status) {
+  if (status != cudaSuccess) last_error = status;
+  return status;
+}
+
+cudaError_t enter(const char* function, std::size_t bytes) {
+  if (machine().devices == 0) return answer(cudaErrorNoDevice);
+  if (in_host_function) return answer(cudaErrorNotPermitted);
+  const int fault = function == nullptr ? 0 : injected_fault(function, bytes);
+  if (fault != 0) return answer(static_cast<cudaError_t>(fault));
+  const BooksLock lock;
+  if (const cudaError_t made = make_context(current_device()); made != cudaSuccess) return answer(made);
+  return answer(books().devices[static_cast<std::size_t>(current_device())].fault);
+}
+
+void run_host_function(cudaHostFn_t function, void* user_data) {
+  in_host_function = true;
+  function(user_data);
+  in_host_function = false;
+}
+
+int contexts(int device) {
+  const BooksLock lock;
+  return books().devices[static_cast<std::size_t>(device)].contexts;
+}
+
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t status) {
+  const Name* found = find_name(status);
+  return found == nullptr ? "unrecognized error code" : found->name;
+}
+const char* cudaGetErrorString(cudaError_t status) {
+  const Name* found = find_name(status);
+  return found == nullptr ? "unrecognized error code" : found->text;
+}
+cudaError_t cudaGetLastError() {
+  const cudaError_t found = cudaPeekAtLastError();
+  last_error = cudaSuccess;
+  return found;
+}
+cudaError_t cudaPeekAtLastError() {
+  if (machine().devices > 0) {
+    const BooksLock lock;
+    const cudaError_t fault = books().devices[static_cast<std::size_t>(current_device())].fault;
+    if (fault != cudaSuccess) return fault;  // nothing takes it away
+  }
+  return last_error;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = machine().devices;
+  return answer(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated GPU");
+  std::memcpy(properties->uuid.bytes, "emulated GPU", 12);
+  std::memcpy(properties->uuid.bytes + 12, &device, sizeof device);
+  properties->totalGlobalMem = machine().memory_bytes;
+  properties->major = 9;
+  properties->minor = 0;
+  properties->multiProcessorCount = 4;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = 2048;
+      return cudaSuccess;
+  }
+  return answer(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  if (machine().devices == 0) return answer(cudaErrorNoDevice);
+  *device = current_device();
+  return cudaSuccess;
+}
+
+// Makes the device's context, as CUDA does since version 12.
+cudaError_t cudaSetDevice(int device) {
+  if (machine().devices == 0) return answer(cudaErrorNoDevice);
+  if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
+  if (const int fault = injected_fault("cudaSetDevice"); fault != 0) return answer(static_cast<cudaError_t>(fault));
+  device_of_thread = device;
+  const BooksLock lock;
+  return answer(make_context(device));
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+  if (flags != cudaDeviceScheduleAuto && flags != cudaDeviceScheduleBlockingSync) return answer(cudaErrorInvalidValue);
+  return enter("cudaSetDeviceFlags");
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return enter("cudaDeviceGetStreamPriorityRange");
+}
+
+}  // extern "C"

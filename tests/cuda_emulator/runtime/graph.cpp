@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Capture and graphs. A captured stream runs nothing: what it is given becomes nodes behind the stream's tail, and
+// events carry the capture to other streams. A launch is one operation of its stream, within which the nodes run in
+// any order that their dependencies leave, on two threads: another one each time.
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "tests/cuda_emulator/runtime/books.h"
+
+namespace lockstep::emulator {
+namespace {
+
+thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
+
+// With the books: whether the thread's unsafe calls may not be made while this capture goes on.
+bool forbids(const Capture& capture) {
+  if (mode_of_thread == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed) return false;
+  if (capture.thread == this_thread()) return true;
+  return mode_of_thread == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
+}
+
+// With the books: everything that these come after, with themselves.
+std::set<const Node*> with_all_before(const std::vector<std::shared_ptr<Node>>& nodes) {
+  std::set<const Node*> all;
+  std::vector<const Node*> found;
+  for (const auto& node : nodes) found.push_back(node.get());
+  while (!found.empty()) {
+    const Node* node = found.back();
+    found.pop_back();
+    if (!all.insert(node).second) continue;
+    for (const auto& before : node->after) found.push_back(before.get());
+  }
+  return all;
+}
+
+// With the books: whether all of the capture's work comes before where its first stream has got to.
+bool joined(const Capture& capture) {
+  const std::set<const Node*> reached = with_all_before(capture.origin->tail);
+  return std::ranges::all_of(capture.graph.nodes, [&](const auto& node) { return reached.contains(node.get()); });
+}
+
+// With the books.
+void leave(const std::shared_ptr<Capture>& capture) {
+  for (const cudaStream_t stream : capture->streams) {
+    stream->capture = nullptr;
+    stream->tail.clear();
+  }
+  books().captures.erase(capture);
+}
+
+// One launch of a graph: which nodes have run, and which may.
+class Replay {
+ public:
+  Replay(std::vector<std::shared_ptr<Node>> nodes, std::map<const Node*, OperationPointer> records,
+         OperationPointer launch, int device, std::uint64_t seed)
+      : nodes_(std::move(nodes)), records_(std::move(records)), launch_(std::move(launch)), device_(device) {
+    random_.seed(static_cast<std::minstd_rand::result_type>(seed + 1));
+    for (std::size_t i = 0; i < nodes_.size(); ++i) state_[nodes_[i].get()].number = i;
+  }
+
+  // On the launch's thread: returns when all nodes have run.
+  void run() {
+    std::thread second([this] { serve(); });
+    serve();
+    second.join();
+    for (std::thread& thread : apart_) thread.join();
+    for (auto& [node, state] : state_) follow(&state.finished);
+  }
+
+ private:
+  struct State {
+    std::size_t number = 0;
+    bool begun = false;
+    bool done = false;
+    char finished = 0;
+  };
+
+  void serve() {
+    while (const Node* node = next()) {
+#if defined(__SANITIZE_THREAD__)
+      run_apart(*node);
+#else
+      run(*node);
+#endif
+    }
+  }
+
+#if defined(__SANITIZE_THREAD__)
+  // Nodes that one thread runs would be ordered: each gets one of its own.
+  void run_apart(const Node& node) {
+    std::thread thread([this, &node] { run(node); });
+    const Unseen unseen;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return state_[&node].done; });
+    apart_.push_back(std::move(thread));
+  }
+#endif
+
+  // Any that may run; null when there is nothing left to begin.
+  const Node* next() {
+    const Unseen unseen;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      std::vector<const Node*> ready;
+      bool left = false;
+      for (const auto& node : nodes_) {
+        if (state_[node.get()].begun) continue;
+        left = true;
+        if (std::ranges::all_of(node->after, [&](const auto& before) { return state_[before.get()].done; }))
+          ready.push_back(node.get());
+      }
+      if (!ready.empty()) {
+        const Node* node = ready[random_() % ready.size()];
+        state_[node].begun = true;
+        return node;
+      }
+      if (!left) return nullptr;
+      changed_.wait(lock);
+    }
+  }
+
+  void run(const Node& node) {
+    follow(&launch_->issued);
+    for (const OperationPointer& before : launch_->after) follow(&before->finished);
+    for (const auto& before : node.after) follow(&state_.at(before.get()).finished);
+    run_work(node.work, node.name, device_);
+    const auto record = records_.find(&node);
+    if (record != records_.end()) {
+      announce(&record->second->finished);
+      finish(*record->second);
+    }
+    State& state = state_.at(&node);
+    announce(&state.finished);
+    const Unseen unseen;
+    const std::lock_guard lock(mutex_);
+    state.done = true;
+    changed_.notify_all();
+  }
+
+  std::vector<std::shared_ptr<Node>> nodes_;
+  std::map<const Node*, OperationPointer> records_;
+  OperationPointer launch_;
+  int device_;
+  std::minstd_rand random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<const Node*, State> state_;
+  std::vector<std::thread> apart_;
+};
+
+// With the books: the events that the graph records stand for this launch's places from now on.
+std::map<const Node*, OperationPointer> record_events(const CUgraphExec_st& executable) {
+  std::map<const Node*, OperationPointer> records;
+  for (const auto& node : executable.nodes) {
+    if (node->event == nullptr || !books().events.contains(node->event)) continue;
+    auto place = std::make_shared<Operation>();
+    place->name = node->name;
+    node->event->captured = false;
+    node->event->last = place;
+    records.emplace(node.get(), std::move(place));
+  }
+  return records;
+}
+
+}  // namespace
+
+void invalidate(const std::shared_ptr<Capture>& capture) { capture->invalid = true; }
+
+void append_node(cudaStream_t stream, std::shared_ptr<Node> node) {
+  node->after = stream->tail;
+  node->device = stream->device;
+  stream->capture->graph.nodes.push_back(node);
+  stream->tail = {std::move(node)};
+}
+
+cudaError_t allow_unsafe_call() {
+  const BooksLock lock;
+  bool allowed = true;
+  for (const auto& capture : books().captures) {
+    if (!forbids(*capture)) continue;
+    invalidate(capture);
+    allowed = false;
+  }
+  return allowed ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t allow_wait_for(cudaStream_t stream) {
+  {
+    const BooksLock lock;
+    if (stream->capture != nullptr) {
+      invalidate(stream->capture);
+      return cudaErrorStreamCaptureUnsupported;
+    }
+  }
+  return allow_unsafe_call();
+}
+
+cudaError_t allow_work(cudaStream_t stream) {
+  const BooksLock lock;
+  if (stream->capture != nullptr) return stream->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  if (stream != books().devices[static_cast<std::size_t>(stream->device)].legacy) return cudaSuccess;
+  bool implicit = false;  // the legacy stream would wait for a stream that is captured
+  for (const auto& capture : books().captures) {
+    for (const cudaStream_t captured : capture->streams) {
+      if (!captured->blocking || captured->device != stream->device) continue;
+      invalidate(capture);
+      implicit = true;
+    }
+  }
+  return implicit ? cudaErrorStreamCaptureImplicit : cudaSuccess;
+}
+
+bool is_captured(cudaStream_t stream) {
+  const BooksLock lock;
+  return stream != nullptr && stream != cudaStreamLegacy && stream->capture != nullptr;
+}
+
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+extern "C" {
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (const cudaError_t status = enter("cudaStreamBeginCapture"); status != cudaSuccess) return status;
+  if (stream == nullptr || stream == cudaStreamLegacy) return answer(cudaErrorStreamCaptureUnsupported);
+  if (!exists(stream)) return answer(cudaErrorInvalidResourceHandle);
+  const BooksLock lock;
+  if (stream->capture != nullptr) return answer(cudaErrorIllegalState);
+  auto capture = std::make_shared<Capture>();
+  capture->origin = stream;
+  capture->mode = mode;
+  capture->thread = this_thread();
+  capture->streams = {stream};
+  stream->capture = capture;
+  stream->tail.clear();
+  books().captures.insert(capture);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (const cudaError_t status = enter("cudaStreamEndCapture"); status != cudaSuccess) return status;
+  if (graph == nullptr) return answer(cudaErrorInvalidValue);
+  *graph = nullptr;
+  if (!exists(stream)) return answer(cudaErrorInvalidResourceHandle);
+  const BooksLock lock;
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return answer(cudaErrorIllegalState);
+  if (capture->origin != stream) {
+    invalidate(capture);
+    return answer(cudaErrorStreamCaptureUnmatched);
+  }
+  if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != this_thread())
+    return answer(cudaErrorStreamCaptureWrongThread);
+  const bool complete = joined(*capture);
+  leave(capture);
+  if (capture->invalid) return answer(cudaErrorStreamCaptureInvalidated);
+  if (!complete) return answer(cudaErrorStreamCaptureUnjoined);
+  *graph = new CUgraph_st(capture->graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  if (const cudaError_t entered = enter("cudaStreamIsCapturing"); entered != cudaSuccess) return entered;
+  if (!exists(resolve(stream))) return answer(cudaErrorInvalidResourceHandle);
+  const BooksLock lock;
+  const Capture* capture = stream == nullptr || stream == cudaStreamLegacy ? nullptr : stream->capture.get();
+  *status = capture == nullptr ? cudaStreamCaptureStatusNone
+            : capture->invalid ? cudaStreamCaptureStatusInvalidated
+                               : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, mode_of_thread);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  if (const cudaError_t status = enter("cudaGraphGetNodes"); status != cudaSuccess) return status;
+  if (graph == nullptr || count == nullptr) return answer(cudaErrorInvalidValue);
+  const BooksLock lock;
+  if (nodes == nullptr) {
+    *count = graph->nodes.size();
+    return cudaSuccess;
+  }
+  for (std::size_t i = 0; i < *count; ++i) {
+    const bool there = i < graph->nodes.size();
+    nodes[i] = there ? reinterpret_cast<cudaGraphNode_t>(graph->nodes[i].get()) : nullptr;
+  }
+  *count = std::min(*count, graph->nodes.size());
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  if (const cudaError_t status = enter("cudaGraphInstantiate"); status != cudaSuccess) return status;
+  if (executable == nullptr || graph == nullptr || flags != 0) return answer(cudaErrorInvalidValue);
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  const BooksLock lock;
+  *executable = new CUgraphExec_st{.device = current_device(), .nodes = graph->nodes};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (const cudaError_t status = enter("cudaGraphLaunch"); status != cudaSuccess) return status;
+  if (executable == nullptr) return answer(cudaErrorInvalidValue);
+  stream = resolve(stream);
+  if (!exists(stream)) return answer(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return answer(status);
+  const auto launch = std::make_shared<Operation>();
+  launch->name = "cudaGraphLaunch";
+  announce(&launch->issued);
+  const BooksLock lock;
+  if (stream->capture != nullptr) {  // would be a child graph
+    invalidate(stream->capture);
+    return answer(cudaErrorNotSupported);
+  }
+  if (executable->last_launch != nullptr) launch->after.push_back(executable->last_launch);
+  const std::uint64_t seed = machine().seed * 104729 + executable->launches++;
+  launch->work = [nodes = executable->nodes, records = record_events(*executable),
+                  device = stream->device, seed, held = std::weak_ptr<Operation>(launch)] {
+    Replay(nodes, records, held.lock(), device, seed).run();
+  };
+  append(stream, launch);
+  executable->last_launch = launch;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  if (const cudaError_t status = enter("cudaGraphDestroy"); status != cudaSuccess) return status;
+  delete graph;
+  return cudaSuccess;
+}
+
+// A launch that is under way goes on.
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  if (const cudaError_t status = enter("cudaGraphExecDestroy"); status != cudaSuccess) return status;
+  delete executable;
+  return cudaSuccess;
+}
+
+}  // extern "C"

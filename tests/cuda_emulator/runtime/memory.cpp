@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of devices and pinned memory, copies and fills. All of it is the host's: a host that touches a device's
+// memory is not stopped here.
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "tests/cuda_emulator/runtime/books.h"
+
+namespace lockstep::emulator {
+namespace {
+
+constexpr int kPinned = -1;
+constexpr std::size_t kAlignment = 256;
+
+// With the books: the allocation that the address lies in.
+const std::pair<const std::byte* const, Allocation>* find_allocation(const void* data) {
+  const auto& all = books().allocations;
+  auto found = all.upper_bound(static_cast<const std::byte*>(data));
+  if (found == all.begin()) return nullptr;
+  --found;
+  return static_cast<const std::byte*>(data) < found->first + found->second.bytes ? &*found : nullptr;
+}
+
+enum class Home { pageable, pinned, device, outside };  // outside: begins in an allocation, ends behind it
+
+Home home_of(const void* data, std::size_t bytes) {
+  const BooksLock lock;
+  const auto* found = find_allocation(data);
+  if (found == nullptr) return Home::pageable;
+  if (static_cast<const std::byte*>(data) + bytes > found->first + found->second.bytes) return Home::outside;
+  return found->second.device == kPinned ? Home::pinned : Home::device;
+}
+
+// What its memory holds before anybody writes it: NaNs, in every type.
+void* allocate(std::size_t bytes) {
+  void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (data != nullptr) std::memset(data, 0xff, bytes);
+  return data;
+}
+
+cudaError_t keep(void** data, std::size_t bytes, int device) {
+  if (data == nullptr) return cudaErrorInvalidValue;
+  *data = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (device != kPinned) {
+    const BooksLock lock;
+    std::size_t& used = books().devices[static_cast<std::size_t>(device)].used_bytes;
+    if (used + bytes > machine().memory_bytes) return cudaErrorMemoryAllocation;
+    used += bytes;
+  }
+  *data = allocate(bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  const BooksLock lock;
+  books().allocations.emplace(static_cast<std::byte*>(*data), Allocation{.bytes = bytes, .device = device});
+  return cudaSuccess;
+}
+
+// Waits for everything the current device has to do, as CUDA does.
+cudaError_t give_back(void* data, bool pinned) {
+  if (data == nullptr) return cudaSuccess;
+  std::vector<OperationPointer> all;
+  {
+    const BooksLock lock;
+    const auto found = books().allocations.find(static_cast<std::byte*>(data));
+    if (found == books().allocations.end() || (found->second.device == kPinned) != pinned)
+      return cudaErrorInvalidValue;
+    all = last_of_all(pinned ? current_device() : found->second.device);
+  }
+  wait_for(all);
+  {
+    const BooksLock lock;
+    const auto found = books().allocations.find(static_cast<std::byte*>(data));
+    if (!pinned) books().devices[static_cast<std::size_t>(found->second.device)].used_bytes -= found->second.bytes;
+    books().allocations.erase(found);
+  }
+  std::free(data);
+  return cudaSuccess;
+}
+
+bool allowed(cudaMemcpyKind kind, Home from, Home to) {
+  const bool from_device = from == Home::device;
+  const bool to_device = to == Home::device;
+  switch (kind) {
+    case cudaMemcpyHostToHost:
+      return !from_device && !to_device;
+    case cudaMemcpyHostToDevice:
+      return !from_device && to_device;
+    case cudaMemcpyDeviceToHost:
+      return from_device && !to_device;
+    case cudaMemcpyDeviceToDevice:
+      return from_device && to_device;
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+bool is_capturing(cudaStream_t stream) {
+  const BooksLock lock;
+  return stream->capture != nullptr;
+}
+
+// Pageable memory is read before the call returns, and written, too; pinned memory when the copy runs.
+cudaError_t copy(const char* function, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                 cudaStream_t stream) {
+  stream = resolve(stream);
+  if (!exists(stream)) return cudaErrorInvalidResourceHandle;
+  const Home source = home_of(from, bytes);
+  const Home target = home_of(to, bytes);
+  if (source == Home::outside || target == Home::outside) return cudaErrorInvalidValue;
+  if (!allowed(kind, source, target)) return cudaErrorInvalidMemcpyDirection;
+  if (bytes == 0) return cudaSuccess;
+  const bool captured = is_capturing(stream);
+  if (source == Home::pageable && !captured) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    const auto staged = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);
+    if (const cudaError_t status = give(stream, function, [=] { std::memcpy(to, staged->data(), bytes); });
+        status != cudaSuccess) {
+      return status;
+    }
+  } else if (const cudaError_t status = give(stream, function, [=] { std::memmove(to, from, bytes); });
+             status != cudaSuccess) {
+    return status;
+  }
+  return target == Home::pageable && !captured ? cudaStreamSynchronize(stream) : cudaSuccess;
+}
+
+cudaError_t fill(const char* function, void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  stream = resolve(stream);
+  if (!exists(stream)) return cudaErrorInvalidResourceHandle;
+  const Home home = home_of(data, bytes);
+  if (home != Home::device && home != Home::pinned) return cudaErrorInvalidValue;
+  return give(stream, function, [=] { std::memset(data, value, bytes); });
+}
+
+}  // namespace
+
+bool is_device_memory(const void* data, std::size_t bytes, int device) {
+  const BooksLock lock;
+  const auto* found = find_allocation(data);
+  return found != nullptr && found->second.device == device &&
+         static_cast<const std::byte*>(data) + bytes <= found->first + found->second.bytes;
+}
+
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  if (const cudaError_t status = enter("cudaMalloc", bytes); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(keep(data, bytes, current_device()));
+}
+cudaError_t cudaFree(void* data) {
+  if (const cudaError_t status = enter("cudaFree"); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(give_back(data, false));
+}
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  if (const cudaError_t status = enter("cudaHostAlloc", bytes); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(keep(data, bytes, kPinned));
+}
+cudaError_t cudaFreeHost(void* data) {
+  if (const cudaError_t status = enter("cudaFreeHost"); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(give_back(data, true));
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
+  if (const cudaError_t status = enter("cudaMemGetInfo"); status != cudaSuccess) return status;
+  const BooksLock lock;
+  *total = machine().memory_bytes;
+  *available = *total - books().devices[static_cast<std::size_t>(current_device())].used_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  if (const cudaError_t status = enter("cudaMemset"); status != cudaSuccess) return status;
+  return answer(fill("cudaMemset", data, value, bytes, nullptr));
+}
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  if (const cudaError_t status = enter("cudaMemsetAsync"); status != cudaSuccess) return status;
+  return answer(fill("cudaMemsetAsync", data, value, bytes, stream));
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t status = enter("cudaMemcpy"); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  if (const cudaError_t status = copy("cudaMemcpy", to, from, bytes, kind, nullptr); status != cudaSuccess)
+    return answer(status);
+  return cudaStreamSynchronize(nullptr);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const cudaError_t status = enter("cudaMemcpyAsync"); status != cudaSuccess) return status;
+  return answer(copy("cudaMemcpyAsync", to, from, bytes, kind, stream));
+}
+
+}  // extern "C"

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams: a queue each, and a thread that serves it. An operation begins when all that CUDA puts before it is done,
+// and not at once: the machine's seed and delay hold some back until somebody waits for them or the delay is over, so
+// that what CUDA does not order happens in another order each time.
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/faults.h"
+
+namespace lockstep::emulator {
+namespace {
+
+// With the books.
+bool can_begin(const Operation& operation) {
+  return std::ranges::all_of(operation.after, [](const OperationPointer& before) { return before->done; });
+}
+
+// With the books: somebody waits for these, and so for all before them.
+void want(const std::vector<OperationPointer>& operations) {
+  std::vector<OperationPointer> found = operations;
+  while (!found.empty()) {
+    const OperationPointer operation = found.back();
+    found.pop_back();
+    if (operation == nullptr || operation->wanted || operation->done) continue;
+    operation->wanted = true;
+    found.insert(found.end(), operation->after.begin(), operation->after.end());
+  }
+  books().changed.notify_all();
+}
+
+// The next operation of a stream, once it may begin; null when the stream is destroyed and empty.
+OperationPointer next_of(cudaStream_t stream) {
+  BooksLock lock;
+  while (true) {
+    if (stream->waiting.empty()) {
+      if (stream->destroyed) return nullptr;
+      books().changed.wait(lock.get());
+      continue;
+    }
+    const OperationPointer& front = stream->waiting.front();
+    if (!can_begin(*front)) {
+      books().changed.wait(lock.get());
+    } else if (front->wanted || front->held_until <= Clock::now()) {
+      return front;
+    } else {
+      books().changed.wait_until(lock.get(), front->held_until);
+    }
+  }
+}
+
+// What the thread has done before is the stream's own: it comes before, and no more need be told.
+void run(Operation& operation, int device) {
+  follow(&operation.issued);
+  for (const OperationPointer& before : operation.after) follow(&before->finished);
+  run_work(operation.work, operation.name, device);
+  announce(&operation.finished);
+}
+
+void serve(cudaStream_t stream) {
+  while (const OperationPointer operation = next_of(stream)) {
+    run(*operation, stream->device);
+    finish(*operation);
+    const BooksLock lock;
+    stream->waiting.pop_front();
+  }
+  delete stream;
+}
+
+Clock::time_point hold(cudaStream_t stream) {
+  const auto delay = machine().delay;
+  if (delay.count() == 0) return {};
+  const auto chance = stream->random() % 4;
+  if (chance < 2) return {};
+  if (chance == 2) return Clock::now() + delay;
+  return Clock::now() + delay * (stream->random() % 1000) / 1000;
+}
+
+cudaError_t fault_of(int device) {
+  const BooksLock lock;
+  return books().devices[static_cast<std::size_t>(device)].fault;
+}
+
+cudaStream_t make_stream(int device, bool blocking) {
+  const BooksLock lock;
+  auto* stream = new CUstream_st;
+  stream->device = device;
+  stream->blocking = blocking;
+  stream->number = books().streams_made++;
+  stream->random.seed(static_cast<std::minstd_rand::result_type>(machine().seed * 7919 + stream->number + 1));
+  return stream;
+}
+
+void start(cudaStream_t stream) { std::thread(serve, stream).detach(); }
+
+}  // namespace
+
+void finish(Operation& operation) {
+  Work finished_work;  // what it holds is released without the lock
+  const BooksLock lock;
+  operation.done = true;
+  operation.ended = Clock::now();
+  operation.after.clear();
+  finished_work.swap(operation.work);
+  books().changed.notify_all();
+}
+
+void run_work(const Work& work, const char* name, int device) {
+  if (!work || fault_of(device) != cudaSuccess) return;  // nothing runs in a context that has failed
+  cudaError_t fault = static_cast<cudaError_t>(injected_fault("operation"));
+  if (fault == static_cast<cudaError_t>(kHang)) {
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  if (fault == cudaSuccess) {
+    try {
+      work();
+    } catch (const DeviceFault& error) {
+      std::fprintf(stderr, "emulated GPU: %s: %s\n", name, error.what());
+      fault = cudaErrorLaunchFailure;
+    }
+  }
+  if (fault == cudaSuccess) return;
+  const BooksLock lock;
+  books().devices[static_cast<std::size_t>(device)].fault = fault;
+}
+
+bool exists(cudaStream_t stream) {
+  const BooksLock lock;
+  return std::ranges::any_of(books().devices, [&](const DeviceBooks& device) {
+    return device.streams.contains(stream) || device.legacy == stream;
+  });
+}
+
+cudaStream_t resolve(cudaStream_t stream) {
+  if (stream != nullptr && stream != cudaStreamLegacy) return stream;
+  cudaStream_t made = nullptr;
+  {
+    const BooksLock lock;
+    DeviceBooks& device = books().devices[static_cast<std::size_t>(current_device())];
+    if (device.legacy != nullptr) return device.legacy;
+  }
+  made = make_stream(current_device(), true);
+  {
+    const BooksLock lock;
+    books().devices[static_cast<std::size_t>(current_device())].legacy = made;
+  }
+  start(made);
+  return made;
+}
+
+std::vector<OperationPointer> last_of_all(int device) {
+  std::vector<OperationPointer> all;
+  const DeviceBooks& mine = books().devices[static_cast<std::size_t>(device)];
+  for (const cudaStream_t stream : mine.streams) {
+    if (stream->last != nullptr) all.push_back(stream->last);
+  }
+  if (mine.legacy != nullptr && mine.legacy->last != nullptr) all.push_back(mine.legacy->last);
+  return all;
+}
+
+void append(cudaStream_t stream, const OperationPointer& operation) {
+  const auto behind = [&](cudaStream_t other) {
+    if (other != nullptr && other->last != nullptr) operation->after.push_back(other->last);
+  };
+  DeviceBooks& device = books().devices[static_cast<std::size_t>(stream->device)];
+  behind(stream);
+  if (stream == device.legacy) {
+    for (const cudaStream_t other : device.streams) {
+      if (other->blocking) behind(other);
+    }
+  } else if (stream->blocking) {
+    behind(device.legacy);
+  }
+  operation->held_until = hold(stream);
+  stream->waiting.push_back(operation);
+  stream->last = operation;
+  books().changed.notify_all();
+}
+
+void wait_for(const std::vector<OperationPointer>& operations) {
+  {
+    BooksLock lock;
+    want(operations);
+    for (const OperationPointer& operation : operations) {
+      books().changed.wait(lock.get(), [&] { return operation->done; });
+    }
+  }
+  for (const OperationPointer& operation : operations) follow(&operation->finished);
+}
+
+cudaError_t enqueue(cudaStream_t stream, const char* name, Work work) {
+  if (const cudaError_t status = enter(nullptr); status != cudaSuccess) return status;
+  stream = resolve(stream);
+  if (!exists(stream) || stream->device != current_device()) return answer(cudaErrorInvalidResourceHandle);
+  return answer(give(stream, name, std::move(work)));
+}
+
+cudaError_t give(cudaStream_t stream, const char* name, Work work) {
+  if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return status;
+  const auto operation = std::make_shared<Operation>();
+  operation->name = name;
+  announce(&operation->issued);
+  const BooksLock lock;
+  if (stream->capture != nullptr) {
+    auto node = std::make_shared<Node>();
+    node->name = name;
+    node->work = std::move(work);
+    append_node(stream, std::move(node));
+    return cudaSuccess;
+  }
+  operation->work = std::move(work);
+  append(stream, operation);
+  return cudaSuccess;
+}
+
+int device_of(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return current_device();
+  return stream->device;
+}
+
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+namespace {
+
+// The stream of a call, checked; null when the status says why not.
+cudaStream_t find_stream(const char* function, cudaStream_t stream, cudaError_t& status) {
+  status = enter(function);
+  if (status != cudaSuccess) return nullptr;
+  stream = resolve(stream);
+  if (exists(stream)) return stream;
+  status = answer(cudaErrorInvalidResourceHandle);
+  return nullptr;
+}
+
+cudaError_t create(cudaStream_t* stream, unsigned flags, const char* function) {
+  if (const cudaError_t status = enter(function); status != cudaSuccess) return status;
+  if (stream == nullptr || (flags & ~cudaStreamNonBlocking) != 0) return answer(cudaErrorInvalidValue);
+  *stream = make_stream(current_device(), flags != cudaStreamNonBlocking);
+  {
+    const BooksLock lock;
+    books().devices[static_cast<std::size_t>(current_device())].streams.insert(*stream);
+  }
+  start(*stream);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return create(stream, cudaStreamDefault, "cudaStreamCreate"); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return create(stream, flags, "cudaStreamCreateWithFlags");
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return create(stream, flags, "cudaStreamCreateWithPriority");
+}
+
+// What the stream still has to do is done; its thread then frees it.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  cudaError_t status = cudaSuccess;
+  if (find_stream("cudaStreamDestroy", stream, status) == nullptr) return status;
+  const BooksLock lock;
+  if (stream->capture != nullptr) invalidate(stream->capture);
+  books().devices[static_cast<std::size_t>(stream->device)].streams.erase(stream);
+  stream->destroyed = true;
+  books().changed.notify_all();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  cudaError_t status = cudaSuccess;
+  stream = find_stream("cudaStreamQuery", stream, status);
+  if (stream == nullptr) return status;
+  if (status = allow_wait_for(stream); status != cudaSuccess) return answer(status);
+  OperationPointer last;
+  {
+    const BooksLock lock;
+    last = stream->last;
+    if (last != nullptr && !last->done) return answer(cudaErrorNotReady);
+  }
+  if (last != nullptr) follow(&last->finished);
+  return answer(fault_of(stream->device));
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  cudaError_t status = cudaSuccess;
+  stream = find_stream("cudaStreamSynchronize", stream, status);
+  if (stream == nullptr) return status;
+  if (status = allow_wait_for(stream); status != cudaSuccess) return answer(status);
+  OperationPointer last;
+  {
+    const BooksLock lock;
+    last = stream->last;
+  }
+  if (last != nullptr) wait_for({last});
+  return answer(fault_of(stream->device));
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t status = enter("cudaDeviceSynchronize"); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  std::vector<OperationPointer> all;
+  {
+    const BooksLock lock;
+    all = last_of_all(current_device());
+  }
+  wait_for(all);
+  return answer(fault_of(current_device()));
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* user_data) {
+  cudaError_t status = cudaSuccess;
+  stream = find_stream("cudaLaunchHostFunc", stream, status);
+  if (stream == nullptr) return status;
+  if (function == nullptr) return answer(cudaErrorInvalidValue);
+  return answer(give(stream, "a host function", [=] { run_host_function(function, user_data); }));
+}
+
+}  // extern "C"

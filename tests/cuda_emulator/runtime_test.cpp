@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The emulated runtime keeps CUDA's order and no other, and refuses what CUDA refuses. In these tests an operation that
+// nobody waits for may be held back for a second (main()).
+#include <atomic>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace lockstep::emulator {
+namespace {
+
+#define EXPECT_CUDA(status, call) EXPECT_EQ(call, status) << cudaGetErrorString(cudaPeekAtLastError())
+#define ASSERT_OK(call) ASSERT_EQ(call, cudaSuccess)
+
+class Runtime : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(cudaSetDevice(0));
+    for (cudaStream_t& stream : streams_) ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (cudaEvent_t& event : events_) ASSERT_OK(cudaEventCreate(&event));
+  }
+  void TearDown() override {
+    for (const cudaStream_t stream : streams_) {
+      cudaStreamSynchronize(stream);
+      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    }
+    for (const cudaEvent_t event : events_) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    cudaGetLastError();
+  }
+
+  cudaStream_t first() const { return streams_[0]; }
+  cudaStream_t second() const { return streams_[1]; }
+  cudaEvent_t event(int i = 0) const { return events_[static_cast<std::size_t>(i)]; }
+
+  std::vector<cudaStream_t> streams_ = std::vector<cudaStream_t>(2);
+  std::vector<cudaEvent_t> events_ = std::vector<cudaEvent_t>(3);
+};
+
+// Memory of the device that holds one number.
+class Number {
+ public:
+  explicit Number(int value) {
+    EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(int)), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(data_, &value, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~Number() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  Number(const Number&) = delete;
+  Number& operator=(const Number&) = delete;
+
+  int* data() const { return data_; }
+  int get() const {
+    int value = 0;
+    EXPECT_EQ(cudaMemcpy(&value, data_, sizeof(int), cudaMemcpyDeviceToHost), cudaSuccess);
+    return value;
+  }
+
+ private:
+  int* data_ = nullptr;
+};
+
+void add(cudaStream_t stream, const Number& number, int value) {
+  EXPECT_EQ(enqueue(stream, "add", [data = number.data(), value] { *data = *data * 10 + value; }), cudaSuccess);
+}
+
+TEST_F(Runtime, AStreamKeepsItsOrder) {
+  const Number number(0);
+  for (int i = 1; i < 6; ++i) add(first(), number, i);
+  ASSERT_OK(cudaStreamSynchronize(first()));
+  EXPECT_EQ(number.get(), 12345);
+}
+
+TEST_F(Runtime, AnEventOrdersTwoStreams) {
+  for (int i = 0; i < 20; ++i) {
+    const Number number(0);
+    add(first(), number, 1);
+    ASSERT_OK(cudaEventRecord(event(), first()));
+    ASSERT_OK(cudaStreamWaitEvent(second(), event()));
+    add(second(), number, 2);
+    ASSERT_OK(cudaStreamSynchronize(second()));
+    EXPECT_EQ(number.get(), 12);
+  }
+}
+
+// Without the event the second stream's work is seen to come first, though it was given last.
+TEST_F(Runtime, WhatIsNotOrderedHappensInAnyOrder) {
+  std::set<int> seen;
+  for (int i = 0; i < 50; ++i) {
+    const Number number(0);
+    add(first(), number, 1);
+    ASSERT_OK(cudaStreamSynchronize(second()));
+    ASSERT_OK(enqueue(second(), "copy", [to = number.data()] { *to = *to == 0 ? 7 : 8; }));
+    ASSERT_OK(cudaStreamSynchronize(second()));
+    ASSERT_OK(cudaStreamSynchronize(first()));
+    seen.insert(number.get());
+  }
+  EXPECT_TRUE(seen.contains(71)) << "never held back";
+  EXPECT_TRUE(seen.contains(8)) << "always held back";
+}
+
+TEST_F(Runtime, AWaitTakesTheRecordBeforeIt) {
+  std::atomic<bool> may_end{false};
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  ASSERT_OK(cudaStreamWaitEvent(second(), event()));
+  ASSERT_OK(enqueue(first(), "waits", [&] {
+    while (!may_end) std::this_thread::yield();
+  }));
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  ASSERT_OK(cudaStreamSynchronize(second()));  // the second record has not happened
+  EXPECT_CUDA(cudaErrorNotReady, cudaEventQuery(event()));
+  may_end = true;
+  ASSERT_OK(cudaEventSynchronize(event()));
+  EXPECT_CUDA(cudaSuccess, cudaEventQuery(event()));
+}
+
+TEST_F(Runtime, PageableMemoryIsReadAtTheCallAndPinnedMemoryWhenTheCopyRuns) {
+  int pageable = 1;
+  int* pinned = nullptr;
+  ASSERT_OK(cudaHostAlloc(reinterpret_cast<void**>(&pinned), sizeof(int), cudaHostAllocPortable));
+  *pinned = 1;
+  const Number from_pageable(0);
+  const Number from_pinned(0);
+  std::atomic<bool> changed{false};
+  ASSERT_OK(enqueue(first(), "waits", [&] {
+    while (!changed) std::this_thread::yield();
+  }));
+  ASSERT_OK(cudaMemcpyAsync(from_pageable.data(), &pageable, sizeof(int), cudaMemcpyDefault, first()));
+  ASSERT_OK(cudaMemcpyAsync(from_pinned.data(), pinned, sizeof(int), cudaMemcpyDefault, first()));
+  pageable = 2;
+  *pinned = 2;
+  changed = true;
+  ASSERT_OK(cudaStreamSynchronize(first()));
+  EXPECT_EQ(from_pageable.get(), 1);
+  EXPECT_EQ(from_pinned.get(), 2);
+  ASSERT_OK(cudaFreeHost(pinned));
+}
+
+TEST_F(Runtime, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
+  cudaStream_t blocking = nullptr;
+  ASSERT_OK(cudaStreamCreate(&blocking));
+  for (int i = 0; i < 10; ++i) {
+    const Number number(0);
+    add(blocking, number, 1);
+    add(nullptr, number, 2);
+    add(blocking, number, 3);
+    ASSERT_OK(cudaStreamSynchronize(blocking));
+    EXPECT_EQ(number.get(), 123);
+  }
+  ASSERT_OK(cudaStreamDestroy(blocking));
+}
+
+TEST_F(Runtime, CopiesAreCheckedAgainstTheirMemory) {
+  const Number number(0);
+  char host[8] = {};
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaMemcpyAsync(host, number.data(), 8, cudaMemcpyDefault, first()));
+  EXPECT_CUDA(cudaErrorInvalidMemcpyDirection,
+              cudaMemcpyAsync(host, number.data(), 4, cudaMemcpyHostToDevice, first()));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaMemsetAsync(host, 0, 8, first()));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaFree(host));
+}
+
+TEST_F(Runtime, MemoryIsLimitedAndCounted) {
+  std::size_t before = 0;
+  std::size_t total = 0;
+  ASSERT_OK(cudaMemGetInfo(&before, &total));
+  EXPECT_EQ(total, std::size_t{1} << 20);
+  void* data = nullptr;
+  ASSERT_OK(cudaMalloc(&data, before));
+  void* more = nullptr;
+  EXPECT_CUDA(cudaErrorMemoryAllocation, cudaMalloc(&more, 1));
+  std::size_t left = 1;
+  ASSERT_OK(cudaMemGetInfo(&left, &total));
+  EXPECT_EQ(left, 0u);
+  ASSERT_OK(cudaFree(data));
+  ASSERT_OK(cudaMemGetInfo(&left, &total));
+  EXPECT_EQ(left, before);
+}
+
+TEST_F(Runtime, WorkBelongsToTheCurrentDevice) {
+  ASSERT_OK(cudaSetDevice(1));
+  EXPECT_CUDA(cudaErrorInvalidResourceHandle, enqueue(first(), "work", [] {}));
+  EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaEventRecord(event(), nullptr)) << "an event of device 0";
+  EXPECT_CUDA(cudaErrorInvalidDevice, cudaSetDevice(99));
+}
+
+// A thread begins with device 0, and a call of it makes a context there.
+TEST(Contexts, AreMadeWhereTheyAreNeededFirst) {
+  EXPECT_EQ(contexts(3), 0);
+  ASSERT_OK(cudaSetDevice(3));
+  EXPECT_EQ(contexts(3), 1);
+  EXPECT_EQ(contexts(2), 0);
+  std::size_t available = 0;
+  std::size_t total = 0;
+  std::thread([&] {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(device, 0);
+    EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+  }).join();
+  EXPECT_EQ(contexts(0), 1);
+  ASSERT_OK(cudaSetDevice(0));
+}
+
+TEST_F(Runtime, HostFunctionsMayNotCallCuda) {
+  cudaError_t status = cudaSuccess;
+  ASSERT_OK(cudaLaunchHostFunc(
+      first(),
+      [](void* found) {
+        void* data = nullptr;
+        *static_cast<cudaError_t*>(found) = cudaMalloc(&data, 1);
+      },
+      &status));
+  ASSERT_OK(cudaStreamSynchronize(first()));
+  EXPECT_EQ(status, cudaErrorNotPermitted);
+}
+
+TEST_F(Runtime, TimesAreTakenOfTimedEventsThatHavePassed) {
+  cudaEvent_t untimed = nullptr;
+  ASSERT_OK(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
+  float milliseconds = -1;
+  EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&milliseconds, event(0), event(1)));
+  ASSERT_OK(cudaEventRecord(event(0), first()));
+  ASSERT_OK(enqueue(first(), "sleeps", [] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }));
+  ASSERT_OK(cudaEventRecord(event(1), first()));
+  EXPECT_CUDA(cudaErrorNotReady, cudaEventElapsedTime(&milliseconds, event(0), event(1)));
+  ASSERT_OK(cudaEventSynchronize(event(1)));
+  ASSERT_OK(cudaEventElapsedTime(&milliseconds, event(0), event(1)));
+  EXPECT_GE(milliseconds, 3);
+  ASSERT_OK(cudaEventRecord(untimed, first()));
+  EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&milliseconds, event(0), untimed));
+  ASSERT_OK(cudaEventDestroy(untimed));
+}
+
+class Graphs : public Runtime {
+ protected:
+  void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
+    ASSERT_OK(cudaStreamBeginCapture(first(), mode));
+  }
+  void expect_end(cudaError_t status) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(first(), &graph), status);
+    EXPECT_EQ(graph != nullptr, status == cudaSuccess);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+  }
+  cudaGraphExec_t end() {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(first(), &graph), cudaSuccess);
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return executable;
+  }
+  void fork() {
+    ASSERT_OK(cudaEventRecord(event(0), first()));
+    ASSERT_OK(cudaStreamWaitEvent(second(), event(0)));
+  }
+  void join() {
+    ASSERT_OK(cudaEventRecord(event(1), second()));
+    ASSERT_OK(cudaStreamWaitEvent(first(), event(1)));
+  }
+};
+
+TEST_F(Graphs, RunsNothingUntilItIsLaunchedAndThenAsOftenAsItIs) {
+  const Number number(0);
+  begin();
+  add(first(), number, 1);
+  fork();
+  add(second(), number, 2);
+  join();
+  add(first(), number, 3);
+  const cudaGraphExec_t executable = end();
+  EXPECT_EQ(number.get(), 0);
+  ASSERT_OK(cudaGraphLaunch(executable, first()));
+  ASSERT_OK(cudaGraphLaunch(executable, second()));  // after the first launch, though on another stream
+  ASSERT_OK(cudaStreamSynchronize(second()));
+  EXPECT_EQ(number.get(), 123123);
+  ASSERT_OK(cudaGraphExecDestroy(executable));
+}
+
+TEST_F(Graphs, BranchesRunInAnyOrder) {
+  const Number number(0);
+  begin();
+  fork();
+  add(first(), number, 1);
+  add(second(), number, 2);
+  join();
+  const cudaGraphExec_t executable = end();
+  std::set<int> seen;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_OK(cudaMemsetAsync(number.data(), 0, sizeof(int), first()));
+    ASSERT_OK(cudaGraphLaunch(executable, first()));
+    ASSERT_OK(cudaStreamSynchronize(first()));
+    seen.insert(number.get());
+  }
+  EXPECT_TRUE(seen.contains(12) && seen.contains(21));
+  ASSERT_OK(cudaGraphExecDestroy(executable));
+}
+
+TEST_F(Graphs, ExternalRecordsGiveTimesOfEachLaunch) {
+  begin();
+  ASSERT_OK(cudaEventRecordWithFlags(event(0), first(), cudaEventRecordExternal));
+  ASSERT_OK(enqueue(first(), "sleeps", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
+  ASSERT_OK(cudaEventRecordWithFlags(event(1), first(), cudaEventRecordExternal));
+  const cudaGraphExec_t executable = end();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(cudaGraphLaunch(executable, first()));
+    ASSERT_OK(cudaEventSynchronize(event(1)));
+    float milliseconds = 0;
+    ASSERT_OK(cudaEventElapsedTime(&milliseconds, event(0), event(1)));
+    EXPECT_GE(milliseconds, 2);
+  }
+  ASSERT_OK(cudaGraphExecDestroy(executable));
+}
+
+TEST_F(Graphs, CaptureRefusesToWaitForItself) {
+  begin();
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(first()));
+  EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, enqueue(first(), "work", [] {}));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  begin();
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamQuery(first()));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  begin();
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  EXPECT_CUDA(cudaErrorCapturedEvent, cudaEventSynchronize(event()));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(Graphs, CaptureRefusesUnsafeCallsAsItsModeSays) {
+  const auto allocate = [] {
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, 16);
+    if (status == cudaSuccess) cudaFree(data);
+    cudaGetLastError();
+    return status;
+  };
+  const auto allocate_elsewhere = [&] {
+    cudaError_t status = cudaSuccess;
+    std::thread([&] { status = allocate(); }).join();
+    return status;
+  };
+  begin(cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(allocate_elsewhere(), cudaErrorStreamCaptureUnsupported);
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  begin(cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(allocate_elsewhere(), cudaSuccess);
+  expect_end(cudaSuccess);
+  begin(cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(allocate(), cudaErrorStreamCaptureUnsupported);
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  begin(cudaStreamCaptureModeRelaxed);
+  EXPECT_EQ(allocate(), cudaSuccess);
+  expect_end(cudaSuccess);
+}
+
+TEST_F(Graphs, CaptureRefusesDependenciesOnWhatIsOutside) {
+  ASSERT_OK(cudaEventRecord(event(), second()));
+  begin();
+  EXPECT_CUDA(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(first(), event()));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(Graphs, CaptureRefusesAnUnjoinedFork) {
+  const Number number(0);
+  begin();
+  fork();
+  add(second(), number, 1);
+  expect_end(cudaErrorStreamCaptureUnjoined);
+  add(second(), number, 2);  // the stream is free again
+  ASSERT_OK(cudaStreamSynchronize(second()));
+  EXPECT_EQ(number.get(), 2);
+}
+
+TEST_F(Graphs, CapturesDoNotMix) {
+  begin();
+  ASSERT_OK(cudaStreamBeginCapture(second(), cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  EXPECT_CUDA(cudaErrorStreamCaptureMerge, cudaStreamWaitEvent(second(), event()));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  cudaGraph_t graph = nullptr;
+  EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(second(), &graph));
+}
+
+TEST_F(Graphs, CaptureEndsWhereItBegan) {
+  const Number number(0);
+  begin();
+  fork();
+  cudaGraph_t graph = nullptr;
+  EXPECT_CUDA(cudaErrorStreamCaptureUnmatched, cudaStreamEndCapture(second(), &graph));
+  expect_end(cudaErrorStreamCaptureInvalidated);
+  begin();
+  std::thread([&] {
+    EXPECT_EQ(cudaStreamEndCapture(first(), &graph), cudaErrorStreamCaptureWrongThread);
+  }).join();
+  EXPECT_CUDA(cudaErrorIllegalState, cudaStreamBeginCapture(first(), cudaStreamCaptureModeRelaxed));
+  expect_end(cudaSuccess);
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
+}
+
+TEST_F(Graphs, AnEventOfACaptureMeansNothingOutside) {
+  begin();
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  expect_end(cudaSuccess);
+  EXPECT_CUDA(cudaErrorCapturedEvent, cudaStreamWaitEvent(second(), event()));
+  EXPECT_CUDA(cudaErrorCapturedEvent, cudaEventQuery(event()));
+}
+
+// Last: the device's context does not recover.
+TEST(Zzz, AFaultStaysWithTheContext) {
+  ASSERT_OK(cudaSetDevice(4));
+  cudaStream_t stream = nullptr;
+  ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  ASSERT_OK(enqueue(stream, "a kernel", [] { throw DeviceFault("meant"); }));
+  bool ran = false;
+  ASSERT_OK(enqueue(stream, "behind it", [&] { ran = true; }));
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure) << "nothing takes it away";
+  void* data = nullptr;
+  EXPECT_EQ(cudaMalloc(&data, 1), cudaErrorLaunchFailure);
+  ASSERT_OK(cudaSetDevice(0));
+  EXPECT_EQ(cudaMalloc(&data, 1), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace lockstep::emulator
+
+int main(int argc, char** argv) {
+  setenv("LOCKSTEP_EMULATED_GPUS", "5", 1);
+  setenv("LOCKSTEP_EMULATED_MEMORY", "1MiB", 1);
+  setenv("LOCKSTEP_EMULATED_DELAY", "1s", 1);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
