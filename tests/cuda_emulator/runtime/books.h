@@ -41,6 +41,17 @@ struct Operation {
 };
 using OperationPointer = std::shared_ptr<Operation>;
 
+// Whoever lets go of it last frees it, and need not come after whoever ran it.
+inline OperationPointer make_operation(const char* name) {
+  const auto free = [](Operation* operation) {
+    const Unseen unseen;
+    delete operation;
+  };
+  auto* operation = new Operation;
+  operation->name = name;
+  return {operation, free};
+}
+
 struct Node;
 struct Capture;
 

@@ -47,8 +47,7 @@ cudaError_t record(const char* function, cudaEvent_t event, cudaStream_t stream,
   const bool external = flags == cudaEventRecordExternal;
   if (flags != cudaEventRecordDefault && !external) return answer(cudaErrorInvalidValue);
   if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return answer(status);
-  const auto place = std::make_shared<Operation>();
-  place->name = "cudaEventRecord";
+  const auto place = make_operation("cudaEventRecord");
   announce(&place->issued);
   const BooksLock lock;
   if (stream->capture != nullptr) {
@@ -130,8 +129,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream = resolve(stream);
   if (!exists(stream) || !is_event(event)) return answer(cudaErrorInvalidResourceHandle);
   if (flags != cudaEventWaitDefault) return answer(cudaErrorInvalidValue);
-  const auto place = std::make_shared<Operation>();
-  place->name = "cudaStreamWaitEvent";
+  const auto place = make_operation("cudaStreamWaitEvent");
   announce(&place->issued);
   const BooksLock lock;
   if (event->captured) return answer(wait_in_capture(stream, event));

@@ -155,8 +155,7 @@ std::map<const Node*, OperationPointer> record_events(const CUgraphExec_st& exec
   std::map<const Node*, OperationPointer> records;
   for (const auto& node : executable.nodes) {
     if (node->event == nullptr || !books().events.contains(node->event)) continue;
-    auto place = std::make_shared<Operation>();
-    place->name = node->name;
+    auto place = make_operation(node->name);
     node->event->captured = false;
     node->event->last = place;
     records.emplace(node.get(), std::move(place));
@@ -309,8 +308,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   stream = resolve(stream);
   if (!exists(stream)) return answer(cudaErrorInvalidResourceHandle);
   if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return answer(status);
-  const auto launch = std::make_shared<Operation>();
-  launch->name = "cudaGraphLaunch";
+  const auto launch = make_operation("cudaGraphLaunch");
   announce(&launch->issued);
   const BooksLock lock;
   if (stream->capture != nullptr) {  // would be a child graph

@@ -66,6 +66,7 @@ void serve(cudaStream_t stream) {
     const BooksLock lock;
     stream->waiting.pop_front();
   }
+  const Unseen unseen;
   delete stream;
 }
 
@@ -199,8 +200,7 @@ cudaError_t enqueue(cudaStream_t stream, const char* name, Work work) {
 
 cudaError_t give(cudaStream_t stream, const char* name, Work work) {
   if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return status;
-  const auto operation = std::make_shared<Operation>();
-  operation->name = name;
+  const auto operation = make_operation(name);
   announce(&operation->issued);
   const BooksLock lock;
   if (stream->capture != nullptr) {
