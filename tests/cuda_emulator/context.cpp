@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__)
 // The registers a function must preserve, in the order in which Context::prepare() lays out their first
-// values.
+// values. A context begins in lockstep_enter_context, which finds the function and its argument in registers.
 asm(R"(
   .text
   .globl lockstep_switch_context
@@ -25,5 +25,12 @@ lockstep_switch_context:
   popq %rbp
   ret
   .size lockstep_switch_context, .-lockstep_switch_context
+
+  .globl lockstep_enter_context
+  .type lockstep_enter_context, @function
+lockstep_enter_context:
+  movq %r12, %rdi
+  jmpq *%r13
+  .size lockstep_enter_context, .-lockstep_enter_context
 )");
 #endif

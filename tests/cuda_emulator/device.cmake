@@ -4,18 +4,16 @@
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 file(GLOB emulated_callers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp ${PROJECT_SOURCE_DIR}/core/cuda/*.cpp
      ${PROJECT_SOURCE_DIR}/comm/nccl/*.cpp)
-file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/nccl/*.cpp
+file(GLOB emulated_libraries CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/nccl/*.cpp
      ${CMAKE_CURRENT_SOURCE_DIR}/libraries/*.cpp)
-list(APPEND emulator context.cpp emulator.cpp shared_memory.cpp)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 # Each is compiled alone, as nvcc does it.
-set_source_files_properties(${emulated_kernels} ${emulated_callers} ${emulator} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(${emulated_kernels} ${emulated_callers} ${emulated_libraries} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 find_package(MPI REQUIRED COMPONENTS CXX)
-add_library(lockstep_emulated_device OBJECT ${emulated_kernels} ${emulated_callers} ${emulator})
-target_include_directories(lockstep_emulated_device BEFORE PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include)
+add_library(lockstep_emulated_device OBJECT ${emulated_kernels} ${emulated_callers} ${emulated_libraries})
 target_compile_options(lockstep_emulated_device PRIVATE -Wno-unknown-pragmas)  # #pragma unroll
-target_link_libraries(lockstep_emulated_device PUBLIC Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
+target_link_libraries(lockstep_emulated_device PUBLIC cuda_emulator Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/main.cpp)

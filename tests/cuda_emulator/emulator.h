@@ -2,13 +2,19 @@
 //
 // Runs kernels on the CPU, to find wrong indices, missing barriers and broken reductions without a GPU. Each
 // thread of a block is a fiber: it runs until it waits at a barrier or for its warp, then the next one runs.
-// Blocks run one after the other.
+// Blocks run one after the other. Several host threads may run kernels at once; each kernel has a host thread
+// to itself, which belongs to the one that called run() and ends with it.
 //
 // What a kernel must not rely on is made to differ: a warp runs ahead of the others until it waits for the
-// block or ends; threads, warps and blocks run in ascending or descending order
-// (set_order), and shared memory holds NaNs (bytes of 0xff) when a block starts. A block whose threads wait
-// for each other in vain, at different barriers or for a thread that has ended, is a KernelError that names
-// the block and the places. Used by one host thread at a time.
+// block or ends; threads, warps and blocks run in ascending, descending or some seeded order, and shared
+// memory holds NaNs (bytes of 0xff) when a block starts. A block whose threads wait for each other in vain,
+// at different barriers or for a thread that has ended, is a KernelError that names the block and the places.
+//
+// To ThreadSanitizer each thread of a block is a thread of its own. What run()'s caller did before comes
+// before all of them, and all of them before what it does next; barriers order the threads that meet there,
+// and nothing else does, not even a shuffle, which is no memory barrier in CUDA. Two threads that touch one
+// place, one of them writing, are a reported race, also from block to block (as far as they are neighbours in
+// the order of this run).
 #pragma once
 
 #include <array>
@@ -17,6 +23,8 @@
 #include <functional>
 #include <source_location>
 #include <stdexcept>
+
+#include "tests/cuda_emulator/stacks.h"
 
 namespace lockstep::emulator {
 
@@ -35,6 +43,7 @@ struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Of all launches without a seed that follow, on all host threads.
 enum class Order { ascending, descending };
 void set_order(Order order);
 
@@ -42,17 +51,23 @@ struct Launch {
   Size3 grid;
   Size3 block;
   std::size_t shared_bytes = 0;
+  std::uint64_t seed =
+      0;  // of the order; a host thread's next launch has another order. 0: as set_order() says
 };
 // Whether a GPU would take it without special settings.
 bool allowed(const Launch& launch);
-// Calls thread() for every thread of every block.
+// Calls thread() for every thread of every block, and returns when all have ended. Throws KernelError.
 void run(const Launch& launch, const std::function<void()>& thread);
 
-// The rest is for the emulated language: of the thread that is running.
-extern Size3 thread_index;
-extern Size3 block_index;
-extern Size3 block_size;
-extern Size3 grid_size;
+// The rest is for the emulated language, to be called by a thread of a kernel.
+
+struct Position {
+  Size3 thread;
+  Size3 block;
+  Size3 block_size;
+  Size3 grid;
+};
+inline const Position& position() { return *static_cast<const Position*>(Stacks::header_here()); }
 
 // A place in the source; threads that meet must be at the same.
 using Site = std::source_location;
@@ -62,8 +77,16 @@ using WarpValues = std::array<std::uint64_t, 32>;
 int barrier(int predicate, Site site);
 // Waits for the warp's lanes in the mask; what each of them brought.
 const WarpValues& exchange(unsigned mask, std::uint64_t value, Site site);
+// The same without a value: but what the lanes did before comes before what they do next.
+void warp_barrier(unsigned mask, Site site);
 int lane_index();
 // A lane that reads from one outside the mask would get anything.
 void require_participant(unsigned mask, int lane, Site site);
+
+// Around every atomic operation. An atomic operation orders nothing by itself: what a thread did before a
+// fence comes before what another does behind a fence, when both used the same place atomically in between.
+void before_atomic(void* place);
+void after_atomic(void* place);
+void fence();
 
 }  // namespace lockstep::emulator

@@ -178,7 +178,9 @@ TEST_P(Emulator, AMissingBarrierGivesGarbage) {
     return result.items<int>();
   };
   EXPECT_EQ(run(reverse_kernel<true>), expected);
+#if !defined(__SANITIZE_THREAD__)  // which reports it: races_test.cpp
   EXPECT_NE(run(reverse_kernel<false>), expected);
+#endif
 }
 
 template <int kExcess>
@@ -233,12 +235,12 @@ __global__ void two_barriers_kernel() {
   }
 }
 __global__ void missing_lane_kernel(int* sum) {
-  if (threadIdx.x < 20) *sum = __shfl_xor_sync(kAll, 1, 1);
+  if (threadIdx.x < 20) sum[threadIdx.x] = __shfl_xor_sync(kAll, 1, 1);
 }
 __global__ void stranger_lane_kernel(int* sum) {
-  if (threadIdx.x < 16) *sum = __shfl_down_sync(0xffffu, 1, 1);
+  if (threadIdx.x < 16) sum[threadIdx.x] = __shfl_down_sync(0xffffu, 1, 1);
 }
-__global__ void outsider_kernel(int* sum) { *sum = __shfl_xor_sync(0xffffu, 1, 1); }
+__global__ void outsider_kernel(int* sum) { sum[threadIdx.x] = __shfl_xor_sync(0xffffu, 1, 1); }
 
 TEST_P(Emulator, ThreadsThatWaitInVainAreNamed) {
   const auto expect = [&](const std::string& error, const std::vector<std::string>& parts) {
@@ -246,7 +248,7 @@ TEST_P(Emulator, ThreadsThatWaitInVainAreNamed) {
       EXPECT_NE(error.find(part), std::string::npos) << "\"" << part << "\" in: " << error;
     }
   };
-  const DeviceMemory sum(sizeof(int));
+  const DeviceMemory sum(32 * sizeof(int));
   expect(error_of([&] { start(early_exit_kernel, dim3(3), dim3(64)); }),
          {"block (1, 0, 0) cannot go on",
           "63 threads wait for the block at emulator_test.cpp:", "1 threads have ended"});

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Fiber: a function with a stack of its own that can be left in the middle and taken up again.
-// AddressSanitizer is told of every change of stack.
+// AddressSanitizer is told of every change of stack. To ThreadSanitizer a fiber is a thread, and changing to
+// it orders nothing.
 #pragma once
 
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "tests/cuda_emulator/context.h"
+#include "tests/cuda_emulator/thread_sanitizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -21,28 +24,40 @@ namespace lockstep::emulator {
 
 class Fiber {
  public:
-  // What the fiber will run, from the start. A function left in the middle is forgotten.
-  void prepare(const std::function<void()>& function) {
-    function_ = &function;
-    const bool at_rest = done_ && started_;  // then it goes on in enter(), on the stack it has
-    done_ = false;
-    if (at_rest) return;
-    started_ = true;
+  // For this function, on this stack, which nothing else uses.
+  // The name is for ThreadSanitizer's reports.
+  Fiber(const std::function<void()>& function, std::span<std::byte> stack,
+        [[maybe_unused]] const std::string& name)
+      : function_(function), stack_(stack) {
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stack_.get(), kStackBytes);  // frames that were never left
-    fake_stack_ = nullptr;
+    __asan_unpoison_memory_region(stack_.data(), stack_.size());  // frames that were never left
 #endif
-    context_.prepare(stack_.get(), kStackBytes, &Fiber::enter);
+    context_.prepare(stack_.data(), stack_.size(), &Fiber::enter, this);
+#if defined(LOCKSTEP_THREAD_SANITIZER)
+    identity_ = __tsan_create_fiber(0);
+    __tsan_set_fiber_name(identity_, name.c_str());
+#endif
   }
+  ~Fiber() {
+#if defined(LOCKSTEP_THREAD_SANITIZER)
+    __tsan_destroy_fiber(identity_);
+#endif
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Whether its function has returned, or was never called.
   bool done() const { return done_; }
 
-  // Runs the fiber until it leaves or ends. Rethrows what its function threw.
+  // Calls the function, or takes it up where it left, until it leaves or returns. Rethrows what it threw.
   void resume() {
+    done_ = false;
     switch_to_fiber();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   // From within the fiber: back to whoever resumed it.
   void leave() {
+    become(host_identity_);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&fake_stack_, host_stack_, host_stack_bytes_);
     context_.switch_to(host_);
@@ -52,14 +67,41 @@ class Fiber {
 #endif
   }
 
+  // announce() and follow() as if the fiber, which does not run, had called them.
+  void announce_for(void* address) {
+    const Disguise disguise(*this);
+    announce(address);
+  }
+  void follow_for(void* address) {
+    const Disguise disguise(*this);
+    follow(address);
+  }
+
  private:
-  static constexpr std::size_t kStackBytes = 128 * 1024;
+  static void* current_identity() {
+#if defined(LOCKSTEP_THREAD_SANITIZER)
+    return __tsan_get_current_fiber();
+#else
+    return nullptr;
+#endif
+  }
+  static void become([[maybe_unused]] void* identity) {
+#if defined(LOCKSTEP_THREAD_SANITIZER)
+    __tsan_switch_to_fiber(identity, __tsan_switch_to_fiber_no_sync);
+#endif
+  }
+  struct Disguise {
+    explicit Disguise(const Fiber& fiber) : own(current_identity()) { become(fiber.identity_); }
+    ~Disguise() { become(own); }
+    void* own;
+  };
 
   void switch_to_fiber() {
-    entering_ = this;
+    host_identity_ = current_identity();
+    become(identity_);
 #if defined(__SANITIZE_ADDRESS__)
     void* host_fake_stack = nullptr;
-    __sanitizer_start_switch_fiber(&host_fake_stack, stack_.get(), kStackBytes);
+    __sanitizer_start_switch_fiber(&host_fake_stack, stack_.data(), stack_.size());
     host_.switch_to(context_);
     __sanitizer_finish_switch_fiber(host_fake_stack, nullptr, nullptr);
 #else
@@ -67,8 +109,8 @@ class Fiber {
 #endif
   }
 
-  static void enter() {
-    Fiber* fiber = entering_;
+  static void enter(void* argument) {
+    auto* fiber = static_cast<Fiber*>(argument);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(nullptr, &fiber->host_stack_, &fiber->host_stack_bytes_);
 #endif
@@ -81,21 +123,20 @@ class Fiber {
 
   void call() {
     try {
-      (*function_)();
+      function_();
     } catch (...) {
       error_ = std::current_exception();
     }
   }
 
-  static inline Fiber* entering_ = nullptr;  // enter() has no argument
-
-  std::unique_ptr<std::byte[]> stack_ = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  const std::function<void()>& function_;
+  std::span<std::byte> stack_;
   Context context_;
   Context host_;
-  const std::function<void()>* function_ = nullptr;
   std::exception_ptr error_;
-  bool started_ = false;
   bool done_ = true;
+  void* identity_ = nullptr;
+  void* host_identity_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack_ = nullptr;
   const void* host_stack_ = nullptr;

@@ -2,11 +2,15 @@
 #include "tests/cuda_emulator/shared_memory.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
 #include <cuda_runtime.h>
 #include <link.h>
+
+#include "tests/cuda_emulator/thread_sanitizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -57,31 +61,87 @@ void permit([[maybe_unused]] std::byte* begin, [[maybe_unused]] std::size_t byte
 #endif
 }
 
-}  // namespace
+// Of the variables, counted from their beginning.
+constexpr std::size_t kPage = 4096;
 
-SharedMemory::SharedMemory(std::size_t dynamic_bytes) : dynamic_bytes_(dynamic_bytes) {
-  const Variables variables = thread_local_variables();
-  variables_ = variables.data;
-  variables_bytes_ = variables.bytes;
-  const auto* mine = reinterpret_cast<std::byte*>(&sentinel);
-  if (mine < variables_ || mine >= variables_ + variables_bytes_) {
-    throw std::logic_error("the emulator does not find the program's thread-local variables");
+// Whether all are 0xff.
+bool is_spoiled(const std::byte* begin, std::size_t bytes) {
+  std::uint64_t all = ~std::uint64_t{0};
+  for (; bytes >= sizeof(all); begin += sizeof(all), bytes -= sizeof(all)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, begin, sizeof(word));
+    all &= word;
   }
+  return all == ~std::uint64_t{0} &&
+         std::all_of(begin, begin + bytes, [](std::byte byte) { return byte == std::byte{0xff}; });
 }
 
-SharedMemory::~SharedMemory() { permit(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_)); }
+}  // namespace
 
-void SharedMemory::spoil() {
-  permit(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
-  std::memset(variables_, 0xff, variables_bytes_);
+SharedMemory::SharedMemory() {
+  const Unseen unseen;
+  const Variables variables = thread_local_variables();
+  variables_ = variables.data;
+  bytes_ = variables.bytes;
+  const auto* mine = reinterpret_cast<std::byte*>(&sentinel);
+  if (mine < variables_ || mine >= variables_ + bytes_) {
+    throw std::logic_error("the emulator does not find the program's thread-local variables");
+  }
+  written_.resize((bytes_ + kPage - 1) / kPage);
+  std::memset(variables_, 0xff, bytes_);
+}
+
+void SharedMemory::begin(std::size_t dynamic_bytes) {
+  const Unseen unseen;
+  dynamic_bytes_ = dynamic_bytes;
+  blocks_ = 0;
+  for (const std::size_t page : pages_) written_[page] = false;
+  pages_.clear();
+  forget_accesses(variables_, bytes_);
   forbid(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+}
+
+void SharedMemory::begin_block() {
+  if (blocks_ > 0) {
+    const Unseen unseen;
+    permit(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+    if (std::has_single_bit(blocks_)) find_written();
+    fill_written();
+    forget_accesses(variables_, bytes_);
+    forbid(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+  }
+  ++blocks_;
 }
 
 bool SharedMemory::intact() const {
   permit(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
-  const std::byte* behind = end_of_dynamic(dynamic_bytes_);
-  return std::all_of(behind, behind + bytes_behind(dynamic_bytes_),
-                     [](std::byte byte) { return byte == std::byte{0xff}; });
+  const bool good = is_spoiled(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+  forbid(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+  return good;
+}
+
+void SharedMemory::end() {
+  const Unseen unseen;
+  permit(end_of_dynamic(dynamic_bytes_), bytes_behind(dynamic_bytes_));
+  find_written();
+  fill_written();
+}
+
+void SharedMemory::find_written() {
+  for (std::size_t page = 0; page < written_.size(); ++page) {
+    if (written_[page]) continue;
+    const std::size_t begin = page * kPage;
+    if (is_spoiled(variables_ + begin, std::min(kPage, bytes_ - begin))) continue;
+    written_[page] = true;
+    pages_.push_back(page);
+  }
+}
+
+void SharedMemory::fill_written() {
+  for (const std::size_t page : pages_) {
+    const std::size_t begin = page * kPage;
+    std::memset(variables_ + begin, 0xff, std::min(kPage, bytes_ - begin));
+  }
 }
 
 }  // namespace emulator

@@ -6,10 +6,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
@@ -20,18 +25,70 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-// One copy for the thread that runs a launch; the emulator fills it with garbage before each block.
+// One copy for the host thread that runs a kernel; the emulator fills it with garbage before each block.
 #define __shared__ thread_local
 
 using dim3 = ::lockstep::emulator::Size3;
 
-inline const ::lockstep::emulator::Size3& threadIdx = ::lockstep::emulator::thread_index;
-inline const ::lockstep::emulator::Size3& blockIdx = ::lockstep::emulator::block_index;
-inline const ::lockstep::emulator::Size3& blockDim = ::lockstep::emulator::block_size;
-inline const ::lockstep::emulator::Size3& gridDim = ::lockstep::emulator::grid_size;
+namespace lockstep::emulator {
+
+// threadIdx and its like: objects that look up what they are where they are read.
+template <Size3 Position::*kWhich, unsigned Size3::*kCoordinate>
+struct Coordinate {
+  __forceinline__ operator unsigned() const { return position().*kWhich.*kCoordinate; }
+};
+template <Size3 Position::*kWhich>
+struct Coordinates {
+  Coordinate<kWhich, &Size3::x> x;
+  Coordinate<kWhich, &Size3::y> y;
+  Coordinate<kWhich, &Size3::z> z;
+
+  operator Size3() const { return position().*kWhich; }
+};
+
+}  // namespace lockstep::emulator
+
+inline constexpr ::lockstep::emulator::Coordinates<&::lockstep::emulator::Position::thread> threadIdx;
+inline constexpr ::lockstep::emulator::Coordinates<&::lockstep::emulator::Position::block> blockIdx;
+inline constexpr ::lockstep::emulator::Coordinates<&::lockstep::emulator::Position::block_size> blockDim;
+inline constexpr ::lockstep::emulator::Coordinates<&::lockstep::emulator::Position::grid> gridDim;
 
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
+};
+
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeAccessPolicyWindow = 1,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeSynchronizationPolicy = 3,
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+  cudaLaunchAttributeProgrammaticEvent = 7,
+  cudaLaunchAttributePriority = 8,
+  cudaLaunchAttributeMemSyncDomainMap = 9,
+  cudaLaunchAttributeMemSyncDomain = 10,
+  cudaLaunchAttributePreferredClusterDimension = 11,
+  cudaLaunchAttributeLaunchCompletionEvent = 12,
+  cudaLaunchAttributeDeviceUpdatableKernelNode = 13,
+  cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
+  cudaLaunchAttributeNvlinkUtilCentricScheduling = 16,
+};
+// Of those that the emulator does not refuse whatever their value is.
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int cooperative;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+  int programmaticStreamSerializationAllowed;
+  int priority;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  char pad[8 - sizeof(cudaLaunchAttributeID)];
+  cudaLaunchAttributeValue val;
 };
 
 struct cudaLaunchConfig_t {
@@ -39,23 +96,37 @@ struct cudaLaunchConfig_t {
   dim3 blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
 
-// A launch is done when this returns.
+extern "C" cudaError_t cudaFuncGetName(const char** name, const void* kernel);
+
+namespace lockstep::emulator {
+
+// Gives a kernel whose arguments are bound to the configuration's stream. What a GPU or the emulator would
+// not take is refused now; a KernelError ends the device when the kernel runs.
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread);
+
+template <typename... Parameters>
+cudaError_t launch_with(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
+                        Parameters... parameters) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...),
+                "parameters travel to the device as bytes");
+  return launch(config, reinterpret_cast<const void*>(kernel),
+                [kernel, bound = std::tuple<Parameters...>(parameters...)] { std::apply(kernel, bound); });
+}
+
+}  // namespace lockstep::emulator
+
+// The arguments become the kernel's parameters, copies of them, before this returns.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  namespace emulator = ::lockstep::emulator;
-  const emulator::Launch shape{config->gridDim, config->blockDim, config->dynamicSmemBytes};
-  if (!emulator::allowed(shape)) return cudaErrorInvalidConfiguration;
-  emulator::run(shape, [&] { kernel(arguments...); });
-  return cudaSuccess;
+  if (config == nullptr || kernel == nullptr) return cudaErrorInvalidValue;
+  return ::lockstep::emulator::launch_with<Parameters...>(*config, kernel,
+                                                          std::forward<Arguments>(arguments)...);
 }
-inline cudaError_t cudaFuncGetName(const char** name, const void*) {
-  *name = "an emulated kernel";
-  return cudaSuccess;
-}
-
 using lockstep::emulator::Site;
 
 inline void __syncthreads(Site site = Site::current()) { lockstep::emulator::barrier(0, site); }
@@ -66,7 +137,7 @@ inline int __syncthreads_count(int predicate, Site site = Site::current()) {
   return lockstep::emulator::barrier(predicate, site);
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, Site site = Site::current()) {
-  lockstep::emulator::exchange(mask, 0, site);
+  lockstep::emulator::warp_barrier(mask, site);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, Site site = Site::current()) {
@@ -129,12 +200,16 @@ T __shfl_up_sync(unsigned mask, T value, int delta, int width = 32, Site site = 
   });
 }
 
-// One thread runs at a time: an ordinary access is atomic. Integers only.
+// Integers only. Kernels of several streams and the host's atomics may touch the same place.
 template <typename T, typename Change>
 T lockstep_atomic(T* place, Change change) {
   static_assert(std::is_integral_v<T>, "floating-point atomics give other bits in every run");
-  const T old = *place;
-  *place = change(old);
+  lockstep::emulator::before_atomic(place);
+  const std::atomic_ref<T> value(*place);
+  T old = value.load(std::memory_order_relaxed);
+  while (!value.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
+  }
+  lockstep::emulator::after_atomic(place);
   return old;
 }
 template <typename T>
@@ -157,7 +232,7 @@ template <typename T>
 T atomicExch(T* place, T value) {
   return lockstep_atomic(place, [=](T) { return value; });
 }
-inline void __threadfence() {}
+inline void __threadfence() { lockstep::emulator::fence(); }
 
 inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }

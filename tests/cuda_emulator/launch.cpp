@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The launch of kernels: cudaLaunchKernelEx() but for its template.
+#include <cstdio>
+#include <span>
+#include <string>
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_emulator/function_names.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace lockstep::emulator {
+namespace {
+
+// Whether a launch without it is what a GPU may make of it: a priority is a wish, and a kernel that need not
+// wait for the one before may. Only the absence of what would change what a kernel may do or sees is
+// accepted.
+bool is_emulated(const cudaLaunchAttribute& attribute) {
+  const cudaLaunchAttributeValue& value = attribute.val;
+  switch (attribute.id) {
+    case cudaLaunchAttributeIgnore:
+    case cudaLaunchAttributePriority:
+      return true;
+    case cudaLaunchAttributeProgrammaticStreamSerialization:
+      return value.programmaticStreamSerializationAllowed == 0;
+    case cudaLaunchAttributeCooperative:
+      return value.cooperative == 0;
+    case cudaLaunchAttributeClusterDimension:
+      return value.clusterDim.x == 1 && value.clusterDim.y == 1 && value.clusterDim.z == 1;
+    default:
+      return false;
+  }
+}
+
+// Runs it; what is wrong with the kernel is the end of the device.
+void run_kernel(const Launch& shape, const char* name, const std::function<void()>& thread) {
+  try {
+    run(shape, thread);
+  } catch (const KernelError& error) {
+    const std::string message = fmt::format("emulated CUDA: kernel {}: {}", name, error.what());
+    fmt::print(stderr, "{}\n", message);
+    throw DeviceFault(message);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread) {
+  if (const int fault = injected_fault("cudaLaunchKernelEx")) return static_cast<cudaError_t>(fault);
+  const char* name = name_of_function(kernel);
+  const Launch shape{config.gridDim, config.blockDim, config.dynamicSmemBytes, machine().seed};
+  if (!allowed(shape)) return cudaErrorInvalidConfiguration;
+  if (config.attrs == nullptr && config.numAttrs > 0) return cudaErrorInvalidValue;
+  for (const cudaLaunchAttribute& attribute : std::span(config.attrs, config.numAttrs)) {
+    if (is_emulated(attribute)) continue;
+    fmt::print(stderr, "emulated CUDA: kernel {}: launch attribute {} with this value is not emulated\n",
+               name, static_cast<int>(attribute.id));
+    return cudaErrorNotSupported;
+  }
+  return enqueue(config.stream, name,
+                 [shape, name, function = std::move(thread)] { run_kernel(shape, name, function); });
+}
+
+}  // namespace lockstep::emulator
+
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  if (name == nullptr || kernel == nullptr) return cudaErrorInvalidValue;
+  *name = lockstep::emulator::name_of_function(kernel);
+  return cudaSuccess;
+}
