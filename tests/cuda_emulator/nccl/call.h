@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Call: what a rank asks a communicator to do, as its peers see it in shared memory: they all must have asked
+// for the same. Operation: a call with this rank's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <nccl.h>
+
+namespace lockstep::emulator {
+
+enum class Kind : std::int32_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
+
+struct Call {
+  Kind kind = Kind::all_reduce;
+  std::int32_t type = ncclFloat32;
+  std::int32_t op = -1;      // none
+  std::int32_t root = -1;    // none
+  std::uint64_t count = 0;   // elements, as given to the function
+  std::uint64_t number = 0;  // of this rank's calls that were not captured, empty ones included; 0: captured
+  bool captured = false;
+  bool registered = false;  // all of this rank's memory in it
+
+  bool operator==(const Call&) const = default;
+};
+
+struct Operation {
+  Call call;
+  const std::byte* send = nullptr;  // null where this rank's is not used
+  std::size_t send_bytes = 0;
+  std::byte* recv = nullptr;
+  std::size_t recv_bytes = 0;
+};
+
+const char* name_of(Kind kind);
+// 0 for what is no type, or not emulated.
+std::size_t size_of_type(int type);
+// "ncclAllReduce of 1000 elements (ncclFloat32, ncclSum), call 17, registered"
+std::string describe(const Call& call);
+
+bool is_reduction(Kind kind);
+bool has_root(Kind kind);
+// Whether this rank's memory is read, and whether it is written.
+bool contributes(const Call& call, int rank);
+bool receives(const Call& call, int rank);
+
+// The operation, with the sizes of its memory.
+Operation make_operation(const Call& call, const void* send, void* recv, int rank, int ranks);
+// Whether memory that is sent and memory that is received are apart, or one as NCCL's in-place operations
+// have it.
+bool well_placed(const Operation& operation, int rank);
+
+}  // namespace lockstep::emulator

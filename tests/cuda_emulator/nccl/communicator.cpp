@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_emulator/nccl/communicator.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "tests/cuda_emulator/nccl/errors.h"
+
+namespace lockstep::emulator {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kNap{50};         // after which a rank that waits looks whether it is aborted
+constexpr milliseconds kLookEvery{200};  // for peers that are gone
+constexpr milliseconds kPatience{2000};  // with graphs that were destroyed but still run
+
+int current_device_of_thread() {
+  int device = 0;
+  // Makes the device's context, too.
+  if (cudaGetDevice(&device) != cudaSuccess || cudaFree(nullptr) != cudaSuccess) {
+    throw NcclError(ncclUnhandledCudaError, "no CUDA device for the communicator");
+  }
+  return device;
+}
+
+// Shared by the ranks of this process.
+std::shared_ptr<MeetingOrder> order_of(std::uint64_t secret, int ranks) {
+  static std::mutex mutex;
+  static auto& orders = *new std::map<std::uint64_t, std::weak_ptr<MeetingOrder>>;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<MeetingOrder> order = orders[secret].lock();
+  if (order == nullptr) orders[secret] = order = std::make_shared<MeetingOrder>(ranks);
+  return order;
+}
+
+std::int64_t now_in_milliseconds() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks)
+    : rank_(rank),
+      ranks_(ranks),
+      device_(current_device_of_thread()),
+      segment_(id, ranks),
+      link_(Link::from_environment()),
+      async_fault_(AsyncFault::from_environment(rank)),
+      order_(order_of(segment_.secret(), ranks)) {
+  join();
+  Segment::close(id);
+  refuse_shared_devices();
+}
+
+void EmulatedCommunicator::join() {
+  Member& me = segment_.member(rank_);
+  Presence before = Presence::absent;
+  if (!me.presence.compare_exchange_strong(before, Presence::arriving)) {
+    segment_.meeting().refused = 1;
+    throw NcclError(ncclInvalidUsage, fmt::format("rank {} of {} has come twice", rank_, ranks_));
+  }
+  me.process = this_process();
+  me.host = host_identity();
+  me.device = device_;
+  me.presence = Presence::here;
+  joined_ = arrive();
+  if (joined_) return;
+  me.presence = Presence::aborted;
+  throw NcclError(ncclRemoteError,
+                  fmt::format("rank {} cannot join: {}", rank_, find_lost_peer(Need::to_go_on)));
+}
+
+// The message begins as NCCL's does, which people search for.
+void EmulatedCommunicator::refuse_shared_devices() const {
+  for (int a = 0; a < ranks_; ++a) {
+    for (int b = a + 1; b < ranks_; ++b) {
+      const Member& first = segment_.member(a);
+      const Member& second = segment_.member(b);
+      if (first.host != second.host || first.device != second.device) continue;
+      const bool mine = rank_ == a || rank_ == b;
+      throw NcclError(
+          mine ? ncclInvalidUsage : ncclRemoteError,
+          fmt::format("Duplicate GPU detected : rank {} and rank {} both on CUDA device {} of one host", a, b,
+                      first.device));
+    }
+  }
+}
+
+bool EmulatedCommunicator::arrive() {
+  Meeting& meeting = segment_.meeting();
+  const std::uint32_t seen = meeting.passed;
+  if (meeting.arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks_)) {
+    meeting.arrived = 0;
+    ++meeting.passed;
+    segment_.wake_all();
+    return true;
+  }
+  while (meeting.passed == seen) {
+    if (ledger_.aborted() || !worth_waiting(seen)) return false;
+    segment_.sleep(seen, kNap);
+  }
+  return true;
+}
+
+// While ranks join, one that is lost ends the wait. Later it is an asynchronous error, and the wait goes on.
+bool EmulatedCommunicator::worth_waiting(std::uint32_t seen) {
+  const std::string lost = find_lost_peer(Need::to_go_on);
+  if (lost.empty() || segment_.meeting().passed != seen) return true;
+  if (!joined_) return false;
+  fail(ncclRemoteError, lost);
+  return true;
+}
+
+std::string EmulatedCommunicator::find_lost_peer(Need need) {
+  if (segment_.meeting().refused != 0) return "another rank was refused";
+  const std::int64_t now = now_in_milliseconds();
+  const bool look = now - looked_ >= kLookEvery.count() || !joined_;
+  if (look) looked_ = now;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Member& member = segment_.member(peer);
+    const Presence presence = member.presence;
+    if (peer == rank_ || presence == Presence::absent || presence == Presence::arriving) continue;
+    if (need == Need::to_go_on && presence != Presence::here) {
+      return fmt::format("rank {} waits for rank {}, which has {} the communicator", rank_, peer,
+                         presence == Presence::left ? "destroyed" : "aborted");
+    }
+    if (look && presence == Presence::here && !alive(member.process)) {
+      return fmt::format("rank {} has lost rank {}: process {} is gone", rank_, peer, member.process.number);
+    }
+  }
+  return "";
+}
+
+bool EmulatedCommunicator::meet() { return arrive(); }
+
+void EmulatedCommunicator::count() {
+  ++collectives_;
+  if (!async_fault_ || collectives_ != async_fault_->after) return;
+  fail(async_fault_->status,
+       fmt::format("LOCKSTEP_EMULATED_NCCL_ASYNC wants an error of rank {} after collective {}", rank_,
+                   collectives_));
+}
+
+void EmulatedCommunicator::fail(ncclResult_t status, const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_ != ncclSuccess) return;
+    error_ = status;
+    error_message_ = message;
+  }
+  complain(status, message);
+}
+
+ncclResult_t EmulatedCommunicator::async_error() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_ != ncclSuccess) return error_;
+  }
+  const std::string lost = find_lost_peer(Need::to_look);
+  if (!lost.empty()) fail(ncclRemoteError, lost);
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+std::string EmulatedCommunicator::async_error_message() {
+  const std::lock_guard lock(mutex_);
+  return error_message_;
+}
+
+void EmulatedCommunicator::finalize() {
+  finalized_ = true;
+  ledger_.wait_until_none_is_pending();
+}
+
+ncclResult_t EmulatedCommunicator::leave() {
+  ledger_.wait_until_none_is_pending();
+  if (ledger_.aborted()) return ncclSuccess;
+  if (const std::size_t captured = ledger_.captured_after(kPatience); captured > 0) {
+    return complain(ncclInvalidUsage,
+                    fmt::format("ncclCommDestroy: {} operations of rank {} are still in CUDA graphs; "
+                                "destroy those first",
+                                captured, rank_));
+  }
+  segment_.member(rank_).presence = Presence::left;
+  return ncclSuccess;
+}
+
+void EmulatedCommunicator::abort() {
+  ledger_.abort();
+  segment_.member(rank_).presence = Presence::aborted;
+  segment_.wake_all();
+  ledger_.wait_until_none_runs();
+}
+
+void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  void* handle = reinterpret_cast<void*>(++handles_);
+  registrations_[handle] = {static_cast<const std::byte*>(data), bytes};
+  return handle;
+}
+
+void EmulatedCommunicator::remove_registration(void* handle) {
+  Range range{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = registrations_.find(handle);
+    if (found == registrations_.end()) {
+      throw NcclError(ncclInvalidArgument,
+                      "ncclCommDeregister: no handle of this communicator, or not any more");
+    }
+    range = found->second;
+  }
+  if (ledger_.uses_after(range.data, range.bytes, kPatience)) {
+    throw NcclError(ncclInvalidUsage,
+                    fmt::format("ncclCommDeregister: operations of rank {} that have not run, or are "
+                                "in CUDA graphs, use the memory",
+                                rank_));
+  }
+  const std::lock_guard lock(mutex_);
+  registrations_.erase(handle);
+}
+
+bool EmulatedCommunicator::registered(const void* data, std::size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  return std::any_of(registrations_.begin(), registrations_.end(), [&](const auto& entry) {
+    const Range& range = entry.second;
+    return range.data <= begin && begin + bytes <= range.data + range.bytes;
+  });
+}
+
+bool EmulatedCommunicator::overlaps_registration(const void* data, std::size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  return std::any_of(registrations_.begin(), registrations_.end(), [&](const auto& entry) {
+    const Range& range = entry.second;
+    return range.data < begin + bytes && begin < range.data + range.bytes;
+  });
+}
+
+}  // namespace lockstep::emulator

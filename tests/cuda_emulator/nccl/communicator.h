@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EmulatedCommunicator: one rank's end of what ncclCommInitRank makes. Ranks meet in shared memory
+// (segment.h): each puts what it gives into its slot, waits until all have, and takes what it needs
+// (exchange.h runs that, on a thread of the runtime). Whoever waits sleeps, and looks after its peers a few
+// times a second.
+//
+// A rank that was killed, that has aborted or destroyed the communicator while others need it, leaves them an
+// asynchronous error (ncclRemoteError), and their work waiting until ncclCommAbort, as kernels would. Ranks
+// that ask for different things, which NCCL answers with a hang or with wrong data, all get ncclInvalidUsage
+// as their asynchronous error, say on stderr who asked for what, and end their devices' work.
+//
+// All of it but next_number() is to be called while an Unseen lives.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nccl.h>
+
+#include "tests/cuda_emulator/nccl/call.h"
+#include "tests/cuda_emulator/nccl/ledger.h"
+#include "tests/cuda_emulator/nccl/model.h"
+#include "tests/cuda_emulator/nccl/segment.h"
+
+namespace lockstep::emulator {
+
+// What ThreadSanitizer is told on between the ranks of one process: an address for each rank and parity of
+// chunks.
+class MeetingOrder {
+ public:
+  explicit MeetingOrder(int ranks) : addresses_(static_cast<std::size_t>(2 * ranks)) {}
+  void* of(int rank, int parity) { return &addresses_[static_cast<std::size_t>(2 * rank + parity)]; }
+
+ private:
+  std::vector<char> addresses_;
+};
+
+class EmulatedCommunicator {
+ public:
+  // On the calling thread's device. Returns when all ranks are in. Throws NcclError.
+  EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int device() const { return device_; }
+  const Segment& segment() const { return segment_; }
+  const Link& link() const { return link_; }
+  Ledger& ledger() { return ledger_; }
+  MeetingOrder& order() { return *order_; }
+  // The address for ThreadSanitizer that one operation announces and the next follows.
+  void* turns() { return &turns_; }
+
+  // The number of the next call outside of graphs. Not hidden from ThreadSanitizer: two threads may not call
+  // collectives of one communicator without an order of their own.
+  std::uint64_t next_number() { return ++numbers_; }
+
+  // For the operation that runs. All ranks come to its meetings; false when this rank aborts instead. Which
+  // of its slots each rank uses is the parity, since the others may still be reading the last chunk.
+  bool meet();
+  int parity() const { return parity_; }
+  void next_chunk() { parity_ ^= 1; }
+  // Another collective has run.
+  void count();
+
+  // The asynchronous error, unless there is one already; says it on stderr.
+  void fail(ncclResult_t status, const std::string& message);
+  // Looks for peers whose processes are gone, first.
+  ncclResult_t async_error();
+  std::string async_error_message();
+  // Ranks did not ask for the same: nothing more can run.
+  bool broken() const { return broken_; }
+  void set_broken() { broken_ = true; }
+
+  // Waits for what was given to streams; no collective can be called from now on.
+  void finalize();
+  bool finalized() const { return finalized_; }
+  // Waits for what was given to streams; ncclInvalidUsage while graphs hold operations.
+  ncclResult_t leave();
+  // Nothing waits any more; returns when nothing runs.
+  void abort();
+
+  // Throws NcclError.
+  void* add_registration(const void* data, std::size_t bytes);
+  void remove_registration(void* handle);
+  bool registered(const void* data, std::size_t bytes);
+  bool overlaps_registration(const void* data, std::size_t bytes);
+
+ private:
+  struct Range {
+    const std::byte* data;
+    std::size_t bytes;
+  };
+  // Who asks for a peer: a wait cannot go on without one that has destroyed or aborted its end; one that only
+  // looks is interested in processes that are gone.
+  enum class Need { to_go_on, to_look };
+
+  void join();
+  void refuse_shared_devices() const;
+  bool arrive();
+  bool worth_waiting(std::uint32_t seen);
+  std::string find_lost_peer(Need need);
+
+  int rank_;
+  int ranks_;
+  int device_;
+  Segment segment_;
+  Link link_;
+  std::optional<AsyncFault> async_fault_;
+  std::shared_ptr<MeetingOrder> order_;
+  Ledger ledger_;
+  std::uint64_t numbers_ = 0;
+  std::uint64_t collectives_ = 0;
+  int parity_ = 0;
+  char turns_ = 0;
+  bool joined_ = false;
+  std::atomic<bool> finalized_ = false;
+  std::atomic<bool> broken_ = false;
+  std::atomic<std::int64_t> looked_ = 0;  // for processes that are gone: when, in milliseconds
+
+  std::mutex mutex_;
+  ncclResult_t error_ = ncclSuccess;
+  std::string error_message_;
+  std::map<void*, Range> registrations_;
+  std::uintptr_t handles_ = 0;
+};
+
+}  // namespace lockstep::emulator

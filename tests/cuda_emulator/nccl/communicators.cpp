@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's functions: the library, communicators and their errors.
+#include <string>
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "tests/cuda_emulator/nccl/errors.h"
+#include "tests/cuda_emulator/nccl/handles.h"
+#include "tests/cuda_emulator/nccl/submission.h"
+
+namespace lockstep::emulator {
+namespace {
+
+void check_number(int value, int least, int most, const char* name) {
+  if (value == NCCL_CONFIG_UNDEF_INT || (value >= least && value <= most)) return;
+  throw NcclError(ncclInvalidArgument, fmt::format("{} = {}", name, value));
+}
+
+// What changes only times is accepted; what would change behaviour is not emulated.
+void check_config(const ncclConfig_t& config) {
+  if (config.magic != 0xcafebeef || config.size != sizeof(ncclConfig_t)) {
+    throw NcclError(ncclInvalidArgument, "the configuration was not made with NCCL_CONFIG_INITIALIZER");
+  }
+  check_number(config.blocking, 0, 1, "blocking");
+  check_number(config.cgaClusterSize, 0, 8, "cgaClusterSize");
+  check_number(config.minCTAs, 1, 64, "minCTAs");
+  check_number(config.maxCTAs, 1, 64, "maxCTAs");
+  check_number(config.nvlsCTAs, 1, 64, "nvlsCTAs");
+  check_number(config.CTAPolicy, 0, 3, "CTAPolicy");
+  const bool both = config.minCTAs != NCCL_CONFIG_UNDEF_INT && config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  if (both && config.minCTAs > config.maxCTAs)
+    throw NcclError(ncclInvalidArgument, "minCTAs are more than maxCTAs");
+  if (config.blocking == 0) throw NcclError(ncclInvalidUsage, "blocking = 0 is not emulated");
+  if (config.netName != nullptr && std::string(config.netName) != "Socket") {
+    throw NcclError(ncclInvalidUsage, fmt::format("the network {} is not emulated", config.netName));
+  }
+}
+
+ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
+                  const ncclConfig_t* config) {
+  if (const ncclResult_t fault = requested_fault(function)) return fault;
+  const Unseen unseen;
+  try {
+    if (comm == nullptr) throw NcclError(ncclInvalidArgument, "no place for the communicator");
+    *comm = nullptr;
+    if (ranks < 1 || rank < 0 || rank >= ranks) {
+      throw NcclError(ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
+    }
+    if (in_group())
+      throw NcclError(ncclInvalidUsage, "communicators that are made in a group are not emulated");
+    if (config != nullptr) check_config(*config);
+    *comm = add_handle(std::make_shared<EmulatedCommunicator>(id, rank, ranks));
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, fmt::format("{}: {}", function, error.what()));
+  }
+}
+
+// Where a function may be given a null pointer for its result, or a communicator that is none, it ends here.
+template <typename T, typename F>
+ncclResult_t ask(const char* function, ncclComm_t comm, T* result, F answer) {
+  if (const ncclResult_t fault = requested_fault(function)) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle(function, comm);
+  if (result == nullptr)
+    return complain(ncclInvalidArgument, fmt::format("{}: no place for the result", function));
+  *result = [&] {
+    const Unseen unseen;
+    return answer(*communicator);
+  }();
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+ncclResult_t ncclGetVersion(int* version) {
+  if (const ncclResult_t fault = requested_fault("ncclGetVersion")) return fault;
+  if (version == nullptr) return complain(ncclInvalidArgument, "ncclGetVersion: no place for the version");
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  constexpr const char* kWords[] = {"no error",
+                                    "unhandled cuda error",
+                                    "unhandled system error",
+                                    "internal error",
+                                    "invalid argument",
+                                    "invalid usage",
+                                    "a remote process is gone, or the network failed",
+                                    "in progress"};
+  return result >= 0 && result < ncclNumResults ? kWords[result] : "unknown result code";
+}
+
+const char* ncclGetLastError(ncclComm_t) { return last_complaint(); }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const ncclResult_t fault = requested_fault("ncclGetUniqueId")) return fault;
+  if (id == nullptr) return complain(ncclInvalidArgument, "ncclGetUniqueId: no place for the id");
+  const Unseen unseen;
+  try {
+    host_identity();  // from now on it stays what it is
+    *id = Segment::create();
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, fmt::format("ncclGetUniqueId: {}", error.what()));
+  }
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return init("ncclCommInitRank", comm, ranks, id, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  return init("ncclCommInitRankConfig", comm, ranks, id, rank, config);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (const ncclResult_t fault = requested_fault("ncclCommFinalize")) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommFinalize", comm);
+  const Unseen unseen;
+  communicator->finalize();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (const ncclResult_t fault = requested_fault("ncclCommDestroy")) return fault;
+  if (comm == nullptr) return ncclSuccess;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommDestroy", comm);
+  const Unseen unseen;
+  const ncclResult_t status = communicator->leave();
+  if (status == ncclSuccess) remove_handle(comm);
+  return status;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (const ncclResult_t fault = requested_fault("ncclCommAbort")) return fault;
+  if (comm == nullptr) return ncclSuccess;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommAbort", comm);
+  const Unseen unseen;
+  communicator->abort();
+  remove_handle(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  return ask("ncclCommGetAsyncError", comm, error,
+             [](EmulatedCommunicator& found) { return found.async_error(); });
+}
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  return ask("ncclCommCount", comm, count, [](EmulatedCommunicator& found) { return found.ranks(); });
+}
+
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  return ask("ncclCommCuDevice", comm, device, [](EmulatedCommunicator& found) { return found.device(); });
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  return ask("ncclCommUserRank", comm, rank, [](EmulatedCommunicator& found) { return found.rank(); });
+}

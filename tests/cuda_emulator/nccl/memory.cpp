@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's functions: memory, and its registration.
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "tests/cuda_emulator/nccl/errors.h"
+#include "tests/cuda_emulator/nccl/handles.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace lockstep::emulator {
+namespace {
+
+// What ncclMemAlloc gave: bytes, by address.
+struct Allocated {
+  std::mutex mutex;
+  std::map<void*, std::size_t> bytes;
+};
+
+Allocated& allocated() {
+  static Allocated& made = *new Allocated;
+  return made;
+}
+
+ncclResult_t refuse_cuda(const char* function, cudaError_t status) {
+  return complain(ncclUnhandledCudaError, fmt::format("{}: {}", function, cudaGetErrorString(status)));
+}
+
+// Throws NcclError. From now on it can be allocated again.
+void forget(void* data) {
+  const Unseen unseen;
+  const std::lock_guard lock(allocated().mutex);
+  const auto found = allocated().bytes.find(data);
+  if (found == allocated().bytes.end()) {
+    throw NcclError(ncclInvalidArgument, fmt::format("ncclMemFree: {} is not from ncclMemAlloc", data));
+  }
+  if (is_registered_somewhere(data, found->second)) {
+    throw NcclError(ncclInvalidUsage,
+                    fmt::format("ncclMemFree: {} is still registered with a communicator", data));
+  }
+  allocated().bytes.erase(found);
+}
+
+void remember(void* data, std::size_t bytes) {
+  const Unseen unseen;
+  const std::lock_guard lock(allocated().mutex);
+  allocated().bytes[data] = bytes;
+}
+
+}  // namespace
+}  // namespace lockstep::emulator
+
+using namespace lockstep::emulator;
+
+ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
+  if (const ncclResult_t fault = requested_fault("ncclMemAlloc")) return fault;
+  if (data == nullptr || bytes == 0)
+    return complain(ncclInvalidArgument, "ncclMemAlloc: nothing to allocate");
+  if (const cudaError_t status = cudaMalloc(data, bytes)) return refuse_cuda("ncclMemAlloc", status);
+  remember(*data, bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  if (const ncclResult_t fault = requested_fault("ncclMemFree")) return fault;
+  if (data == nullptr) return ncclSuccess;
+  try {
+    forget(data);
+  } catch (const NcclError& error) {
+    return complain(error.status, error.what());
+  }
+  if (const cudaError_t status = cudaFree(data)) return refuse_cuda("ncclMemFree", status);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
+  if (const ncclResult_t fault = requested_fault("ncclCommRegister")) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommRegister", comm);
+  const bool usable = data != nullptr && bytes > 0 && is_device_memory(data, bytes, communicator->device());
+  if (!usable || handle == nullptr) {
+    return complain(ncclInvalidArgument,
+                    fmt::format("ncclCommRegister: {} bytes at {} are not memory of device {}, or "
+                                "there is no place for the handle",
+                                bytes, data, communicator->device()));
+  }
+  const Unseen unseen;
+  *handle = communicator->add_registration(data, bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  if (const ncclResult_t fault = requested_fault("ncclCommDeregister")) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommDeregister", comm);
+  const Unseen unseen;
+  try {
+    communicator->remove_registration(handle);
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, error.what());
+  }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_emulator/nccl/submission.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tests/cuda_emulator/nccl/errors.h"
+#include "tests/cuda_emulator/nccl/exchange.h"
+#include "tests/cuda_emulator/nccl/handles.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace lockstep::emulator {
+namespace {
+
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;  // whose bytes can be counted
+
+// An operation's place in its communicator's ledger, for as long as a stream or a graph holds its work.
+class Submitted {
+ public:
+  Submitted(std::shared_ptr<EmulatedCommunicator> communicator, const Operation& operation)
+      : communicator_(std::move(communicator)), entry_{.operation = operation} {
+    communicator_->ledger().add(entry_);
+  }
+  ~Submitted() { communicator_->ledger().remove(entry_); }
+  Submitted(const Submitted&) = delete;
+  Submitted& operator=(const Submitted&) = delete;
+
+  // On a thread of the runtime.
+  void run() {
+    if (!begin()) return;
+    const End end{*this};
+    Exchange(*communicator_, entry_.operation).run();
+  }
+
+ private:
+  struct End {
+    Submitted& of;
+    ~End() { of.end(); }
+  };
+
+  // A communicator's operations run one after another, whatever streams they are on; ThreadSanitizer is told
+  // so.
+  bool begin() {
+    {
+      const Unseen unseen;
+      if (!communicator_->ledger().begin(entry_)) return false;
+    }
+    follow(communicator_->turns());
+    return true;
+  }
+  void end() {
+    announce(communicator_->turns());
+    const Unseen unseen;
+    communicator_->ledger().end(entry_);
+  }
+
+  std::shared_ptr<EmulatedCommunicator> communicator_;
+  Ledger::Entry entry_;
+};
+
+struct Pending {
+  CommunicatorPointer communicator;
+  Operation operation;
+  cudaStream_t stream;
+};
+
+struct Group {
+  int depth = 0;
+  std::vector<Pending> calls;
+};
+
+Group& group() {
+  static thread_local Group of_thread;
+  return of_thread;
+}
+
+void require(bool condition, ncclResult_t status, const std::string& message) {
+  if (!condition) throw NcclError(status, message);
+}
+
+void check_call(const Call& call, int ranks) {
+  require(size_of_type(call.type) > 0, ncclInvalidArgument,
+          fmt::format("type {} is none, or not emulated", call.type));
+  require(!is_reduction(call.kind) || (call.op >= 0 && call.op < ncclNumOps), ncclInvalidArgument,
+          fmt::format("operation {} is none, or not emulated", call.op));
+  require(!has_root(call.kind) || (call.root >= 0 && call.root < ranks), ncclInvalidArgument,
+          fmt::format("root {} of {} ranks", call.root, ranks));
+  require(call.count <= kMostElements, ncclInvalidArgument, fmt::format("{} elements", call.count));
+}
+
+void check_range(const void* data, std::size_t bytes, std::size_t element_bytes, int device) {
+  if (bytes == 0) return;
+  require(data != nullptr, ncclInvalidArgument, "a null pointer");
+  require(is_device_memory(data, bytes, device), ncclInvalidArgument,
+          fmt::format("{} bytes at {} are not in one allocation of device {}", bytes, data, device));
+  require(reinterpret_cast<std::uintptr_t>(data) % element_bytes == 0, ncclInvalidArgument,
+          fmt::format("{} is not aligned to elements of {} bytes", data, element_bytes));
+}
+
+void check_memory(const Operation& operation, EmulatedCommunicator& communicator, cudaStream_t stream) {
+  const std::size_t element_bytes = size_of_type(operation.call.type);
+  check_range(operation.send, operation.send_bytes, element_bytes, communicator.device());
+  check_range(operation.recv, operation.recv_bytes, element_bytes, communicator.device());
+  require(well_placed(operation, communicator.rank()), ncclInvalidArgument,
+          "what is sent and what is received overlap, and not as operations in place do");
+  require(device_of(stream) == communicator.device(), ncclUnhandledCudaError,
+          fmt::format("a stream of device {}, a communicator of device {}", device_of(stream),
+                      communicator.device()));
+}
+
+// A communicator with an error refuses all that comes later.
+void check_state(EmulatedCommunicator& communicator) {
+  const Unseen unseen;
+  const ncclResult_t error = communicator.async_error();
+  require(error == ncclSuccess, error, "after an asynchronous error: " + communicator.async_error_message());
+  require(!communicator.finalized(), ncclInvalidUsage, "the communicator was finalized");
+}
+
+bool all_registered(EmulatedCommunicator& communicator, const Operation& operation) {
+  const Unseen unseen;
+  return (operation.send_bytes == 0 || communicator.registered(operation.send, operation.send_bytes)) &&
+         (operation.recv_bytes == 0 || communicator.registered(operation.recv, operation.recv_bytes));
+}
+
+ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation operation,
+                            cudaStream_t stream) {
+  Call& call = operation.call;
+  call.captured = is_captured(stream);
+  call.number = call.captured ? 0 : communicator->next_number();
+  call.registered = all_registered(*communicator, operation);
+  const Hidden<std::shared_ptr<Submitted>> submitted = [&] {
+    const Unseen unseen;
+    return Hidden(std::make_shared<Submitted>(communicator.get(), operation));
+  }();
+  const cudaError_t status = enqueue(stream, name_of(call.kind), [submitted] { submitted->run(); });
+  if (status == cudaSuccess) return ncclSuccess;
+  return complain(ncclUnhandledCudaError,
+                  fmt::format("{}: {}", name_of(call.kind), cudaGetErrorString(status)));
+}
+
+void add_to_group(const CommunicatorPointer& communicator, const Operation& operation, cudaStream_t stream) {
+  for (const Pending& pending : group().calls) {
+    require(&*pending.communicator != &*communicator || pending.stream == stream, ncclInvalidUsage,
+            "several streams for one communicator in one group are not emulated");
+  }
+  group().calls.push_back({communicator, operation, stream});
+}
+
+ncclResult_t submit_checked(const Call& call, const void* send, void* recv,
+                            const CommunicatorPointer& communicator, cudaStream_t stream) {
+  check_state(*communicator);
+  check_call(call, communicator->ranks());
+  if (call.count == 0) {  // nothing to do; but the others must not do anything either
+    if (!is_captured(stream)) communicator->next_number();
+    return ncclSuccess;
+  }
+  const Operation operation = make_operation(call, send, recv, communicator->rank(), communicator->ranks());
+  check_memory(operation, *communicator, stream);
+  if (!in_group()) return give_to_stream(communicator, operation, stream);
+  add_to_group(communicator, operation, stream);
+  return ncclSuccess;
+}
+
+}  // namespace
+
+ncclResult_t submit(const Call& call, const void* send, void* recv, ncclComm_t handle, cudaStream_t stream) {
+  if (const ncclResult_t fault = requested_fault(name_of(call.kind))) return fault;
+  const CommunicatorPointer communicator = find_handle(handle);
+  if (!communicator) return refuse_handle(name_of(call.kind), handle);
+  try {
+    return submit_checked(call, send, recv, communicator, stream);
+  } catch (const NcclError& error) {
+    return complain(error.status,
+                    fmt::format("{} of rank {}: {}", name_of(call.kind), communicator->rank(), error.what()));
+  }
+}
+
+void begin_group() { ++group().depth; }
+
+bool in_group() { return group().depth > 0; }
+
+ncclResult_t end_group() {
+  if (!in_group()) return complain(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+  if (--group().depth > 0) return ncclSuccess;
+  const std::vector<Pending> calls = std::exchange(group().calls, {});
+  for (const Pending& call : calls) {
+    const ncclResult_t status = give_to_stream(call.communicator, call.operation, call.stream);
+    if (status != ncclSuccess) return status;
+  }
+  return ncclSuccess;
+}
+
+}  // namespace lockstep::emulator

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the emulated NCCL computes, between threads and between processes, at once, in groups and in graphs;
+// how long it takes at least; and the calls that it refuses at once.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "tests/cuda_emulator/nccl_ranks.h"
+#include "tests/thinning.h"
+
+namespace lockstep {
+namespace {
+
+template <typename T>
+struct TypeOf;
+template <>
+struct TypeOf<std::int8_t> : std::integral_constant<ncclDataType_t, ncclInt8> {};
+template <>
+struct TypeOf<std::uint8_t> : std::integral_constant<ncclDataType_t, ncclUint8> {};
+template <>
+struct TypeOf<std::int32_t> : std::integral_constant<ncclDataType_t, ncclInt32> {};
+template <>
+struct TypeOf<std::uint32_t> : std::integral_constant<ncclDataType_t, ncclUint32> {};
+template <>
+struct TypeOf<std::int64_t> : std::integral_constant<ncclDataType_t, ncclInt64> {};
+template <>
+struct TypeOf<std::uint64_t> : std::integral_constant<ncclDataType_t, ncclUint64> {};
+template <>
+struct TypeOf<Half> : std::integral_constant<ncclDataType_t, ncclFloat16> {};
+template <>
+struct TypeOf<float> : std::integral_constant<ncclDataType_t, ncclFloat32> {};
+template <>
+struct TypeOf<double> : std::integral_constant<ncclDataType_t, ncclFloat64> {};
+template <>
+struct TypeOf<BFloat16> : std::integral_constant<ncclDataType_t, ncclBfloat16> {};
+
+constexpr ncclRedOp_t kOps[] = {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
+
+// Small numbers, of which every type holds all results: 1 to 4, and where there are signs, some negative.
+template <typename T>
+double value(int rank, std::size_t i) {
+  const auto number = static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 5 + i / 11) % 4 + 1);
+  return std::is_unsigned_v<T> || (i + static_cast<std::size_t>(rank)) % 3 > 0 ? number : -number;
+}
+
+template <typename T>
+std::vector<T> values(int rank, std::size_t count) {
+  std::vector<T> made(count);
+  for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<T>(static_cast<float>(value<T>(rank, i)));
+  return made;
+}
+
+template <typename T>
+double reduced(ncclRedOp_t op, int ranks, std::size_t i) {
+  double total = value<T>(0, i);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const double next = value<T>(rank, i);
+    if (op == ncclSum || op == ncclAvg) total += next;
+    if (op == ncclProd) total *= next;
+    if (op == ncclMax) total = std::max(total, next);
+    if (op == ncclMin) total = std::min(total, next);
+  }
+  if (op != ncclAvg) return total;
+  return std::is_integral_v<T> ? std::trunc(total / ranks) : total / ranks;
+}
+
+// Only an average of three is not exact, in types of 16 bits to about a hundredth.
+template <typename T, typename F>
+void expect_values(const std::vector<T>& actual, F expected_at) {
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    double got = 0;
+    if constexpr (std::is_arithmetic_v<T>) {
+      got = static_cast<double>(actual[i]);
+    } else {
+      got = static_cast<float>(actual[i]);
+    }
+    ASSERT_NEAR(got, expected_at(i), sizeof(T) == 2 ? 0.05 : 1e-6) << "element " << i;
+  }
+}
+
+// The collectives of one type on one rank.
+template <typename T>
+class Collectives {
+ public:
+  Collectives(TestRank& rank, std::size_t count) : rank_(rank), count_(count), all_(count * rank_count()) {}
+
+  void check() {
+    for (const ncclRedOp_t op : kOps) {
+      SCOPED_TRACE(testing::Message()
+                   << "type " << kType << ", operation " << op << ", " << count_ << " elements");
+      all_reduce(op);
+      reduce_scatter(op);
+      reduce(op);
+    }
+    SCOPED_TRACE(testing::Message() << "type " << kType << ", " << count_ << " elements");
+    all_gather();
+    broadcast();
+  }
+
+ private:
+  static constexpr ncclDataType_t kType = TypeOf<T>::value;
+
+  std::size_t rank_count() const { return static_cast<std::size_t>(rank_.ranks); }
+  std::size_t me() const { return static_cast<std::size_t>(rank_.rank); }
+  T* own(std::size_t count) { return rank_.memory(values<T>(rank_.rank, count)); }
+  T* zeros(std::size_t count) { return rank_.memory(std::vector<T>(count)); }
+
+  void all_reduce(ncclRedOp_t op) {
+    T* in_place = own(count_);
+    T* send = own(count_);
+    T* recv = zeros(count_);
+    ASSERT_EQ(ncclAllReduce(in_place, in_place, count_, kType, op, rank_.comm, rank_.stream), ncclSuccess);
+    ASSERT_EQ(ncclAllReduce(send, recv, count_, kType, op, rank_.comm, rank_.stream), ncclSuccess);
+    const auto expected = [&](std::size_t i) { return reduced<T>(op, rank_.ranks, i); };
+    expect_values(rank_.read(in_place, count_), expected);
+    expect_values(rank_.read(recv, count_), expected);
+    expect_values(rank_.read(send, count_), [&](std::size_t i) { return value<T>(rank_.rank, i); });
+  }
+
+  void reduce_scatter(ncclRedOp_t op) {
+    T* send = own(all_);
+    T* recv = zeros(count_);
+    T* mine = send + me() * count_;
+    ASSERT_EQ(ncclReduceScatter(send, recv, count_, kType, op, rank_.comm, rank_.stream), ncclSuccess);
+    ASSERT_EQ(ncclReduceScatter(send, mine, count_, kType, op, rank_.comm, rank_.stream), ncclSuccess);
+    const auto expected = [&](std::size_t i) { return reduced<T>(op, rank_.ranks, me() * count_ + i); };
+    expect_values(rank_.read(recv, count_), expected);
+    expect_values(rank_.read(mine, count_), expected);
+  }
+
+  void reduce(ncclRedOp_t op) {
+    const int root = rank_.ranks - 1;
+    T* send = own(count_);
+    T* recv = rank_.rank == root ? zeros(count_) : nullptr;
+    ASSERT_EQ(ncclReduce(send, recv, count_, kType, op, root, rank_.comm, rank_.stream), ncclSuccess);
+    if (rank_.rank != root) return;
+    expect_values(rank_.read(recv, count_), [&](std::size_t i) { return reduced<T>(op, rank_.ranks, i); });
+  }
+
+  void all_gather() {
+    T* recv = zeros(all_);
+    T* both = zeros(all_);
+    T* send = own(count_);
+    cudaMemcpyAsync(both + me() * count_, send, count_ * sizeof(T), cudaMemcpyDefault, rank_.stream);
+    ASSERT_EQ(ncclAllGather(send, recv, count_, kType, rank_.comm, rank_.stream), ncclSuccess);
+    ASSERT_EQ(ncclAllGather(both + me() * count_, both, count_, kType, rank_.comm, rank_.stream),
+              ncclSuccess);
+    const auto expected = [&](std::size_t i) { return value<T>(static_cast<int>(i / count_), i % count_); };
+    expect_values(rank_.read(recv, all_), expected);
+    expect_values(rank_.read(both, all_), expected);
+  }
+
+  void broadcast() {
+    for (int root = 0; root < rank_.ranks; ++root) {
+      T* in_place = own(count_);
+      T* recv = zeros(count_);
+      const T* send = rank_.rank == root ? own(count_) : nullptr;
+      ASSERT_EQ(ncclBroadcast(in_place, in_place, count_, kType, root, rank_.comm, rank_.stream),
+                ncclSuccess);
+      ASSERT_EQ(ncclBroadcast(send, recv, count_, kType, root, rank_.comm, rank_.stream), ncclSuccess);
+      const auto expected = [&](std::size_t i) { return value<T>(root, i); };
+      expect_values(rank_.read(in_place, count_), expected);
+      expect_values(rank_.read(recv, count_), expected);
+    }
+  }
+
+  TestRank& rank_;
+  std::size_t count_;
+  std::size_t all_;
+};
+
+class NcclEmulator : public testing::TestWithParam<std::tuple<int, RanksAre>> {
+ protected:
+  void run(const std::function<void(Lobby&, int)>& body, Settings settings = {}) {
+    run_ranks(ranks(), {.ranks_are = std::get<1>(GetParam()), .settings = std::move(settings)}, body);
+  }
+  static int ranks() { return std::get<0>(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclEmulator,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::Values(RanksAre::threads, RanksAre::processes)),
+                         [](const auto& suite) {
+                           const bool threads = std::get<1>(suite.param) == RanksAre::threads;
+                           return std::to_string(std::get<0>(suite.param)) +
+                                  (threads ? "_threads" : "_processes");
+                         });
+
+TEST_P(NcclEmulator, ComputesEveryCollectiveOfEveryType) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1001}}) {
+      Collectives<std::int8_t>(rank, count).check();
+      Collectives<std::uint8_t>(rank, count).check();
+      Collectives<std::int32_t>(rank, count).check();
+      Collectives<std::uint32_t>(rank, count).check();
+      Collectives<std::int64_t>(rank, count).check();
+      Collectives<std::uint64_t>(rank, count).check();
+      Collectives<Half>(rank, count).check();
+      Collectives<float>(rank, count).check();
+      Collectives<double>(rank, count).check();
+      Collectives<BFloat16>(rank, count).check();
+    }
+  });
+}
+
+// Of several chunks.
+TEST_P(NcclEmulator, ComputesWhatIsLargerThanItsOwnMemory) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    Collectives<float>(rank, 300'001 / kOneOf).check();
+    Collectives<BFloat16>(rank, 600'001 / kOneOf).check();
+  });
+}
+
+TEST_P(NcclEmulator, SumsInTheOrderOfRanksWithTheSameBitsEverywhere) {
+  run([](Lobby& lobby, int number) {
+    constexpr float kTerms[] = {1e8f, -1e8f, 1.0f, 1.0f};
+    TestRank rank(lobby, number, ranks());
+    float* data = rank.memory(std::vector<float>(1000, kTerms[number]));
+    ASSERT_EQ(rank.all_reduce(data, 1000), ncclSuccess);
+    float expected = kTerms[0];
+    for (int k = 1; k < ranks(); ++k) expected += kTerms[k];
+    for (const float sum : rank.read(data, 1000)) ASSERT_EQ(sum, expected);
+  });
+}
+
+TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    float* data = rank.memory(std::vector<float>(500, 1.0f));
+    float* all = rank.memory(std::vector<float>(500 * static_cast<std::size_t>(ranks())));
+    const cudaGraphExec_t graph = rank.capture([&] {
+      EXPECT_EQ(rank.all_reduce(data, 500), ncclSuccess);
+      EXPECT_EQ(ncclAllGather(data, all, 500, ncclFloat32, rank.comm, rank.stream), ncclSuccess);
+    });
+    EXPECT_EQ(rank.read(data, 1)[0], 1.0f) << "captured, not run";
+    for (int launch = 0; launch < 3; ++launch) ASSERT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    const auto sum = static_cast<float>(ranks() * ranks() * ranks());
+    for (const float element : rank.read(all, 500)) ASSERT_EQ(element, sum);
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+  });
+}
+
+TEST_P(NcclEmulator, GroupsBeginAtTheirEnd) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    float* data = rank.memory(std::vector<float>(10, 1.0f));
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    ASSERT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    ASSERT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+    EXPECT_EQ(rank.read(data, 1)[0], 1.0f);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    EXPECT_EQ(rank.read(data, 1)[0], static_cast<float>(ranks() * ranks()));
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "without a start";
+  });
+}
+
+TEST_P(NcclEmulator, SeveralCommunicatorsDoNotDisturbEachOther) {
+  run([](Lobby& lobby, int number) {
+    TestRank first(lobby, number, ranks());
+    TestRank second(lobby, number, ranks());
+    float* a = first.memory(std::vector<float>(1000, 1.0f));
+    float* b = second.memory(std::vector<float>(1000, 2.0f));
+    for (int i = 0; i < 5; ++i) {  // in another order on each rank: they are on streams of their own
+      ASSERT_EQ(number % 2 == 0 ? first.all_reduce(a, 1000) : second.all_reduce(b, 1000), ncclSuccess);
+      ASSERT_EQ(number % 2 == 0 ? second.all_reduce(b, 1000) : first.all_reduce(a, 1000), ncclSuccess);
+    }
+    EXPECT_EQ(first.read(a, 1)[0], std::pow(static_cast<float>(ranks()), 5.0f));
+    EXPECT_EQ(second.read(b, 1)[0], 2 * std::pow(static_cast<float>(ranks()), 5.0f));
+  });
+}
+
+// As with NCCL, calls of one communicator on several streams run in the order of calls.
+TEST_P(NcclEmulator, OneCommunicatorsCallsKeepTheirOrderAcrossStreams) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    cudaStream_t other = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    float* small = rank.memory(std::vector<float>(10, 1.0f));
+    float* large = rank.memory(std::vector<float>(20'000, 1.0f));
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_EQ(rank.all_reduce(large, 20'000), ncclSuccess);
+      ASSERT_EQ(ncclAllReduce(small, small, 10, ncclFloat32, ncclMax, rank.comm, other), ncclSuccess);
+    }
+    EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    EXPECT_EQ(rank.async_error(), ncclSuccess);
+    EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+  });
+}
+
+// Never longer, which a busy machine decides.
+TEST_P(NcclEmulator, TakesAsLongAsTheLinksOfARing) {
+  using Clock = std::chrono::steady_clock;
+  const auto body = [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    float* data = rank.memory(std::vector<float>(250'000, 1.0f));
+    const Clock::time_point begin = Clock::now();
+    ASSERT_EQ(rank.all_reduce(data, 250'000), ncclSuccess);  // 1 MB
+    ASSERT_EQ(rank.synchronize(), cudaSuccess);
+    const std::chrono::duration<double> taken = Clock::now() - begin;
+    const int others = ranks() - 1;
+    EXPECT_GE(taken.count(), 2 * others * 0.005 + 2.0 * others / ranks() * 1e6 / 50e6);
+  };
+  run(body, {"LOCKSTEP_EMULATED_NCCL_LATENCY=5ms", "LOCKSTEP_EMULATED_NCCL_BANDWIDTH=50MB/s"});
+}
+
+void alone(const std::function<void(TestRank&)>& body, Settings settings = {}) {
+  run_ranks(1, {.settings = std::move(settings)}, [&](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 1);
+    body(rank);
+  });
+}
+
+TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
+  alone([](TestRank& rank) {
+    const ncclComm_t comm = rank.comm;
+    const cudaStream_t stream = rank.stream;
+    float* data = rank.memory(std::vector<float>(100));
+    std::vector<float> host(100);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclFloat32, ncclSum, nullptr, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(nullptr, data, 100, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(host.data(), data, 100, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 101, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data + 1, 50, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclNumTypes, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclFloat32, ncclNumOps, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, 1, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, -1, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, stream), ncclSuccess)
+        << "nothing to do";
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess) << "a refused call leaves the communicator sound";
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root -1 of 1"), std::string::npos);
+  });
+}
+
+TEST(NcclEmulatorCalls, MemoryOfAnotherDeviceIsRefused) {
+  alone([](TestRank& rank) {
+    float* data = nullptr;
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), 400), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclInvalidArgument);
+    float* own = rank.memory(std::vector<float>(100));  // of device 1, too, by now
+    EXPECT_EQ(rank.all_reduce(own, 100), ncclInvalidArgument);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    own = rank.memory(std::vector<float>(100));
+    EXPECT_EQ(ncclAllReduce(own, own, 100, ncclFloat32, ncclSum, rank.comm, stream), ncclUnhandledCudaError);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    EXPECT_EQ(cudaFree(data), cudaSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, ConfigurationsThatAreNotEmulatedAreRefused) {
+  alone([](TestRank& rank) {
+    ncclUniqueId id = {};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidUsage);
+    config.blocking = 1;
+    config.maxCTAs = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 1, nullptr), ncclInvalidArgument);
+    config.magic = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_EQ(comm, nullptr);
+    config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = 2;
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSystemError) << "all ranks of the id were in";
+    EXPECT_EQ(rank.async_error(), ncclSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, TellWhatACommunicatorIs) {
+  alone([](TestRank& rank) {
+    int number = -1;
+    EXPECT_EQ(ncclGetVersion(&number), ncclSuccess);
+    EXPECT_EQ(number, NCCL_VERSION_CODE);
+    EXPECT_EQ(ncclCommCount(rank.comm, &number), ncclSuccess);
+    EXPECT_EQ(number, 1);
+    EXPECT_EQ(ncclCommUserRank(rank.comm, &number), ncclSuccess);
+    EXPECT_EQ(number, 0);
+    EXPECT_EQ(ncclCommFinalize(rank.comm), ncclSuccess);
+    EXPECT_EQ(rank.all_reduce(rank.memory(std::vector<float>(1)), 1), ncclInvalidUsage) << "finalized";
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclCommCount(rank.comm, &number), ncclInvalidArgument);
+    rank.comm = nullptr;
+  });
+}
+
+TEST(NcclEmulatorCalls, MemoryIsFreedAndDeregisteredOnceAndInOrder) {
+  alone([](TestRank& rank) {
+    void* data = nullptr;
+    void* handle = nullptr;
+    ASSERT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
+    ASSERT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclInvalidUsage) << "registered";
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclMemFree(data), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclInvalidArgument) << "freed";
+  });
+}
+
+TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorAndItsMemory) {
+  alone([](TestRank& rank) {
+    float* data = rank.memory(std::vector<float>(100));
+    void* handle = nullptr;
+    ASSERT_EQ(ncclCommRegister(rank.comm, data, 400, &handle), ncclSuccess);
+    const cudaGraphExec_t graph = rank.capture([&] { EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess); });
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage);
+    EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "it still works";
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, FailWhereTheEnvironmentSaysSo) {
+  const Settings settings = {"LOCKSTEP_EMULATED_FAULTS=ncclAllReduce:2=1"};
+  const auto body = [](TestRank& rank) {
+    float* data = rank.memory(std::vector<float>(10));
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclUnhandledCudaError);
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+  };
+  alone(body, settings);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the emulated NCCL says when ranks do not do the same, share a device, or are lost.
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include <unistd.h>
+
+#include "tests/cuda_emulator/nccl_ranks.h"
+
+namespace lockstep {
+namespace {
+
+std::string last_error() { return ncclGetLastError(nullptr); }
+
+bool says(const std::string& words) { return last_error().find(words) != std::string::npos; }
+
+// Its device is broken by now, and so is what was on it.
+void expect_broken(TestRank& rank) {
+  EXPECT_EQ(rank.wait_for_async_error(), ncclInvalidUsage);
+  EXPECT_TRUE(says("rank 0") && says("rank 1")) << last_error();
+  EXPECT_NE(rank.synchronize(), cudaSuccess);
+  EXPECT_EQ(rank.all_reduce(nullptr, 1), ncclInvalidUsage) << "nothing can be called any more";
+  EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+  rank.comm = nullptr;
+}
+
+struct Mistake {
+  const char* name;
+  void (*call)(TestRank& rank, float* data, float* result);
+};
+
+const Mistake kMistakes[] = {
+    {"Counts",
+     [](TestRank& rank, float* data, float*) { rank.all_reduce(data, rank.rank == 0 ? 100 : 101); }},
+    {"Types",
+     [](TestRank& rank, float* data, float*) {
+       const ncclDataType_t type = rank.rank == 0 ? ncclFloat32 : ncclInt32;
+       ncclAllReduce(data, data, 100, type, ncclSum, rank.comm, rank.stream);
+     }},
+    {"Operations",
+     [](TestRank& rank, float* data, float*) {
+       ncclAllReduce(data, data, 100, ncclFloat32, rank.rank == 0 ? ncclSum : ncclMax, rank.comm,
+                     rank.stream);
+     }},
+    {"Roots", [](TestRank& rank, float* data,
+                 float*) { ncclBroadcast(data, data, 100, ncclFloat32, rank.rank, rank.comm, rank.stream); }},
+    {"Order",
+     [](TestRank& rank, float* data, float* result) {
+       if (rank.rank == 0) rank.all_reduce(data, 100);
+       ncclAllGather(data, result, 100, ncclFloat32, rank.comm, rank.stream);
+       if (rank.rank == 1) rank.all_reduce(data, 100);
+     }},
+    {"EmptyOnOneRank",
+     [](TestRank& rank, float* data, float*) {
+       rank.all_reduce(data, rank.rank == 0 ? 0 : 100);
+       rank.all_reduce(data, 100);
+     }},
+    {"CapturedOnOneRank",
+     [](TestRank& rank, float* data, float*) {
+       if (rank.rank == 0) {
+         rank.all_reduce(data, 100);
+       } else {
+         cudaGraphLaunch(rank.capture([&] { rank.all_reduce(data, 100); }), rank.stream);
+       }
+     }},
+    {"RegisteredOnOneRank",
+     [](TestRank& rank, float* data, float*) {
+       void* handle = nullptr;
+       if (rank.rank == 0) ncclCommRegister(rank.comm, data, 400, &handle);
+       rank.all_reduce(data, 100);
+     }},
+};
+
+class NcclMistakes : public testing::TestWithParam<std::tuple<Mistake, RanksAre>> {};
+
+INSTANTIATE_TEST_SUITE_P(Of, NcclMistakes,
+                         testing::Combine(testing::ValuesIn(kMistakes),
+                                          testing::Values(RanksAre::threads, RanksAre::processes)),
+                         [](const auto& suite) {
+                           const bool threads = std::get<1>(suite.param) == RanksAre::threads;
+                           return std::string(std::get<0>(suite.param).name) +
+                                  (threads ? "_threads" : "_processes");
+                         });
+
+TEST_P(NcclMistakes, AreToldOnEveryRank) {
+  run_ranks(2, {.ranks_are = std::get<1>(GetParam())}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 2);
+    float* data = rank.memory(std::vector<float>(200, 1.0f));
+    float* result = rank.memory(std::vector<float>(200));
+    EXPECT_EQ(rank.all_reduce(data, 200), ncclSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    std::get<0>(GetParam()).call(rank, data, result);
+    expect_broken(rank);
+  });
+}
+
+TEST(NcclEmulatorJoining, TwoRanksOnOneDeviceAreRefused) {
+  run_ranks(3, {}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 3, number == 0 ? 0 : 1);
+    EXPECT_EQ(rank.comm, nullptr);
+    EXPECT_EQ(rank.joined, number == 0 ? ncclRemoteError : ncclInvalidUsage);
+    EXPECT_TRUE(says("Duplicate GPU detected : rank 1 and rank 2 both on CUDA device 1")) << last_error();
+  });
+}
+
+TEST(NcclEmulatorJoining, HostsOfTheirOwnMayShareADevice) {
+  run_ranks(3, {}, [](Lobby& lobby, int number) {
+    setenv("NCCL_HOSTID", ("r" + std::to_string(number)).c_str(), 1);
+    TestRank rank(lobby, number, 3, 0);
+    ASSERT_EQ(rank.joined, ncclSuccess);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(rank.read(data, 100)[99], 3.0f);
+  });
+}
+
+TEST(NcclEmulatorJoining, RanksMustAgreeAboutTheirNumber) {
+  run_ranks(2, {}, [](Lobby& lobby, int number) {
+    const ncclUniqueId id = lobby.exchange_id(number, 2);
+    ncclComm_t comm = nullptr;
+    if (number == 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in either order it is an error
+    const ncclResult_t status = ncclCommInitRank(&comm, number == 0 ? 3 : 2, id, number);
+    EXPECT_TRUE(status == ncclInvalidArgument || status == ncclRemoteError) << status;
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
+TEST(NcclEmulatorAbort, EndsWhatWaitsAndIsTheOthersError) {
+  run_ranks(2, {}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 2);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    if (number == 0) {
+      rank.barrier();
+      EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+      rank.comm = nullptr;
+    } else {
+      EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+      EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
+      EXPECT_EQ(rank.async_error(), ncclSuccess);
+      rank.barrier();
+      EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
+      EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady) << "as a kernel, it waits on";
+      EXPECT_EQ(rank.all_reduce(data, 100), ncclRemoteError);
+      EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+      rank.comm = nullptr;
+    }
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "the device is sound";
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclInvalidArgument);
+  });
+}
+
+TEST(NcclEmulatorAbort, LeavesWhatWasGivenToTheStreamUndone) {
+  run_ranks(1, {}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 1);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    const auto wait = [](void* at) { static_cast<Lobby*>(at)->barrier(2); };
+    EXPECT_EQ(cudaLaunchHostFunc(rank.stream, wait, &lobby), cudaSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+    lobby.barrier(2);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+  });
+}
+
+TEST(NcclEmulatorDestroy, IsTheErrorOfWhoStillNeedsTheRank) {
+  run_ranks(2, {}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 2);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    if (number == 0) return;  // which destroys it, after its operation
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
+    EXPECT_TRUE(says("destroyed")) << last_error();
+    EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+  });
+}
+
+TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorWhileWorkWaits) {
+  run_ranks(3, {.killed_rank = 2}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 3);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    rank.barrier();
+    if (number == 2) raise(SIGKILL);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
+    EXPECT_TRUE(says("has lost rank 2")) << last_error();
+    EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
+    EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+  });
+}
+
+TEST(NcclEmulatorLostPeer, IsFoundByWhoWaitsToJoin) {
+  run_ranks(3, {.killed_rank = 0}, [](Lobby& lobby, int number) {
+    const ncclUniqueId id = lobby.exchange_id(number, 3);
+    if (number == 1) return;  // and never joins
+    if (number == 0) {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        raise(SIGKILL);
+      }).detach();
+    }
+    ncclComm_t comm = nullptr;
+    cudaSetDevice(number);
+    EXPECT_EQ(ncclCommInitRank(&comm, 3, id, number), ncclRemoteError);
+  });
+}
+
+TEST(NcclEmulatorAsyncFault, ComesAfterTheCollectiveThatWasAskedFor) {
+  const Settings settings = {"LOCKSTEP_EMULATED_NCCL_ASYNC=1/2:2"};
+  run_ranks(2, {.settings = settings}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 2);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(rank.async_error(), ncclSuccess);
+      EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+      EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    }
+    EXPECT_EQ(rank.async_error(), number == 1 ? ncclSystemError : ncclSuccess);
+    if (number == 1) {
+      EXPECT_EQ(rank.all_reduce(data, 100), ncclSystemError);
+    }
+    rank.barrier();
+  });
+}
+
+TEST(NcclEmulatorMemory, ThatWasFreedUnderAnOperationEndsTheDevice) {
+  run_ranks(1, {}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 1);
+    void* data = nullptr;
+    ASSERT_EQ(cudaMalloc(&data, 400), cudaSuccess);
+    const cudaGraphExec_t graph =
+        rank.capture([&] { EXPECT_EQ(rank.all_reduce(static_cast<float*>(data), 100), ncclSuccess); });
+    ASSERT_EQ(cudaFree(data), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    EXPECT_NE(rank.synchronize(), cudaSuccess);
+    EXPECT_TRUE(says("freed")) << last_error();
+    ncclCommAbort(rank.comm);
+    rank.comm = nullptr;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
