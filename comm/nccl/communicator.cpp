@@ -39,7 +39,7 @@ ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclMa
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
 ncclComm_t connect(Device device, Communicator& host, int max_ctas) {
-  const DeviceGuard guard(device);
+  make_current(device);
   ncclUniqueId id = {};
   if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
   host.broadcast(&id, sizeof(id), DType::u8, 0);
@@ -135,7 +135,7 @@ void NcclCommunicator::enqueue(Call call, std::size_t sent_bytes, F function) {
     last_ = call;
   }
   sent_bytes_ += sent_bytes;
-  const DeviceGuard guard(device_);
+  make_current(device_);
   const ncclResult_t status = function(communicator_, cuda_stream(stream_));
   if (status == ncclSuccess) return;
   watch_.reset();  // thrown here; told once
@@ -145,7 +145,7 @@ void NcclCommunicator::enqueue(Call call, std::size_t sent_bytes, F function) {
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
   if (bytes == 0 || !options_.register_memory) return Buffer(bytes, device_);
   CHECK(communicator_ != nullptr, "allocation after the communicator was aborted");
-  const DeviceGuard guard(device_);
+  make_current(device_);
   void* data = nullptr;
   void* registration = nullptr;
   ncclResult_t status = ncclMemAlloc(&data, bytes);

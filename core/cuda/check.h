@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUDA_CHECK(call): throws Error naming the failing call. require_cuda_device(): for what a user may ask for.
-// DeviceGuard: makes a device current for a scope; there is no
-// ambient current device in Lockstep.
+// make_current(): what every function does before it calls CUDA; there is no ambient device that Lockstep
+// relies on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,21 +27,18 @@ inline void check_cuda(cudaError_t status, const char* call, const char* file, i
 // Throws ConfigError when there is no such device.
 void require_cuda_device(Device device);
 
-class DeviceGuard {
- public:
-  explicit DeviceGuard(Device device) {
-    CUDA_CHECK(cudaGetDevice(&previous_));
-    CUDA_CHECK(cudaSetDevice(device.index));
-  }
-  ~DeviceGuard() {
-    cudaSetDevice(previous_);
-  }  // fails only while the driver shuts down: nothing to restore then
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  int previous_ = 0;
-};
+// Makes the device this thread's current one, and leaves it so: to go back to the one before would open a
+// context there, half a gigabyte for each rank on the first GPU, where every thread starts.
+inline void make_current(Device device) {
+  int current = 0;
+  CUDA_CHECK(cudaGetDevice(&current));
+  if (current != device.index) CUDA_CHECK(cudaSetDevice(device.index));
+}
+// For destructors: a failure shows in the call that follows.
+inline void try_to_make_current(Device device) noexcept {
+  int current = 0;
+  if (cudaGetDevice(&current) == cudaSuccess && current != device.index) cudaSetDevice(device.index);
+}
 
 // What a destructor may see while the process ends: the driver is gone and has freed everything itself.
 inline bool driver_is_gone(cudaError_t status) {

@@ -24,7 +24,7 @@ void check_allocation(cudaError_t status, const char* call, std::size_t bytes, D
 }  // namespace
 
 std::size_t detail::available_cuda_memory(Device device) {
-  const DeviceGuard guard(device);
+  make_current(device);
   std::size_t available = 0;
   std::size_t total = 0;
   CUDA_CHECK(cudaMemGetInfo(&available, &total));
@@ -33,17 +33,23 @@ std::size_t detail::available_cuda_memory(Device device) {
 
 detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, MemoryKind kind) {
   require_cuda_device(device);
-  const DeviceGuard guard(device);
+  make_current(device);
   void* data = nullptr;
   if (kind == MemoryKind::pinned_host) {
     check_allocation(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc", bytes, {});
     std::memset(data, 0, bytes);
-    return {data, [](void* memory) { log_failure(cudaFreeHost(memory), "cudaFreeHost"); }};
+    return {data, [device](void* memory) {
+              try_to_make_current(device);
+              log_failure(cudaFreeHost(memory), "cudaFreeHost");
+            }};
   }
   check_allocation(cudaMalloc(&data, bytes), "cudaMalloc", bytes, device);
   CUDA_CHECK(cudaMemset(data, 0, bytes));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));  // zeroed before any non-blocking stream can see it
-  return {data, [](void* memory) { log_failure(cudaFree(memory), "cudaFree"); }};
+  return {data, [device](void* memory) {
+            try_to_make_current(device);
+            log_failure(cudaFree(memory), "cudaFree");
+          }};
 }
 
 }  // namespace lockstep

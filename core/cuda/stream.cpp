@@ -51,12 +51,13 @@ void check_on(const std::string& stream, cudaError_t status, const char* call) {
 
 class CudaEvent final : public EventBackend {
  public:
-  explicit CudaEvent(Device device) {
+  explicit CudaEvent(Device device) : device_(device) {
     require_cuda_device(device);
-    const DeviceGuard guard(device);
+    make_current(device);
     CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
   ~CudaEvent() override {
+    try_to_make_current(device_);
     if (const cudaError_t status = cudaEventDestroy(event_);
         status != cudaSuccess && !driver_is_gone(status)) {
       log::error("cudaEventDestroy: {}", cudaGetErrorString(status));
@@ -64,6 +65,7 @@ class CudaEvent final : public EventBackend {
   }
 
   bool ready() override {
+    make_current(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cudaGetLastError();  // no error; the check of the next kernel launch must not find it
@@ -72,7 +74,11 @@ class CudaEvent final : public EventBackend {
     check(status, "cudaEventQuery");
     return true;
   }
-  void synchronize() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  void synchronize() override {
+    make_current(device_);
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  }
+  // The stream's device is current.
   void record(cudaStream_t stream, std::shared_ptr<HostErrors> errors) {
     CUDA_CHECK(cudaEventRecord(event_, stream));
     const std::lock_guard lock(mutex_);
@@ -91,6 +97,7 @@ class CudaEvent final : public EventBackend {
     if (errors) errors->rethrow();
   }
 
+  Device device_;
   cudaEvent_t event_ = nullptr;
   std::mutex mutex_;
   std::shared_ptr<HostErrors> errors_;  // of the stream that recorded last
@@ -104,19 +111,21 @@ CudaEvent& cuda_event(EventBackend& event) {
 
 class CudaTimedEvent final : public TimedEventBackend {
  public:
-  explicit CudaTimedEvent(Device device) {
+  explicit CudaTimedEvent(Device device) : device_(device) {
     require_cuda_device(device);
-    const DeviceGuard guard(device);
+    make_current(device);
     CUDA_CHECK(cudaEventCreate(&event_));
   }
   ~CudaTimedEvent() override {
+    try_to_make_current(device_);
     if (const cudaError_t status = cudaEventDestroy(event_);
         status != cudaSuccess && !driver_is_gone(status)) {
       log::error("cudaEventDestroy: {}", cudaGetErrorString(status));
     }
   }
   double seconds_since(TimedEventBackend& earlier) override;
-  // In a graph a node of its own: otherwise it would only be a place in the capture.
+  // The stream's device is current. In a graph a node of its own: otherwise it would only be a place in the
+  // capture.
   void record(cudaStream_t stream) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
@@ -126,6 +135,7 @@ class CudaTimedEvent final : public TimedEventBackend {
   }
 
  private:
+  Device device_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -136,6 +146,7 @@ CudaTimedEvent& cuda_event(TimedEventBackend& event) {
 }
 
 double CudaTimedEvent::seconds_since(TimedEventBackend& earlier) {
+  make_current(device_);
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, cuda_event(earlier).event_, event_));
   return 1e-3 * static_cast<double>(milliseconds);
@@ -144,8 +155,10 @@ double CudaTimedEvent::seconds_since(TimedEventBackend& earlier) {
 // An executable graph.
 class CudaRecording final : public RecordingBackend {
  public:
-  CudaRecording(cudaGraphExec_t executable, std::size_t nodes) : executable_(executable), nodes_(nodes) {}
+  CudaRecording(Device device, cudaGraphExec_t executable, std::size_t nodes)
+      : device_(device), executable_(executable), nodes_(nodes) {}
   ~CudaRecording() override {
+    try_to_make_current(device_);
     if (const cudaError_t status = cudaGraphExecDestroy(executable_);
         status != cudaSuccess && !driver_is_gone(status)) {
       log::error("cudaGraphExecDestroy: {}", cudaGetErrorString(status));
@@ -155,18 +168,19 @@ class CudaRecording final : public RecordingBackend {
   cudaGraphExec_t get() const { return executable_; }
 
  private:
+  Device device_;
   cudaGraphExec_t executable_;
   std::size_t nodes_;
 };
 
 // Null, and why, when the graph cannot be run. Takes the graph.
-std::unique_ptr<RecordingBackend> instantiate(cudaGraph_t graph, std::string& reason) {
+std::unique_ptr<RecordingBackend> instantiate(Device device, cudaGraph_t graph, std::string& reason) {
   std::size_t nodes = 0;
   cudaGraphExec_t executable = nullptr;
   cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
   if (status == cudaSuccess) status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
-  if (status == cudaSuccess) return std::make_unique<CudaRecording>(executable, nodes);
+  if (status == cudaSuccess) return std::make_unique<CudaRecording>(device, executable, nodes);
   cudaGetLastError();
   reason = fmt::format("the graph of {} nodes cannot be instantiated: {}", nodes, cudaGetErrorString(status));
   return nullptr;
@@ -179,10 +193,11 @@ const char* name_of(StreamUse use) {
 class CudaStream final : public StreamBackend {
  public:
   CudaStream(Device device, StreamUse use)
-      : errors_(std::make_shared<HostErrors>(
+      : device_(device),
+        errors_(std::make_shared<HostErrors>(
             current_rank(), fmt::format("{} stream of {}", name_of(use), to_string(device)))) {
     require_cuda_device(device);
-    const DeviceGuard guard(device);
+    make_current(device);
     int least = 0;
     int greatest = 0;
     CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -191,6 +206,7 @@ class CudaStream final : public StreamBackend {
     CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
   ~CudaStream() override {
+    try_to_make_current(device_);
     if (const cudaError_t status = cudaStreamDestroy(stream_);
         status != cudaSuccess && !driver_is_gone(status)) {
       log::error("cudaStreamDestroy: {}", cudaGetErrorString(status));
@@ -205,38 +221,38 @@ class CudaStream final : public StreamBackend {
       const std::unique_ptr<HostCall> owned(static_cast<HostCall*>(pointer));
       owned->errors->run(owned->task);
     };
-    CUDA_CHECK(cudaLaunchHostFunc(stream_, call, held.get()));
+    CUDA_CHECK(cudaLaunchHostFunc(current(), call, held.get()));
     held.release();
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+    if (bytes > 0) CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, current()));
   }
-  void record(EventBackend& event) override { cuda_event(event).record(stream_, errors_); }
-  void record(TimedEventBackend& event) override { cuda_event(event).record(stream_); }
+  void record(EventBackend& event) override { cuda_event(event).record(current(), errors_); }
+  void record(TimedEventBackend& event) override { cuda_event(event).record(current()); }
   void wait(EventBackend& event) override {
-    CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda_event(event).get(), 0));
+    CUDA_CHECK(cudaStreamWaitEvent(current(), cuda_event(event).get(), 0));
   }
   void synchronize() override {
-    check_on(errors_->stream(), cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    check_on(errors_->stream(), cudaStreamSynchronize(current()), "cudaStreamSynchronize");
     errors_->rethrow();
   }
   void* native() override { return stream_; }
 
   bool can_record() const override { return true; }
   void begin_recording() override {
-    CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    CUDA_CHECK(cudaStreamBeginCapture(current(), cudaStreamCaptureModeThreadLocal));
     recording_ = true;
   }
   bool recording_is_broken() override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+    CUDA_CHECK(cudaStreamIsCapturing(current(), &status));
     return status == cudaStreamCaptureStatusInvalidated;
   }
   std::unique_ptr<RecordingBackend> end_recording(std::string& reason) override {
     recording_ = false;
     cudaGraph_t graph = nullptr;
-    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
-    if (status == cudaSuccess && graph != nullptr) return instantiate(graph, reason);
+    const cudaError_t status = cudaStreamEndCapture(current(), &graph);
+    if (status == cudaSuccess && graph != nullptr) return instantiate(device_, graph, reason);
     cudaGetLastError();
     reason = fmt::format("the capture was lost: {}", cudaGetErrorString(status));
     return nullptr;
@@ -244,7 +260,7 @@ class CudaStream final : public StreamBackend {
   void replay(RecordingBackend& recording) override {
     auto* graph = dynamic_cast<CudaRecording*>(&recording);
     CHECK(graph != nullptr, "a recording of another device");
-    CUDA_CHECK(cudaGraphLaunch(graph->get(), stream_));
+    CUDA_CHECK(cudaGraphLaunch(graph->get(), current()));
   }
 
  private:
@@ -253,6 +269,12 @@ class CudaStream final : public StreamBackend {
     std::shared_ptr<HostErrors> errors;
   };
 
+  cudaStream_t current() {
+    make_current(device_);
+    return stream_;
+  }
+
+  Device device_;
   std::shared_ptr<HostErrors> errors_;
   cudaStream_t stream_ = nullptr;
   bool recording_ = false;

@@ -12,7 +12,7 @@ CudaProduct product_of(CudaLibraries& libraries, ConvolutionPlan plan) {
   auto shared = std::make_shared<ConvolutionPlan>(std::move(plan));
   CudaProduct product{.name = shared->tag(), .workspace_bytes = shared->workspace_bytes()};
   product.run = [&libraries, shared](Stream& stream, const AffineOperands& operands, Write) {
-    const DeviceGuard guard(stream.device());
+    make_current(stream.device());
     shared->execute(libraries.cudnn(stream), operands);
   };
   return product;
@@ -20,7 +20,7 @@ CudaProduct product_of(CudaLibraries& libraries, ConvolutionPlan plan) {
 
 CudaProduct plan_product(CudaLibraries& libraries, const ConvolutionProblem& problem, KernelChoices& choices,
                          const ProductSizes& sizes) {
-  const DeviceGuard guard(libraries.device());
+  make_current(libraries.device());
   std::vector<CudaProduct> products;
   for (ConvolutionPlan& plan : plan_convolution(problem, libraries.target())) {
     products.push_back(product_of(libraries, std::move(plan)));

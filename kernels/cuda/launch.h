@@ -39,7 +39,7 @@ inline std::string describe(const LaunchShape& shape) {
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream,
             Arguments&&... arguments) {
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;

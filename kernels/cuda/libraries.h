@@ -14,7 +14,7 @@ namespace lockstep {
 class CudaLibraries {
  public:
   explicit CudaLibraries(Device device) : device_(device) {
-    const DeviceGuard guard(device);
+    make_current(device);
     cudnn_ = make_cudnn_handle();
     cublas_ = make_cublas_handle();
   }

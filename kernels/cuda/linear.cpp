@@ -12,7 +12,7 @@ CudaProduct product_of(CudaLibraries& libraries, LinearPlan plan) {
   auto shared = std::make_shared<LinearPlan>(std::move(plan));
   CudaProduct product{.name = shared->tag(), .workspace_bytes = shared->workspace_bytes(), .adds = true};
   product.run = [&libraries, shared](Stream& stream, const AffineOperands& operands, Write write) {
-    const DeviceGuard guard(stream.device());
+    make_current(stream.device());
     shared->execute(
         libraries.cublas(),
         {.operands = operands, .write = write, .stream = static_cast<cudaStream_t>(stream.native())});
@@ -22,7 +22,7 @@ CudaProduct product_of(CudaLibraries& libraries, LinearPlan plan) {
 
 CudaProduct plan_product(CudaLibraries& libraries, const LinearProblem& problem, KernelChoices& choices,
                          const ProductSizes& sizes) {
-  const DeviceGuard guard(libraries.device());
+  make_current(libraries.device());
   std::vector<CudaProduct> products;
   for (LinearPlan& plan : plan_linear(problem, libraries.cublas())) {
     products.push_back(product_of(libraries, std::move(plan)));

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 Handle<cudaEvent_t, cudaEventDestroy> timing_event(Device device) {
-  const DeviceGuard guard(device);
+  make_current(device);
   cudaEvent_t event = nullptr;
   CUDA_CHECK(cudaEventCreate(&event));
   return Handle<cudaEvent_t, cudaEventDestroy>(event);
@@ -53,7 +53,7 @@ CudaStopwatch::CudaStopwatch(Device device)
     : stream_(device, StreamUse::compute), begin_(timing_event(device)), end_(timing_event(device)) {}
 
 double CudaStopwatch::measure(const std::function<void()>& enqueue, int calls) {
-  const DeviceGuard guard(stream_.device());
+  make_current(stream_.device());
   const auto stream = static_cast<cudaStream_t>(stream_.native());
   CUDA_CHECK(cudaEventRecord(begin_.get(), stream));
   for (int i = 0; i < calls; ++i) enqueue();

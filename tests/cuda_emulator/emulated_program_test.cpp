@@ -111,8 +111,8 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
 }
 
 TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
-  for (const int ranks : {1, 3, 4}) {
-    const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "model.name=mobilenet_v2", "train.steps=4"}};
+  for (const int ranks : {1, 4}) {
+    const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "model.name=vgg11_bn", "train.steps=3"}};
     EXPECT_EQ(digest_of(workplace_, run), digest_of(workplace_, run)) << ranks;
   }
 }
@@ -152,7 +152,7 @@ TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
 
 TEST_F(EmulatedDigest, MemoryThatRunsOutIsToldBeforeTraining) {
   const ProgramResult result =
-      run_ranks(2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=8MiB"}, ""));
+      run_ranks(2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=1MiB"}, ""));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
 }
 

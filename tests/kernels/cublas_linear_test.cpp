@@ -85,7 +85,7 @@ struct Candidates {
 
 TEST_P(CublasLinear, ForwardMatchesTheReference) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   for (const LinearShape& shape : kShapes) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
@@ -98,7 +98,7 @@ TEST_P(CublasLinear, ForwardMatchesTheReference) {
 
 TEST_P(CublasLinear, BackwardDataMatchesTheReference) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   for (const LinearShape& shape : kShapes) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
@@ -111,7 +111,7 @@ TEST_P(CublasLinear, BackwardDataMatchesTheReference) {
 
 TEST_P(CublasLinear, BackwardWeightsMatchesTheReference) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   for (const LinearShape& shape : kShapes) {
     Tensors t(shape, GetParam().dtype, stream);
     const Doubles expected =
@@ -124,7 +124,7 @@ TEST_P(CublasLinear, BackwardWeightsMatchesTheReference) {
 
 TEST_P(CublasLinear, AddsToAGradient) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   for (const LinearShape& shape : kShapes) {
     Tensors t(shape, GetParam().dtype, stream);
     Doubles expected =

@@ -106,7 +106,7 @@ std::vector<ConvolutionProblem> problems_of(ConvolutionShape shape, const Precis
 
 TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
-  const DeviceGuard guard(stream.device());
+  make_current(stream.device());
   const CudnnHandle handle = make_cudnn_handle();
   CUDNN_CHECK(cudnnSetStream(handle.get(), static_cast<cudaStream_t>(stream.native())));
   for (const ConvolutionShape& shape : shapes_in(GetParam().dtype)) {
