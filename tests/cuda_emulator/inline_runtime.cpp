@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulator/inline_runtime.h"
 
+#include <cstdlib>
 #include <utility>
 
 namespace lockstep::emulator {
@@ -9,7 +10,10 @@ namespace {
 HeldWork* holder = nullptr;
 
 Machine& the_machine() {
-  static Machine only;
+  static Machine only = [] {
+    const char* seed = std::getenv("LOCKSTEP_EMULATED_SEED");
+    return Machine{.seed = seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10)};
+  }();
   return only;
 }
 
