@@ -193,6 +193,7 @@ TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorWhileWorkWaits) {
     EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
     EXPECT_TRUE(says("has lost rank 2")) << last_error();
     EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
+    lobby.barrier(2);  // none aborts before both have looked
     EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
     rank.comm = nullptr;
   });
