@@ -96,7 +96,8 @@ TestRank::~TestRank() {
   if (comm != nullptr) {
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << ncclGetLastError(nullptr);
   }
-  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  const cudaError_t sound = synchronize();  // a device that has ended with an error says so for ever
+  EXPECT_EQ(cudaStreamDestroy(stream), sound);
   for (void* data : memory_) cudaFree(data);
 }
 
