@@ -23,6 +23,7 @@ struct RanksOptions {
   RanksAre ranks_are = RanksAre::processes;
   Settings settings;
   int killed_rank = -1;  // is to end by SIGKILL
+  int exit_code = 0;     // of every process that is not killed
 };
 
 // Where the ranks of one test meet, besides NCCL; in shared memory.
@@ -30,11 +31,12 @@ class Lobby {
  public:
   // Of rank 0's making, for all. A test may make several communicators.
   ncclUniqueId exchange_id(int rank, int ranks);
-  void barrier(int ranks);
+  void barrier(int ranks);  // of so many, who may be fewer each time
 
  private:
   ncclUniqueId id_ = {};
   int arrived_ = 0;
+  int passed_ = 0;
 };
 
 // One rank's communicator on its device, with a stream, until it ends.

@@ -108,18 +108,26 @@ bool EmulatedCommunicator::arrive() {
 
 // While ranks join, one that is lost ends the wait. Later it is an asynchronous error, and the wait goes on.
 bool EmulatedCommunicator::worth_waiting(std::uint32_t seen) {
-  const std::string lost = find_lost_peer(Need::to_go_on);
-  if (lost.empty() || segment_.meeting().passed != seen) return true;
-  if (!joined_) return false;
-  fail(ncclRemoteError, lost);
+  if (!joined_) return find_lost_peer(Need::to_go_on).empty() || segment_.meeting().passed != seen;
+  const std::string lost = look_for_lost_peer(Need::to_go_on);
+  if (!lost.empty() && segment_.meeting().passed == seen) fail(ncclRemoteError, lost);
   return true;
 }
 
-std::string EmulatedCommunicator::find_lost_peer(Need need) {
-  if (segment_.meeting().refused != 0) return "another rank was refused";
+// Only what is still so at the second look: a rank that ends together with its peers has no error to tell of.
+std::string EmulatedCommunicator::look_for_lost_peer(Need need) {
+  const std::lock_guard lock(lookout_mutex_);
+  Lookout& lookout = need == Need::to_go_on ? waiting_ : asking_;
   const std::int64_t now = now_in_milliseconds();
-  const bool look = now - looked_ >= kLookEvery.count() || !joined_;
-  if (look) looked_ = now;
+  if (now - lookout.at < kLookEvery.count()) return "";
+  lookout.at = now;
+  std::string lost = find_lost_peer(need);
+  lookout.times = lost.empty() ? 0 : lookout.times + 1;
+  return lookout.times < 2 ? "" : lost;
+}
+
+std::string EmulatedCommunicator::find_lost_peer(Need need) const {
+  if (segment_.meeting().refused != 0) return "another rank was refused";
   for (int peer = 0; peer < ranks_; ++peer) {
     const Member& member = segment_.member(peer);
     const Presence presence = member.presence;
@@ -128,7 +136,7 @@ std::string EmulatedCommunicator::find_lost_peer(Need need) {
       return fmt::format("rank {} waits for rank {}, which has {} the communicator", rank_, peer,
                          presence == Presence::left ? "destroyed" : "aborted");
     }
-    if (look && presence == Presence::here && !alive(member.process)) {
+    if (presence == Presence::here && !alive(member.process)) {
       return fmt::format("rank {} has lost rank {}: process {} is gone", rank_, peer, member.process.number);
     }
   }
@@ -146,13 +154,11 @@ void EmulatedCommunicator::count() {
 }
 
 void EmulatedCommunicator::fail(ncclResult_t status, const std::string& message) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (error_ != ncclSuccess) return;
-    error_ = status;
-    error_message_ = message;
-  }
-  complain(status, message);
+  const std::lock_guard lock(mutex_);
+  if (error_ != ncclSuccess) return;
+  complain(status, message);  // before anybody sees the error, and asks what it was
+  error_ = status;
+  error_message_ = message;
 }
 
 ncclResult_t EmulatedCommunicator::async_error() {
@@ -160,7 +166,7 @@ ncclResult_t EmulatedCommunicator::async_error() {
     const std::lock_guard lock(mutex_);
     if (error_ != ncclSuccess) return error_;
   }
-  const std::string lost = find_lost_peer(Need::to_look);
+  const std::string lost = look_for_lost_peer(Need::to_look);
   if (!lost.empty()) fail(ncclRemoteError, lost);
   const std::lock_guard lock(mutex_);
   return error_;

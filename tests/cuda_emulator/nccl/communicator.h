@@ -100,12 +100,17 @@ class EmulatedCommunicator {
   // Who asks for a peer: a wait cannot go on without one that has destroyed or aborted its end; one that only
   // looks is interested in processes that are gone.
   enum class Need { to_go_on, to_look };
+  struct Lookout {
+    std::int64_t at = 0;  // in milliseconds
+    int times = 0;        // that somebody was missing, in a row
+  };
 
   void join();
   void refuse_shared_devices() const;
   bool arrive();
   bool worth_waiting(std::uint32_t seen);
-  std::string find_lost_peer(Need need);
+  std::string look_for_lost_peer(Need need);
+  std::string find_lost_peer(Need need) const;
 
   int rank_;
   int ranks_;
@@ -122,7 +127,10 @@ class EmulatedCommunicator {
   bool joined_ = false;
   std::atomic<bool> finalized_ = false;
   std::atomic<bool> broken_ = false;
-  std::atomic<std::int64_t> looked_ = 0;  // for processes that are gone: when, in milliseconds
+
+  std::mutex lookout_mutex_;
+  Lookout waiting_;
+  Lookout asking_;
 
   std::mutex mutex_;
   ncclResult_t error_ = ncclSuccess;

@@ -76,6 +76,25 @@ Group& group() {
   return of_thread;
 }
 
+// Makes a communicator's device the calling thread's for a scope, as NCCL does.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    cudaGetDevice(&before_);
+    if (before_ != device) cudaSetDevice(device);
+    changed_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
 void require(bool condition, ncclResult_t status, const std::string& message) {
   if (!condition) throw NcclError(status, message);
 }
@@ -100,6 +119,7 @@ void check_range(const void* data, std::size_t bytes, std::size_t element_bytes,
 }
 
 void check_memory(const Operation& operation, EmulatedCommunicator& communicator, cudaStream_t stream) {
+  const OnDevice on_device(communicator.device());
   const std::size_t element_bytes = size_of_type(operation.call.type);
   check_range(operation.send, operation.send_bytes, element_bytes, communicator.device());
   check_range(operation.recv, operation.recv_bytes, element_bytes, communicator.device());
@@ -126,6 +146,7 @@ bool all_registered(EmulatedCommunicator& communicator, const Operation& operati
 
 ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation operation,
                             cudaStream_t stream) {
+  const OnDevice on_device(communicator->device());
   Call& call = operation.call;
   call.captured = is_captured(stream);
   call.number = call.captured ? 0 : communicator->next_number();
