@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuBLASLt's functions on emulated devices. Emulated: column-major products of fp32, fp16 and bf16 matrices,
+// summed in fp32 (also of operands rounded to tf32), batches, the epilogues that add a bias, apply ReLU or
+// GELU, or sum a bias' gradient. What a call does not allow is refused when it is made, with a line on stderr
+// that says why.
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include <cublasLt.h>
+
+#include "tests/cuda_emulator/libraries/cublas_algorithms.h"
+#include "tests/cuda_emulator/libraries/operands.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+struct cublasLtContext {
+  int device;
+};
+
+namespace lockstep::emulator::cublas {
+namespace {
+
+constexpr int kMajor = 13, kMinor = 1, kPatch = 0;
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+cublasStatus_t refused(const char* function, cublasStatus_t status, const char* why) {
+  std::fprintf(stderr, "emulated cuBLASLt: %s: %s (%s)\n", function, why, cublasLtGetStatusName(status));
+  return status;
+}
+
+// What every function of the API does around its work.
+template <typename Work>
+cublasStatus_t answer(const char* function, Work work) {
+  if (const int status = injected_fault(function)) return static_cast<cublasStatus_t>(status);
+  try {
+    work();
+    return CUBLAS_STATUS_SUCCESS;
+  } catch (const Refusal& refusal) {
+    return refused(function, refusal.status, refusal.what());
+  } catch (const std::bad_alloc&) {
+    return refused(function, CUBLAS_STATUS_ALLOC_FAILED, "out of the host's memory");
+  }
+}
+
+// An attribute's memory.
+struct Field {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+template <typename T>
+Field field(T& member) {
+  return {&member, sizeof(member)};
+}
+
+Field field_of(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+      return field(d.compute_type);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+      return field(d.scale_type);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+      return field(d.pointer_mode);
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return field(d.transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return field(d.transpose_b);
+    case CUBLASLT_MATMUL_DESC_TRANSC:
+      return field(d.transpose_c);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return field(d.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return field(d.bias);
+    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
+      return field(d.bias_batch_stride);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return field(d.bias_type);
+    default:
+      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a matmul descriptor");
+  }
+}
+
+Field field_of(cublasLtMatrixLayoutOpaque_t& l, cublasLtMatrixLayoutAttribute_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_TYPE:
+      return field(l.type);
+    case CUBLASLT_MATRIX_LAYOUT_ORDER:
+      return field(l.order);
+    case CUBLASLT_MATRIX_LAYOUT_ROWS:
+      return field(l.rows);
+    case CUBLASLT_MATRIX_LAYOUT_COLS:
+      return field(l.columns);
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+      return field(l.leading_dimension);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return field(l.batch_count);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return field(l.batch_stride);
+    default:
+      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a matrix layout");
+  }
+}
+
+Field field_of(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttributes_t attribute) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
+      return field(p.search_mode);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return field(p.most_workspace_bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return field(p.reduction_schemes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return field(p.alignment_a);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return field(p.alignment_b);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return field(p.alignment_c);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return field(p.alignment_d);
+    default:
+      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a preference");
+  }
+}
+
+template <typename Object, typename Attribute>
+void set(Object* object, Attribute attribute, const void* value, std::size_t bytes) {
+  require(object != nullptr && value != nullptr, "a null pointer was given");
+  const Field field = field_of(*object, attribute);
+  require(bytes == field.bytes, "the attribute has another size");
+  std::memcpy(field.data, value, bytes);
+}
+
+void get(const Field& field, void* value, std::size_t bytes, std::size_t* written) {
+  if (bytes == 0) {
+    require(written != nullptr, "neither a value nor its size can be written");
+    *written = field.bytes;
+    return;
+  }
+  require(value != nullptr && bytes == field.bytes, "the attribute has another size");
+  std::memcpy(value, field.data, bytes);
+  if (written != nullptr) *written = bytes;
+}
+
+template <typename Object>
+void destroy(Object* object) {
+  require(object != nullptr, "a null pointer was given");
+  delete object;
+}
+
+bool is_alignment(std::uint32_t bytes) { return bytes > 0 && (bytes & (bytes - 1)) == 0; }
+
+// What speaks against an algorithm; null when nothing does.
+const char* obstacle(const Algorithm& algorithm, const Problem& problem,
+                     const cublasLtMatmulPreferenceOpaque_t& p) {
+  if (algorithm.workspace_bytes(problem) > p.most_workspace_bytes) return "its workspace";
+  if (algorithm.split > problem.k) return "fewer products than parts of a sum";
+  if (algorithm.reduction != 0 && (algorithm.reduction & p.reduction_schemes) == 0) return "its reduction";
+  if (p.alignment_a < algorithm.operand_alignment || p.alignment_b < algorithm.operand_alignment)
+    return "alignment";
+  return nullptr;
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem,
+                                                       const cublasLtMatmulPreferenceOpaque_t& p) {
+  for (const std::uint32_t bytes : {p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d}) {
+    require(is_alignment(bytes), "an alignment is not a power of two");
+  }
+  require(p.search_mode == 0, "not emulated: a search for one algorithm's configurations",
+          CUBLAS_STATUS_NOT_SUPPORTED);
+  std::vector<cublasLtMatmulHeuristicResult_t> results;
+  for (const Algorithm& algorithm : algorithms()) {
+    const Proposal proposal{.algorithm = algorithm,
+                            .problem = problem.fingerprint(),
+                            .alignments = {p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d}};
+    cublasLtMatmulHeuristicResult_t result{};
+    result.state = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (obstacle(algorithm, problem, p) == nullptr) {
+      result = {.algo = proposal.pack(),
+                .workspaceSize = algorithm.workspace_bytes(problem),
+                .state = CUBLAS_STATUS_SUCCESS,
+                .wavesCount = 1,
+                .reserved = {}};
+    }
+    results.push_back(result);
+  }
+  return results;
+}
+
+void check_memory(const Extent& extent, std::size_t alignment, int device, const char* what) {
+  if (extent.bytes == 0) return;
+  const auto fail = [&](const char* why) {
+    throw Refusal(CUBLAS_STATUS_INVALID_VALUE, std::string(what) + " " + why);
+  };
+  if (extent.data == nullptr) fail("is null");
+  if (!is_aligned(extent.data, alignment)) fail("is not aligned as was promised");
+  if (!is_device_memory(extent.data, extent.bytes, device))
+    fail("is not, whole, in memory of the stream's device");
+}
+
+void check_apart(const Extent& written, const Extent& other, const char* what) {
+  if (written.bytes > 0 && other.bytes > 0 && overlap(written, other)) {
+    throw Refusal(CUBLAS_STATUS_INVALID_VALUE, std::string("overlap: ") + what);
+  }
+}
+
+void check_operands(const Call& call, const Alignments& promised, const Extent& workspace, int device) {
+  const Problem& p = call.problem;
+  const Extent a{call.a, p.a.bytes(p.batch)}, b{call.b, p.b.bytes(p.batch)}, d{call.d, p.d.bytes(p.batch)};
+  const Extent c{call.c, call.beta == 0 ? 0 : p.c.bytes(p.batch)};
+  const std::int64_t biases = (p.batch - 1) * p.bias_batch_stride + p.bias_elements();
+  const bool has_bias = p.reads_bias() || p.writes_bias();
+  const Extent bias{call.bias, has_bias ? static_cast<std::size_t>(biases) * size_of(p.d.type) : 0};
+  check_memory(a, promised.a, device, "A");
+  check_memory(b, promised.b, device, "B");
+  check_memory(c, promised.c, device, "C");
+  check_memory(d, promised.d, device, "D");
+  check_memory(bias, size_of(p.d.type), device, "the bias");
+  check_memory(workspace, kWorkspaceAlignment, device, "the workspace");
+  check_apart(d, a, "D and A"), check_apart(d, b, "D and B"), check_apart(d, bias, "D and the bias");
+  for (const Extent& other : {a, b, c, d, bias})
+    check_apart(workspace, other, "the workspace and an operand");
+  if (c.bytes > 0 && c.data == d.data) {
+    require(p.c == p.d, "C is D, with another layout");
+  } else {
+    check_apart(d, c, "D and C, which are not the same");
+  }
+}
+
+// Without an algorithm: the first that the pointers and the workspace allow.
+Proposal chosen(const cublasLtMatmulAlgo_t* given, const Problem& problem, std::size_t workspace_bytes) {
+  if (given != nullptr) {
+    const std::optional<Proposal> proposal = Proposal::unpack(*given);
+    require(proposal.has_value(), "the algorithm is none that a heuristic has filled in");
+    require(proposal->problem == problem.fingerprint(), "the algorithm was made for another problem");
+    return *proposal;
+  }
+  const auto size = static_cast<std::uint32_t>(size_of(problem.a.type));
+  const auto result_size = static_cast<std::uint32_t>(size_of(problem.d.type));
+  const cublasLtMatmulPreferenceOpaque_t preference{.most_workspace_bytes = workspace_bytes,
+                                                    .alignment_a = size,
+                                                    .alignment_b = size,
+                                                    .alignment_c = result_size,
+                                                    .alignment_d = result_size};
+  for (const auto& result : proposals(problem, preference)) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) return *Proposal::unpack(result.algo);
+  }
+  throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm does it in this workspace");
+}
+
+int current_device() {
+  int device = 0;
+  require(cudaGetDevice(&device) == cudaSuccess, "there is no device", CUBLAS_STATUS_NOT_INITIALIZED);
+  return device;
+}
+
+void require_handle(cublasLtHandle_t handle) {
+  require(handle != nullptr, "no handle was given", CUBLAS_STATUS_NOT_INITIALIZED);
+}
+
+}  // namespace
+}  // namespace lockstep::emulator::cublas
+
+using namespace lockstep::emulator;
+using namespace lockstep::emulator::cublas;
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return answer(__func__, [&] {
+    require(handle != nullptr, "a null pointer was given");
+    const int device = current_device();
+    require(cudaFree(nullptr) == cudaSuccess, "the device has no context", CUBLAS_STATUS_NOT_INITIALIZED);
+    *handle = new cublasLtContext{device};
+  });
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  return answer(__func__, [&] {
+    require_handle(handle);
+    delete handle;
+  });
+}
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "CUBLAS_STATUS_ARCH_MISMATCH";
+    case CUBLAS_STATUS_MAPPING_ERROR:
+      return "CUBLAS_STATUS_MAPPING_ERROR";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+      return "CUBLAS_STATUS_INTERNAL_ERROR";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_LICENSE_ERROR:
+      return "CUBLAS_STATUS_LICENSE_ERROR";
+  }
+  return "CUBLAS_STATUS_UNKNOWN";
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "emulated cuBLASLt: success"
+                                         : "emulated cuBLASLt: refused; the reason is on stderr";
+}
+
+std::size_t cublasLtGetVersion() { return kMajor * 10000 + kMinor * 100 + kPatch; }
+
+cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
+  return answer(__func__, [&] {
+    require(value != nullptr && type >= MAJOR_VERSION && type <= PATCH_LEVEL, "no such property");
+    *value = type == MAJOR_VERSION ? kMajor : type == MINOR_VERSION ? kMinor : kPatch;
+  });
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* descriptor, cublasComputeType_t compute_type,
+                                        cudaDataType_t scale_type) {
+  return answer(__func__, [&] {
+    require(descriptor != nullptr, "a null pointer was given");
+    *descriptor = new cublasLtMatmulDescOpaque_t{.compute_type = compute_type, .scale_type = scale_type};
+  });
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t descriptor) {
+  return answer(__func__, [&] { destroy(descriptor); });
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              std::size_t bytes) {
+  return answer(__func__, [&] { set(descriptor, attribute, value, bytes); });
+}
+cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t descriptor,
+                                              cublasLtMatmulDescAttributes_t attribute, void* value,
+                                              std::size_t bytes, std::size_t* written) {
+  return answer(__func__, [&] {
+    require(descriptor != nullptr, "a null pointer was given");
+    get(field_of(*descriptor, attribute), value, bytes, written);
+  });
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading_dimension) {
+  return answer(__func__, [&] {
+    require(layout != nullptr, "a null pointer was given");
+    *layout = new cublasLtMatrixLayoutOpaque_t{
+        .type = type, .rows = rows, .columns = columns, .leading_dimension = leading_dimension};
+  });
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return answer(__func__, [&] { destroy(layout); });
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+  return answer(__func__, [&] { set(layout, attribute, value, bytes); });
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  return answer(__func__, [&] {
+    require(preference != nullptr, "a null pointer was given");
+    *preference = new cublasLtMatmulPreferenceOpaque_t;
+  });
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  return answer(__func__, [&] { destroy(preference); });
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  return answer(__func__, [&] { set(preference, attribute, value, bytes); });
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t results[], int* returned) {
+  return answer(__func__, [&] {
+    require_handle(handle);
+    require(preference != nullptr && results != nullptr && returned != nullptr, "a null pointer was given");
+    require(requested > 0, "no algorithm was asked for");
+    *returned = 0;
+    const Problem problem = problem_of(descriptor, a, b, c, d);
+    bool any = false;
+    for (const auto& result : proposals(problem, *preference)) {
+      if (*returned == requested) break;
+      results[(*returned)++] = result;
+      any = any || result.state == CUBLAS_STATUS_SUCCESS;
+    }
+    require(any, "no algorithm keeps to the preference", CUBLAS_STATUS_NOT_SUPPORTED);
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, std::size_t bytes, std::size_t* written) {
+  return answer(__func__, [&] {
+    require(algorithm != nullptr, "a null pointer was given");
+    const std::optional<Proposal> proposal = Proposal::unpack(*algorithm);
+    require(proposal.has_value(), "the algorithm is none that a heuristic has filled in");
+    Algorithm of = proposal->algorithm;
+    std::uint32_t none = 0;
+    std::uint16_t none_short = 0;
+    const auto found = [&]() -> Field {
+      switch (attribute) {
+        case CUBLASLT_ALGO_CONFIG_ID:
+          return field(of.id);
+        case CUBLASLT_ALGO_CONFIG_TILE_ID:
+          return field(of.tile);
+        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
+          return field(of.split);
+        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+          return field(of.reduction);
+        case CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING:
+        case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
+          return field(none);
+        case CUBLASLT_ALGO_CONFIG_STAGES_ID:
+          return field(of.stages);
+        case CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID:
+          return field(none_short);
+        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
+          return field(of.cluster);
+      }
+      throw Refusal(CUBLAS_STATUS_INVALID_VALUE, "an algorithm has no such attribute");
+    };
+    get(found(), value, bytes, written);
+  });
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
+  return answer(__func__, [&] {
+    require_handle(handle);
+    require(alpha != nullptr && beta != nullptr, "alpha or beta is null");
+    const Problem problem = problem_of(descriptor, a_layout, b_layout, c_layout, d_layout);
+    require(current_device() == handle->device, "another device than the handle's is current",
+            CUBLAS_STATUS_EXECUTION_FAILED);
+    require(device_of(stream) == handle->device, "the stream is another device's than the handle");
+    const Proposal proposal = chosen(algorithm, problem, workspace_bytes);
+    Call call{.problem = problem, .algorithm = proposal.algorithm, .alpha = 0, .beta = 0};
+    std::memcpy(&call.alpha, alpha, sizeof(float));
+    std::memcpy(&call.beta, beta, sizeof(float));
+    call.a = a, call.b = b, call.c = c, call.d = d, call.bias = descriptor->bias, call.workspace = workspace;
+    require(workspace_bytes >= proposal.algorithm.workspace_bytes(problem),
+            "the workspace is less than the algorithm's");
+    check_operands(call, proposal.alignments, {workspace, workspace_bytes}, handle->device);
+    require(enqueue(stream, "cublasLtMatmul", [call] { call.run(); }) == cudaSuccess,
+            "the stream takes no work", CUBLAS_STATUS_EXECUTION_FAILED);
+  });
+}

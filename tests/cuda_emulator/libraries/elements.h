@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elements of the emulated libraries' operands and the floats they are computed with. Everything here works
+// on memory of one thread and is compiled for speed, without sanitizers; device memory is read and written in
+// operands.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::emulator {
+
+enum class Element : std::uint8_t { f32, f16, bf16 };
+
+constexpr std::size_t size_of(Element type) { return type == Element::f32 ? 4 : 2; }
+const char* name_of(Element type);
+
+void to_floats(const void* elements, Element type, std::int64_t count, float* values);
+// To the nearest, ties to even.
+void from_floats(const float* values, std::int64_t count, Element type, void* elements);
+// To the nearest number of 10 bits of mantissa, as tensor cores take fp32 operands.
+void round_to_tf32(float* values, std::int64_t count);
+// To the nearest number that the type can hold.
+void round_to(Element type, float* values, std::int64_t count);
+
+// sum[i] += values[i].
+void add(const float* values, std::int64_t count, float* sum);
+// result[i] = alpha * result[i] + beta * before[i]; before is not read when beta is 0.
+void blend(float alpha, float beta, const float* before, std::int64_t count, float* result);
+
+}  // namespace lockstep::emulator
