@@ -4,16 +4,16 @@
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 file(GLOB emulated_callers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp ${PROJECT_SOURCE_DIR}/core/cuda/*.cpp
      ${PROJECT_SOURCE_DIR}/comm/nccl/*.cpp)
-file(GLOB emulated_libraries CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/nccl/*.cpp
-     ${CMAKE_CURRENT_SOURCE_DIR}/libraries/*.cpp)
+file(GLOB emulated_runtime CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.cpp)
+file(GLOB emulated_nccl CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/nccl/*.cpp)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
-# Each is compiled alone, as nvcc does it.
-set_source_files_properties(${emulated_kernels} ${emulated_callers} ${emulated_libraries} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-
+# Each is compiled alone, as nvcc does it; the runtime's books and NCCL's have names in common.
+set_source_files_properties(${emulated_kernels} ${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(MPI REQUIRED COMPONENTS CXX)
-add_library(lockstep_emulated_device OBJECT ${emulated_kernels} ${emulated_callers} ${emulated_libraries})
+add_library(lockstep_emulated_device OBJECT ${emulated_kernels} ${emulated_callers} ${emulated_runtime}
+            ${emulated_nccl})
 target_compile_options(lockstep_emulated_device PRIVATE -Wno-unknown-pragmas)  # #pragma unroll
-target_link_libraries(lockstep_emulated_device PUBLIC cuda_emulator Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
+target_link_libraries(lockstep_emulated_device PUBLIC cuda_emulator lockstep_emulated_libraries Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/main.cpp)

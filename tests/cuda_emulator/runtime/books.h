@@ -28,10 +28,10 @@ using Clock = std::chrono::steady_clock;
 
 // What a stream has to do: its work, or a place in its order. Its address stands for the order that CUDA promises:
 // the host announces it when it enqueues, whoever runs it when it is done.
-struct Operation {
+struct StreamOperation {
   const char* name = "";
   Work work;                                      // none: a place only
-  std::vector<std::shared_ptr<Operation>> after;  // must be done before; emptied when this one is done
+  std::vector<std::shared_ptr<StreamOperation>> after;  // must be done before; emptied when this one is done
   Clock::time_point held_until{};                 // unless somebody waits for it earlier
   bool wanted = false;                            // somebody waits for it, or for what comes after it
   bool done = false;
@@ -39,15 +39,15 @@ struct Operation {
   char issued = 0;    // address that the host announces
   char finished = 0;  // address that is announced when it is done
 };
-using OperationPointer = std::shared_ptr<Operation>;
+using StreamOperationPointer = std::shared_ptr<StreamOperation>;
 
 // Whoever lets go of it last frees it, and need not come after whoever ran it.
-inline OperationPointer make_operation(const char* name) {
-  const auto free = [](Operation* operation) {
+inline StreamOperationPointer make_operation(const char* name) {
+  const auto free = [](StreamOperation* operation) {
     const Unseen unseen;
     delete operation;
   };
-  auto* operation = new Operation;
+  auto* operation = new StreamOperation;
   operation->name = name;
   return {operation, free};
 }
@@ -64,7 +64,7 @@ struct CUgraph_st {
 struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
-  lockstep::emulator::OperationPointer last;               // of its last record outside of captures
+  lockstep::emulator::StreamOperationPointer last;               // of its last record outside of captures
   std::weak_ptr<lockstep::emulator::Capture> capture;      // where it was recorded last, if in one
   bool captured = false;                                   // it was
   std::vector<std::shared_ptr<lockstep::emulator::Node>> place;  // what it stands for there
@@ -75,8 +75,8 @@ struct CUstream_st {
   bool blocking = true;  // waits for the legacy stream, and that stream for it
   std::uint64_t number = 0;
   std::minstd_rand random;
-  std::deque<lockstep::emulator::OperationPointer> waiting;
-  lockstep::emulator::OperationPointer last;
+  std::deque<lockstep::emulator::StreamOperationPointer> waiting;
+  lockstep::emulator::StreamOperationPointer last;
   bool destroyed = false;
   std::shared_ptr<lockstep::emulator::Capture> capture;
   std::vector<std::shared_ptr<lockstep::emulator::Node>> tail;  // what its next node comes after
@@ -85,7 +85,7 @@ struct CUstream_st {
 struct CUgraphExec_st {
   int device = -1;
   std::vector<std::shared_ptr<lockstep::emulator::Node>> nodes;
-  lockstep::emulator::OperationPointer last_launch;
+  lockstep::emulator::StreamOperationPointer last_launch;
   std::uint64_t launches = 0;
 };
 
@@ -158,17 +158,17 @@ cudaError_t answer(cudaError_t status);
 const void* this_thread();
 
 // With the books: appends to the stream, behind its last operation and, as the legacy stream's rules ask, others'.
-void append(cudaStream_t stream, const OperationPointer& operation);
+void append(cudaStream_t stream, const StreamOperationPointer& operation);
 // The current device's legacy stream for null and cudaStreamLegacy.
 cudaStream_t resolve(cudaStream_t stream);
 // Whether there is such a stream; the legacy stream's name must be resolved.
 bool exists(cudaStream_t stream);
 // Blocks until they are done; the caller then comes after them.
-void wait_for(const std::vector<OperationPointer>& operations);
+void wait_for(const std::vector<StreamOperationPointer>& operations);
 // With the books: the last operations of all streams of the device.
-std::vector<OperationPointer> last_of_all(int device);
+std::vector<StreamOperationPointer> last_of_all(int device);
 // Marks it as done, when whoever ran it is done with it.
-void finish(Operation& operation);
+void finish(StreamOperation& operation);
 // Runs an operation's work as an operation of the device; a fault becomes the device's.
 void run_work(const Work& work, const char* name, int device);
 // Calls of CUDA from within answer cudaErrorNotPermitted.

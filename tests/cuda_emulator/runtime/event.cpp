@@ -82,7 +82,7 @@ cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event) {
 }
 
 // The operation of the event's last record; a status other than success says why it must not be asked for.
-cudaError_t last_record(cudaEvent_t event, OperationPointer& last) {
+cudaError_t last_record(cudaEvent_t event, StreamOperationPointer& last) {
   const BooksLock lock;
   if (event->captured) {
     if (const auto capture = event->capture.lock()) invalidate(capture);
@@ -146,7 +146,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t status = enter("cudaEventQuery"); status != cudaSuccess) return status;
   if (!is_event(event)) return answer(cudaErrorInvalidResourceHandle);
-  OperationPointer last;
+  StreamOperationPointer last;
   if (const cudaError_t status = last_record(event, last); status != cudaSuccess) return answer(status);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
   if (last != nullptr) {
@@ -162,7 +162,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t status = enter("cudaEventSynchronize"); status != cudaSuccess) return status;
   if (!is_event(event)) return answer(cudaErrorInvalidResourceHandle);
-  OperationPointer last;
+  StreamOperationPointer last;
   if (const cudaError_t status = last_record(event, last); status != cudaSuccess) return answer(status);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
   if (last != nullptr) wait_for({last});

@@ -53,8 +53,8 @@ void leave(const std::shared_ptr<Capture>& capture) {
 // One launch of a graph: which nodes have run, and which may.
 class Replay {
  public:
-  Replay(std::vector<std::shared_ptr<Node>> nodes, std::map<const Node*, OperationPointer> records,
-         OperationPointer launch, int device, std::uint64_t seed)
+  Replay(std::vector<std::shared_ptr<Node>> nodes, std::map<const Node*, StreamOperationPointer> records,
+         StreamOperationPointer launch, int device, std::uint64_t seed)
       : nodes_(std::move(nodes)), records_(std::move(records)), launch_(std::move(launch)), device_(device) {
     random_.seed(static_cast<std::minstd_rand::result_type>(seed + 1));
     for (std::size_t i = 0; i < nodes_.size(); ++i) state_[nodes_[i].get()].number = i;
@@ -123,7 +123,7 @@ class Replay {
 
   void run(const Node& node) {
     follow(&launch_->issued);
-    for (const OperationPointer& before : launch_->after) follow(&before->finished);
+    for (const StreamOperationPointer& before : launch_->after) follow(&before->finished);
     for (const auto& before : node.after) follow(&state_.at(before.get()).finished);
     run_work(node.work, node.name, device_);
     const auto record = records_.find(&node);
@@ -140,8 +140,8 @@ class Replay {
   }
 
   std::vector<std::shared_ptr<Node>> nodes_;
-  std::map<const Node*, OperationPointer> records_;
-  OperationPointer launch_;
+  std::map<const Node*, StreamOperationPointer> records_;
+  StreamOperationPointer launch_;
   int device_;
   std::minstd_rand random_;
   std::mutex mutex_;
@@ -151,8 +151,8 @@ class Replay {
 };
 
 // With the books: the events that the graph records stand for this launch's places from now on.
-std::map<const Node*, OperationPointer> record_events(const CUgraphExec_st& executable) {
-  std::map<const Node*, OperationPointer> records;
+std::map<const Node*, StreamOperationPointer> record_events(const CUgraphExec_st& executable) {
+  std::map<const Node*, StreamOperationPointer> records;
   for (const auto& node : executable.nodes) {
     if (node->event == nullptr || !books().events.contains(node->event)) continue;
     auto place = make_operation(node->name);
@@ -318,7 +318,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (executable->last_launch != nullptr) launch->after.push_back(executable->last_launch);
   const std::uint64_t seed = machine().seed * 104729 + executable->launches++;
   launch->work = [nodes = executable->nodes, records = record_events(*executable),
-                  device = stream->device, seed, held = std::weak_ptr<Operation>(launch)] {
+                  device = stream->device, seed, held = std::weak_ptr<StreamOperation>(launch)] {
     Replay(nodes, records, held.lock(), device, seed).run();
   };
   append(stream, launch);

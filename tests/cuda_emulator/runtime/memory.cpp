@@ -60,7 +60,7 @@ cudaError_t keep(void** data, std::size_t bytes, int device) {
 // Waits for everything the current device has to do, as CUDA does.
 cudaError_t give_back(void* data, bool pinned) {
   if (data == nullptr) return cudaSuccess;
-  std::vector<OperationPointer> all;
+  std::vector<StreamOperationPointer> all;
   {
     const BooksLock lock;
     const auto found = books().allocations.find(static_cast<std::byte*>(data));

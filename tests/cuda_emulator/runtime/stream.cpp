@@ -14,15 +14,15 @@ namespace lockstep::emulator {
 namespace {
 
 // With the books.
-bool can_begin(const Operation& operation) {
-  return std::ranges::all_of(operation.after, [](const OperationPointer& before) { return before->done; });
+bool can_begin(const StreamOperation& operation) {
+  return std::ranges::all_of(operation.after, [](const StreamOperationPointer& before) { return before->done; });
 }
 
 // With the books: somebody waits for these, and so for all before them.
-void want(const std::vector<OperationPointer>& operations) {
-  std::vector<OperationPointer> found = operations;
+void want(const std::vector<StreamOperationPointer>& operations) {
+  std::vector<StreamOperationPointer> found = operations;
   while (!found.empty()) {
-    const OperationPointer operation = found.back();
+    const StreamOperationPointer operation = found.back();
     found.pop_back();
     if (operation == nullptr || operation->wanted || operation->done) continue;
     operation->wanted = true;
@@ -32,7 +32,7 @@ void want(const std::vector<OperationPointer>& operations) {
 }
 
 // The next operation of a stream, once it may begin; null when the stream is destroyed and empty.
-OperationPointer next_of(cudaStream_t stream) {
+StreamOperationPointer next_of(cudaStream_t stream) {
   BooksLock lock;
   while (true) {
     if (stream->waiting.empty()) {
@@ -40,7 +40,7 @@ OperationPointer next_of(cudaStream_t stream) {
       books().changed.wait(lock.get());
       continue;
     }
-    const OperationPointer& front = stream->waiting.front();
+    const StreamOperationPointer& front = stream->waiting.front();
     if (!can_begin(*front)) {
       books().changed.wait(lock.get());
     } else if (front->wanted || front->held_until <= Clock::now()) {
@@ -52,15 +52,15 @@ OperationPointer next_of(cudaStream_t stream) {
 }
 
 // What the thread has done before is the stream's own: it comes before, and no more need be told.
-void run(Operation& operation, int device) {
+void run(StreamOperation& operation, int device) {
   follow(&operation.issued);
-  for (const OperationPointer& before : operation.after) follow(&before->finished);
+  for (const StreamOperationPointer& before : operation.after) follow(&before->finished);
   run_work(operation.work, operation.name, device);
   announce(&operation.finished);
 }
 
 void serve(cudaStream_t stream) {
-  while (const OperationPointer operation = next_of(stream)) {
+  while (const StreamOperationPointer operation = next_of(stream)) {
     run(*operation, stream->device);
     finish(*operation);
     const BooksLock lock;
@@ -98,7 +98,7 @@ void start(cudaStream_t stream) { std::thread(serve, stream).detach(); }
 
 }  // namespace
 
-void finish(Operation& operation) {
+void finish(StreamOperation& operation) {
   Work finished_work;  // what it holds is released without the lock
   const BooksLock lock;
   operation.done = true;
@@ -151,8 +151,8 @@ cudaStream_t resolve(cudaStream_t stream) {
   return made;
 }
 
-std::vector<OperationPointer> last_of_all(int device) {
-  std::vector<OperationPointer> all;
+std::vector<StreamOperationPointer> last_of_all(int device) {
+  std::vector<StreamOperationPointer> all;
   const DeviceBooks& mine = books().devices[static_cast<std::size_t>(device)];
   for (const cudaStream_t stream : mine.streams) {
     if (stream->last != nullptr) all.push_back(stream->last);
@@ -161,7 +161,7 @@ std::vector<OperationPointer> last_of_all(int device) {
   return all;
 }
 
-void append(cudaStream_t stream, const OperationPointer& operation) {
+void append(cudaStream_t stream, const StreamOperationPointer& operation) {
   const auto behind = [&](cudaStream_t other) {
     if (other != nullptr && other->last != nullptr) operation->after.push_back(other->last);
   };
@@ -180,15 +180,15 @@ void append(cudaStream_t stream, const OperationPointer& operation) {
   books().changed.notify_all();
 }
 
-void wait_for(const std::vector<OperationPointer>& operations) {
+void wait_for(const std::vector<StreamOperationPointer>& operations) {
   {
     BooksLock lock;
     want(operations);
-    for (const OperationPointer& operation : operations) {
+    for (const StreamOperationPointer& operation : operations) {
       books().changed.wait(lock.get(), [&] { return operation->done; });
     }
   }
-  for (const OperationPointer& operation : operations) follow(&operation->finished);
+  for (const StreamOperationPointer& operation : operations) follow(&operation->finished);
 }
 
 cudaError_t enqueue(cudaStream_t stream, const char* name, Work work) {
@@ -277,7 +277,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   stream = find_stream("cudaStreamQuery", stream, status);
   if (stream == nullptr) return status;
   if (status = allow_wait_for(stream); status != cudaSuccess) return answer(status);
-  OperationPointer last;
+  StreamOperationPointer last;
   {
     const BooksLock lock;
     last = stream->last;
@@ -292,7 +292,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream = find_stream("cudaStreamSynchronize", stream, status);
   if (stream == nullptr) return status;
   if (status = allow_wait_for(stream); status != cudaSuccess) return answer(status);
-  OperationPointer last;
+  StreamOperationPointer last;
   {
     const BooksLock lock;
     last = stream->last;
@@ -304,7 +304,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t status = enter("cudaDeviceSynchronize"); status != cudaSuccess) return status;
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
-  std::vector<OperationPointer> all;
+  std::vector<StreamOperationPointer> all;
   {
     const BooksLock lock;
     all = last_of_all(current_device());
