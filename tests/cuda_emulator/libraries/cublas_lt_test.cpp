@@ -354,12 +354,12 @@ class CublasLtRefuses : public testing::Test {
  protected:
   cublasStatus_t run() { return matmul.run(&algorithm); }
 
-  Matmul matmul;
+  Matmul matmul{kFloat, {.n = 40}};
   cublasLtMatmulAlgo_t algorithm = matmul.proposals()[1].algo;  // with a workspace
 };
 
 TEST_F(CublasLtRefuses, AnAlgorithmOfAnotherProblemOrOfNone) {
-  Matmul other(kFloat, {.n = 8});
+  Matmul other(kFloat, {.n = 41});
   EXPECT_EQ(other.run(&algorithm), CUBLAS_STATUS_INVALID_VALUE);
   algorithm = {};
   EXPECT_EQ(run(), CUBLAS_STATUS_INVALID_VALUE);

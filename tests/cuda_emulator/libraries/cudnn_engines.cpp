@@ -239,6 +239,13 @@ std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<
                   direct(0),
                   with(kRuntimeCompiled),
                   split(kSplit, 2)};
+    // Sums over all pixels are long: there it is the split ones that come first.
+    const Operation* convolution = graph->convolution();
+    if (convolution != nullptr && convolution->direction == Direction::backward_filter) {
+      std::ranges::stable_partition(considered, [](const auto& configuration) {
+        return configuration->engine == kSplit || configuration->engine == kTensorCoresSplit;
+      });
+    }
   }
   std::vector<std::shared_ptr<const Configuration>> proposed;
   std::optional<Refusal> last;

@@ -95,7 +95,6 @@ TEST(CudnnRefuses, TensorsThatLackSomethingOrMakeNoSense) {
 }
 
 TEST(CudnnRefuses, ConvolutionsThatMakeNoSense) {
-  ConvolutionShape shape = kShape;
   const auto changed = [&](cudnnBackendAttributeName_t name, const Integers& values) {
     CudnnObject convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, Integers{2})
