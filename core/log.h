@@ -5,6 +5,7 @@
 // files, not here.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -15,6 +16,10 @@ enum class Level { debug, info, warning, error, off };
 
 // Lines below this level are dropped. Default: info.
 void set_level(Level level);
+
+// From here on longer lines are broken, and what is broken off is indented: for the terminal that shows them.
+// 0: they stay whole. Default: 0.
+void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
