@@ -44,9 +44,11 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       results_(parts.network.device(), options.accumulation),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
-  if (!records_ || (parts.timeline == nullptr && parts.observer == nullptr)) return;
-  log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
-  records_ = false;
+  if (!records_) return;
+  const bool watched = parts.timeline != nullptr || parts.observer != nullptr;
+  records_ = first_rank_where(parts.communicator.host(), watched) < 0;
+  if (!records_)
+    log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
 }
 
 void Trainer::fit(Report& report) {
@@ -112,13 +114,20 @@ void Trainer::step() {
 // The first two steps are enqueued one by one: libraries allocate when they run for the first time.
 void Trainer::run_step() {
   Recording& recording = recordings_[static_cast<std::size_t>(step_ % 2)];
-  if (records_ && step_ >= 2 && recording.empty()) {
-    std::string reason;
-    recording = stream_.record_work([this] { enqueue_step(); }, reason);
-    records_ = !recording.empty();
-    if (!records_) log::warning("steps are enqueued one by one: {}", reason);
-  }
+  if (records_ && step_ >= 2 && recording.empty()) recording = record_step();
   recording.empty() ? enqueue_step() : stream_.replay(recording);
+}
+
+// Empty where it cannot be recorded on every rank: a step is no faster than its slowest rank.
+Recording Trainer::record_step() {
+  std::string reason;
+  Recording recording = stream_.record_work([this] { enqueue_step(); }, reason);
+  Communicator& host = parts_.communicator.host();
+  const int first_without = first_rank_where(host, recording.empty());
+  if (first_without < 0) return recording;
+  if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
+  records_ = false;
+  return {};
 }
 
 void Trainer::record(const char* name, Track track, std::int64_t begin_ns) {

@@ -63,6 +63,7 @@ class Trainer {
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
   };
+  // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
   // All epochs, each followed by an evaluation and a line of the report. Collective.
@@ -84,8 +85,9 @@ class Trainer {
   // What the host did since `begin_ns`, for the timeline, if there is one.
   void record(const char* name, Track track, std::int64_t begin_ns);
   void micro_batch(std::int64_t micro);
-  // Enqueues the step, from a recording where there is or can be one.
+  // Enqueues the step, from a recording where there is or can be one. The same on every rank.
   void run_step();
+  Recording record_step();
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
   EpochReport train_epoch(std::int64_t epoch, Report& report);
@@ -100,7 +102,7 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
-  bool records_;
+  bool records_;                         // on every rank or on none
   std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
   LossTotals totals_;         // of this rank, since the epoch began

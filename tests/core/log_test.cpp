@@ -29,8 +29,9 @@ TEST(Log, EachLineHasItsLevelAndRank) {
   EXPECT_EQ(logged(2, [] { log::error("gone"); }), "error [rank 0] gone\nerror [rank 1] gone\n");
 }
 
-TEST(Log, InfoIsRank0s) {
+TEST(Log, WhatEveryRankKnowsIsToldOnce) {
   EXPECT_EQ(logged(3, [] { log::info("{} steps", 3); }), "info [rank 0] 3 steps\n");
+  EXPECT_EQ(logged(3, [] { log::shared_warning("{} ranks", 3); }), "warning [rank 0] 3 ranks\n");
 }
 
 TEST(Log, LinesAreBrokenForATerminalOnly) {
