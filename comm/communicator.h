@@ -79,6 +79,10 @@ class Communicator {
   int size_;
 };
 
+// Collective over host memory. The lowest rank that calls it with true, or -1 for none: the rank that speaks
+// of what several may have found.
+int first_rank_where(Communicator& host, bool found);
+
 // A world of one: every collective is the identity.
 std::unique_ptr<Communicator> make_self_communicator(Device device = {});
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.h"
 
+#include <atomic>
+
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "core/error.h"
+#include "core/wrapped_text.h"
 
 namespace lockstep::log {
 namespace {
+
+constexpr std::size_t kHanging = 4;
+std::atomic<std::size_t> columns{0};  // of the terminal; a process has one
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
@@ -35,14 +41,25 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+// What follows the level and a blank, which are printed before it.
+std::string fitted(spdlog::level::level_enum level, const std::string& line) {
+  const auto name = spdlog::level::to_string_view(level);
+  const std::string before = std::string(name.data(), name.size()) + ' ';
+  return wrapped(before + line, {.hanging = kHanging, .columns = columns}).substr(before.size());
+}
+
 }  // namespace
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
+void set_columns(std::size_t width) { columns = width; }
+
 void write(Level level, std::string_view message) {
   const int rank = current_rank();
   if (level < Level::warning && rank != 0) return;
-  logger().log(to_spdlog(level), "[rank {}] {}", rank, message);
+  std::string line = fmt::format("[rank {}] {}", rank, message);
+  if (columns > 0) line = fitted(to_spdlog(level), line);
+  logger().log(to_spdlog(level), "{}", line);
 }
 
 }  // namespace lockstep::log

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Log lines on standard error, each with its rank. Info is printed by rank 0 only, so library code never asks
-// which rank it is; warnings and errors are printed by whichever rank has one. Metrics are data and go to
-// files, not here.
+// Log lines on standard error, each with its rank. Info, and a warning that every rank has alike, are printed
+// by rank 0 only, so library code never asks which rank it is; other warnings and errors are printed by
+// whichever rank has one. Metrics are data and go to files, not here.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "core/error.h"
 
 namespace lockstep::log {
 
@@ -15,6 +18,10 @@ enum class Level { debug, info, warning, error, off };
 
 // Lines below this level are dropped. Default: info.
 void set_level(Level level);
+
+// From here on longer lines are broken, and what is broken off is indented: for the terminal that shows them.
+// 0: they stay whole. Default: 0.
+void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
@@ -29,6 +36,11 @@ void info(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+// Of what every rank finds alike: told once, not once by each rank.
+template <typename... Args>
+void shared_warning(fmt::format_string<Args...> format, Args&&... args) {
+  if (current_rank() == 0) write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void error(fmt::format_string<Args...> format, Args&&... args) {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launch/wrapped_text.h"
+#include "core/wrapped_text.h"
 
 namespace lockstep {
 namespace {

@@ -25,6 +25,7 @@
 #include "launch/config_keys.h"
 #include "launch/presets.h"
 #include "launch/suggestions.h"
+#include "launch/toml_text.h"
 
 namespace lockstep {
 namespace {
@@ -38,13 +39,6 @@ constexpr std::size_t kMaxShownBytes = 60;
 const Key* find_key(const std::string& name) {
   const auto found = std::ranges::find(keys(), name, &Key::name);
   return found == keys().end() ? nullptr : &*found;
-}
-
-// Parsers and formatters of other people's texts may answer in several lines; messages have one.
-std::string one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  return text;
 }
 
 std::string shown(const toml::node& node) {
@@ -99,45 +93,6 @@ bool read(const toml::node& node, T& value) {
   return given.has_value();
 }
 
-// The text with a blank before every string. toml++ 3.3 has undefined behaviour for letters beyond ASCII
-// wherever a bare value may go on (0\u00e9, 0"\u00e9"): refused or made unreachable here, and with them
-// strings of several lines, in which they would be hard to tell and which no key needs.
-std::string separate_strings(std::string_view text, const std::string& name) {
-  std::string result;
-  char open = 0;  // the quote or '#' that this byte is inside of
-  int line = 1;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n') {
-      ++line;
-      open = 0;
-    } else if (open == '"' && c == '\\' && i + 1 < text.size() && text[i + 1] != '\n') {
-      result += text[i++];
-    } else if (open != 0) {
-      if (c == open && open != '#') open = 0;
-    } else if (text.substr(i, 3) == "\"\"\"" || text.substr(i, 3) == "'''") {
-      throw ConfigError(fmt::format("{}:{}: strings of several lines are not supported", name, line));
-    } else if (static_cast<unsigned char>(c) >= 0x80) {
-      throw ConfigError(fmt::format("{}:{}: only ASCII is allowed outside quotes and comments", name, line));
-    } else if (c == '"' || c == '\'' || c == '#') {
-      if (c != '#') result += ' ';
-      open = c;
-    }
-    result += text[i];
-  }
-  return result;
-}
-
-// `name` is what a syntax error names: a file or a preset.
-toml::table parse(std::string_view text, const std::string& name) try {
-  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
-  return toml::parse(separate_strings(text, name), name);
-} catch (const toml::parse_error& error) {
-  throw ConfigError(
-      fmt::format("{}:{}: {}", name, error.source().begin.line, one_line(std::string(error.description()))));
-}
-
 // "; did you mean ..." for a file that is not there.
 std::string suggested_preset(const std::string& path) {
   const std::string stem = std::filesystem::path(path).stem().string();
@@ -189,20 +144,26 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
-// The table {value = ...}. Anything but a list, a table or a quoted string may be a bare word.
+// The table {value = ...}, or nothing where the text is no value in TOML.
+std::optional<toml::table> parse_toml_value(const std::string& text) {
+  const TomlText readable = readable_toml("value = " + text);
+  if (!readable.errors.empty()) return std::nullopt;
+  toml::table table = toml::parse(readable.text);
+  if (table.size() != 1) return std::nullopt;
+  return table;
+}
+
+// The same. Anything but a list, a table or a quoted string may be a bare word.
 toml::table parse_value(const std::string& text, bool is_string, const std::string& override_text) {
   const bool delimited = text.starts_with('"') || text.starts_with('\'');
   const bool word = is_string && !delimited;
-  try {
-    if (!word) {
-      toml::table table = parse("value = " + text, "--set");
-      if (table.size() == 1) return table;
-    }
-  } catch (const ConfigError&) {
-    if (delimited || text.starts_with('[') || text.starts_with('{'))
-      throw ConfigError(fmt::format("--set {}: the value is not valid TOML", one_line(override_text)));
-  }
-  return parse("value = " + detail::quoted(text), "--set");
+  std::optional<toml::table> value;
+  if (!word) value = parse_toml_value(text);
+  const bool maybe_word = word || (!delimited && !text.starts_with('[') && !text.starts_with('{'));
+  if (!value && maybe_word) value = parse_toml_value(detail::quoted(text));
+  if (!value)
+    throw ConfigError(fmt::format("--set {}: the value is not valid TOML", one_line(override_text)));
+  return std::move(*value);
 }
 
 // What is wrong with a configuration, all of it.
@@ -211,6 +172,10 @@ class Complaints {
   // In the line of a file or preset of that name; 0: not in a file.
   void add(const std::string& name, std::uint32_t line, const std::string& what) {
     complaints_.push_back({line, line == 0 ? what : fmt::format("{}:{}: {}", name, line, what)});
+  }
+  void add(const std::string& name, const SyntaxError& error) {
+    complaints_.push_back(
+        {error.line, fmt::format("{}:{}:{}: {}", name, error.line, error.column, error.what)});
   }
 
   void throw_if_any() {
@@ -235,7 +200,8 @@ class Complaints {
 // Builds a Config out of a file and overrides, and goes on after errors, so that all are told at once.
 class Loader {
  public:
-  void read_file(const toml::table& root, const std::string& name);
+  // `name` is what an error names: the file, or a preset.
+  void read_file(std::string_view text, const std::string& name);
   void read_override(const std::string& text);
   Config finish();
 
@@ -246,6 +212,7 @@ class Loader {
     bool readable = true;  // a value of the key's type
   };
 
+  void read_root(const toml::table& root, const std::string& name);
   void read_section(const std::string& section, const toml::table& table, const std::string& name);
   void assign(const Key& key, const toml::node& node, const Origin& origin);
   // Of a key's value; wherever it was given.
@@ -260,6 +227,7 @@ class Loader {
   Config config_;
   std::map<const Key*, Origin> origins_;  // of the keys that were given a value
   Complaints complaints_;
+  bool all_read_ = true;  // of the file: it was TOML to its end
 };
 
 std::string unknown_key(const std::string& name) {
@@ -284,7 +252,14 @@ void Loader::read_section(const std::string& section, const toml::table& table, 
   }
 }
 
-void Loader::read_file(const toml::table& root, const std::string& name) {
+void Loader::read_file(std::string_view text, const std::string& name) {
+  const TomlText readable = readable_toml(text);
+  for (const SyntaxError& error : readable.errors) complaints_.add(name, error);
+  all_read_ = readable.errors.empty();
+  read_root(toml::parse(readable.text), name);
+}
+
+void Loader::read_root(const toml::table& root, const std::string& name) {
   const std::vector<std::string> known = sections();
   for (const auto& [key, node] : root) {
     const std::string section(key.str());
@@ -331,6 +306,7 @@ void Loader::check_values() {
   for (const Key& key : keys()) {
     const auto origin = origins_.find(&key);
     if (origin != origins_.end() && !origin->second.readable) continue;  // complained of already
+    if (origin == origins_.end() && !all_read_) continue;  // it may stand where nothing was read
     const std::string wrong = detail::what_is_wrong(key, key.member(config_));
     if (wrong.empty()) continue;
     complain(key, wrong);
@@ -359,7 +335,7 @@ void Loader::check_together() {
 
 Config Loader::finish() {
   check_values();
-  check_together();
+  if (all_read_) check_together();
   complaints_.throw_if_any();
   if (!given("optimizer.learning_rate")) {
     config_.optimizer.learning_rate = gentle_learning_rate(config_);
@@ -373,10 +349,9 @@ Config Loader::finish() {
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides) {
   Loader loader;
   if (is_file(preset_or_path))
-    loader.read_file(parse(read_text(preset_or_path), preset_or_path), preset_or_path);
+    loader.read_file(read_text(preset_or_path), preset_or_path);
   else
-    loader.read_file(parse(preset_text(preset_or_path), "preset " + preset_or_path),
-                     "preset " + preset_or_path);
+    loader.read_file(preset_text(preset_or_path), "preset " + preset_or_path);
   for (const std::string& text : overrides) loader.read_override(text);
   return loader.finish();
 }

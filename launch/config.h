@@ -89,9 +89,10 @@ struct Config {
 // ("section.key=value", the value in TOML; a bare word counts as a string) in order and checks every value.
 // Where no learning rate is given, it and the warm-up are chosen: see config_defaults.h.
 // Throws ConfigError with everything that is wrong, a line each: file and line where it is in one, the key,
-// what was given and what is allowed, the nearest key for an unknown one. Only a file that is not TOML ends
-// at its first error. An unknown preset names the nearest one, or the file that may be meant, and lists all.
-// Throws IoError for a file that cannot be read.
+// what was given and what is allowed, the nearest key for an unknown one. A line that is not TOML is told
+// with its column, and beside it what is wrong in the others (see toml_text.h), but not what may be missing.
+// An unknown preset names the nearest one, or the file that may be meant, and lists all. Throws IoError for a
+// file that cannot be read.
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides);
 
 // TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.

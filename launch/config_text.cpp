@@ -9,7 +9,7 @@
 
 #include "launch/config.h"
 #include "launch/config_keys.h"
-#include "launch/wrapped_text.h"
+#include "core/wrapped_text.h"
 
 namespace lockstep {
 namespace {

@@ -102,7 +102,7 @@ int choose_threads(std::int64_t wanted, const World& world, Communicator& host) 
   host.stream().synchronize();
   const std::vector<int> threads = divide_cores(ranks, wanted);
   const std::string contention = describe_contention(ranks, threads);
-  if (host.rank() == 0 && !contention.empty()) log::warning("{}", contention);
+  if (!contention.empty()) log::shared_warning("{}", contention);
   return threads[static_cast<std::size_t>(host.rank())];
 }
 

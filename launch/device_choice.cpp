@@ -127,8 +127,8 @@ DeviceChoice choose_device(const Config& config, const World& world, Communicato
   run_agreed(host, [&] { require_device_for_each(ranks, dealt); });
 
   const bool shared = config.world.share_device && devices_are_shared(ranks, dealt);
-  if (shared && world.rank() == 0) {
-    log::warning(
+  if (shared) {
+    log::shared_warning(
         "ranks share a GPU (world.share_device): correctness only; nothing it measures means anything");
   }
   return {.device = {.kind = DeviceKind::cuda, .index = dealt[static_cast<std::size_t>(world.rank())]},

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "launch/commands.h"
 #include "launch/starter_config.h"
-#include "launch/wrapped_text.h"
+#include "core/wrapped_text.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "launch/agreement.h"
 #include "launch/terminal.h"
-#include "launch/wrapped_text.h"
 
 namespace lockstep {
 namespace {
@@ -25,10 +24,7 @@ namespace {
 
 // Not by fmt::print, which throws where nobody reads standard error any more.
 void print_error(const std::string& message) {
-  std::string text = "lockstep: " + message;
-  const Terminal terminal = find_terminal(STDERR_FILENO);
-  if (terminal.present) text = wrapped(text, {.columns = static_cast<std::size_t>(terminal.columns)});
-  text += '\n';
+  const std::string text = fitted("lockstep: " + message, find_terminal(STDERR_FILENO)) + '\n';
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

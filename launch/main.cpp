@@ -4,10 +4,14 @@
 #include <cstdio>
 #include <exception>
 
+#include <unistd.h>
+
 #include "core/error.h"
+#include "core/log.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
+#include "launch/terminal.h"
 #include "launch/waiting.h"
 
 namespace lockstep {
@@ -35,6 +39,8 @@ int run_in_world(const Command& command) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  if (const Terminal terminal = find_terminal(STDERR_FILENO); terminal.present)
+    log::set_columns(static_cast<std::size_t>(terminal.columns));
   try {
     const Command command = parse_command_line(argc, argv);
     switch (command.kind) {

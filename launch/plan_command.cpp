@@ -9,6 +9,7 @@
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
+#include "launch/terminal.h"
 #include "launch/training.h"
 
 namespace lockstep {
@@ -33,13 +34,13 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
   communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
   communicator.stream().synchronize();
   if (world.rank() != 0) return;
-  fmt::print("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", "rank", "node", "local", "device", "threads",
-             "host");
+  print_fitted(fmt::format("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", "rank", "node", "local",
+                           "device", "threads", "host"));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     const RankRow& row = rows[rank];
     const std::string name = row.cuda_device < 0 ? "cpu" : fmt::format("cuda:{}", row.cuda_device);
-    fmt::print("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}\n", rank, row.node, row.local_rank, name, row.threads,
-               row.host);
+    print_fitted(fmt::format("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", rank, row.node, row.local_rank, name,
+                             row.threads, row.host));
   }
 }
 
@@ -58,14 +59,14 @@ void print_memory(Training& training, const Communicator& communicator) {
   std::size_t total = 0;
   const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
     if (bytes == 0) return;
-    fmt::print("  {:<12} {:>10.2f} MiB  {}\n", name, static_cast<double>(bytes) / kMiB, note);
+    print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, static_cast<double>(bytes) / kMiB), note);
     total += bytes;
   };
   const auto print_total = [&](const std::string& note) { line("total", std::exchange(total, 0), note); };
 
   const Device device = training.network().device();
   const bool on_gpu = device.kind != DeviceKind::cpu;
-  fmt::print("memory per rank{}\n", on_gpu ? fmt::format(", on {}", to_string(device)) : "");
+  print_fitted(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""));
   line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("copies", memory.weight_copies, "weights in half precision");
@@ -76,7 +77,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
   if (on_gpu) {
     print_total("and the libraries' own");
-    fmt::print("memory per rank, of the host\n");
+    print_fitted("memory per rank, of the host");
   }
   line("loaders", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
        "slots of batches that wait");
@@ -89,20 +90,22 @@ void print_memory(Training& training, const Communicator& communicator) {
 void print_buckets(Training& training, int ranks) {
   const auto parameters = training.network().parameters();
   const auto buckets = training.buckets().buckets();
-  fmt::print("buckets, in the order they leave\n  {:>6}  {:>10}  {}\n", "bucket", "KiB", "parameters");
+  print_fitted(
+      fmt::format("buckets, in the order they leave\n  {:>6}  {:>10}  {}", "bucket", "KiB", "parameters"));
   std::size_t total = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = buckets[i];
     total += bucket.bytes();
     const std::string& first = parameters[bucket.first_parameter].name;
     const std::string& last = parameters[bucket.last_parameter - 1].name;
-    fmt::print("  {:>6}  {:>10.1f}  {}{}{}\n", i, static_cast<double>(bucket.bytes()) / 1024.0, first,
-               first == last ? "" : " .. ", first == last ? "" : last);
+    print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),
+                 first == last ? first : first + " .. " + last);
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
   const double sent = static_cast<double>(total) * 2.0 * (ranks - 1) / ranks;
-  fmt::print("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})\n", total,
-             sent, ranks);
+  print_fitted(
+      fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})",
+                  total, sent, ranks));
 }
 
 struct PlanRun {
@@ -122,9 +125,9 @@ int plan(PlanRun& run, const Command& command, World& world) {
   print_memory(training, *run.communicator);
   print_buckets(training, world.size());
   BatchLoader& loader = training.train_loader();
-  fmt::print("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs\n",
-             training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
-             config.train.epochs);
+  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
+                           training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
+                           config.train.epochs));
   return exit_code::done;
 }
 

@@ -9,6 +9,8 @@
 #include "launch/commands.h"
 #include "launch/job_end.h"
 #include "launch/layer_profile.h"
+#include "launch/layer_table.h"
+#include "launch/terminal.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
 #include "models/work.h"
@@ -49,28 +51,13 @@ void print_kinds(const std::vector<LayerProfile::Row>& rows) {
   }
 }
 
-void print_layers(const std::vector<LayerProfile::Row>& rows, std::size_t limit) {
-  double total = 0;
-  for (const LayerProfile::Row& row : rows) total += row.milliseconds;
-  fmt::print("by layer, longest first{}\n",
-             limit < rows.size() ? fmt::format(" ({} of {}; --rows 0 for all)", limit, rows.size()) : "");
-  fmt::print("  {:<30} {:<20} {:<22} {:>8} {:>6} {:>8} {:>7} {:>6}\n", "layer", "direction", "kernel", "ms",
-             "%", "GFLOP/s", "GB/s", "peak %");
-  for (const LayerProfile::Row& row : std::span(rows).first(std::min(limit, rows.size()))) {
-    fmt::print("  {:<30} {:<20} {:<22} {:>8.2f} {:>6.1f} {:>8} {:>7.1f} {:>6.0f}\n", row.name, row.direction,
-               row.kernel, row.milliseconds, 100 * row.milliseconds / total,
-               row.gigaflops > 0 ? fmt::format("{:.0f}", row.gigaflops) : "", row.gigabytes_per_second,
-               100 * row.share_of_peak);
-  }
-}
-
 void print_most_expensive(const std::vector<LayerProfile::Row>& rows) {
   std::string text;
   for (const LayerProfile::Row& row : std::span(rows).first(std::min<std::size_t>(3, rows.size()))) {
     text += fmt::format("{}{} ({}, {:.1f} ms, {:.0f} % of peak)", text.empty() ? "" : "; ", row.name,
                         row.direction, row.milliseconds, 100 * row.share_of_peak);
   }
-  fmt::print("most expensive: {}\n", text);
+  print_fitted(fmt::format("most expensive: {}", text));
 }
 
 int profile(ProfileRun& run, const Command& command, World& world) {
@@ -98,22 +85,27 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const auto rows = run.profile->rows(command.steps, peak);
   const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
                           static_cast<double>(config.train.accumulation);
-  fmt::print("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps\n",
-             config.model.name, to_string(training.network().device()), world.size(),
-             world.size() == 1 ? "" : "s", config.train.batch, config.train.accumulation, training.threads(),
-             command.steps);
-  fmt::print(
-      "peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step reaches {:.0f} "
-      "GFLOP/s\n",
-      peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total());
+  print_fitted(fmt::format("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
+                           config.model.name, to_string(training.network().device()), world.size(),
+                           world.size() == 1 ? "" : "s", config.train.batch, config.train.accumulation,
+                           training.threads(), command.steps));
+  print_fitted(
+      fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
+                  "reaches {:.0f} GFLOP/s",
+                  peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total()));
   print_account(account, command.steps);
   print_kinds(rows);
-  print_layers(rows, command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
+  const auto shown =
+      std::min(rows.size(), command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
+  print_fitted(fmt::format(
+      "by layer, longest first{}",
+      shown < rows.size() ? fmt::format(" ({} of {}; --rows 0 for all)", shown, rows.size()) : ""));
+  fmt::print("{}", layer_table(rows, shown, find_terminal()));
   print_most_expensive(rows);
   for (const std::string& line : explain_above_peak(rows)) fmt::print("{}\n", line);
   if (!command.trace.empty()) {
     training.timeline()->write_chrome_trace(command.trace, 0);
-    fmt::print("the trace is in {}\n", command.trace);
+    print_fitted("the trace is in " + command.trace);
   }
   return exit_code::done;
 }

@@ -123,11 +123,11 @@ void Report::header(const std::string& line) {
                                                epochs, options_.steps_per_epoch);
   say(in_lines(words_of(line), " ") + '\n');
   say(in_lines(words_of(fmt::format("{}, global batch {}", amount, options_.global_batch)), " ") + '\n');
-  say(fmt::format("metrics go to {}\n", metrics_path().string()));
+  this->line(fmt::format("metrics go to {}", metrics_path().string()));
 }
 
 void Report::line(const std::string& text) {
-  if (options_.speaks) say(text + '\n');
+  if (options_.speaks) say(in_lines(words_of(text), " ") + '\n');
 }
 
 // Evaluation counts as the steps' time. NaN until a second step was seen.

@@ -57,7 +57,7 @@ class Report {
   // Once, above everything: the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), then how much there is to
   // do and where metrics go.
   void header(const std::string& line);
-  // A line of its own, as it is.
+  // A line of its own.
   void line(const std::string& text);
   // After a step. The bar is redrawn at most ten times a second and never wraps; without a terminal ten steps
   // an epoch get a line.

@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/wrapped_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -36,6 +38,20 @@ Terminal find_terminal(int descriptor) {
   const Terminal terminal = terminal_at(launchers);
   close(launchers);
   return terminal;
+}
+
+std::string fitted(const std::string& text, const Terminal& terminal) {
+  if (!terminal.present) return text;
+  return wrapped(text, {.hanging = 4, .columns = static_cast<std::size_t>(terminal.columns)});
+}
+
+void print_fitted(const std::string& text) { fmt::print("{}\n", fitted(text, find_terminal())); }
+
+void print_beside(const std::string& start, const std::string& text) {
+  const Terminal terminal = find_terminal();
+  if (!terminal.present) return fmt::print("{}{}\n", start, text);
+  const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
+  fmt::print("{}{}\n", start, wrapped(text, wrapping).substr(start.size()));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 // to a pipe; what counts is where mpirun itself prints.
 #pragma once
 
+#include <string>
+
 namespace lockstep {
 
 struct Terminal {
@@ -13,5 +15,13 @@ struct Terminal {
 
 // Of standard output, or of STDERR_FILENO.
 Terminal find_terminal(int descriptor = 1);
+
+// The text as it is, or with lines that fit the terminal where there is one, what is broken off indented.
+std::string fitted(const std::string& text, const Terminal& terminal);
+
+// To standard output, fitted, with a line break at the end.
+void print_fitted(const std::string& text);
+// The same of a text in a column of its own, beside a start of the line.
+void print_beside(const std::string& start, const std::string& text);
 
 }  // namespace lockstep

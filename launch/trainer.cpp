@@ -46,9 +46,11 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   if (stream_.device().kind != DeviceKind::cpu) times_.emplace(stream_.device(), options.accumulation);
-  if (!records_ || (parts.timeline == nullptr && parts.observer == nullptr)) return;
-  log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
-  records_ = false;
+  if (!records_) return;
+  const bool watched = parts.timeline != nullptr || parts.observer != nullptr;
+  records_ = first_rank_where(parts.communicator.host(), watched) < 0;
+  if (!records_)
+    log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
 }
 
 void Trainer::fit(Report& report) {
@@ -117,24 +119,20 @@ void Trainer::step() {
 // The first two steps are enqueued one by one: libraries allocate when they run for the first time.
 void Trainer::run_step() {
   Recording& recording = recordings_[static_cast<std::size_t>(step_ % 2)];
-  if (records_ && step_ >= 2 && recording.empty()) {
-    recording = record_step();
-    records_ = !recording.empty();
-  }
+  if (records_ && step_ >= 2 && recording.empty()) recording = record_step();
   recording.empty() ? enqueue_step() : stream_.replay(recording);
 }
 
-// NCCL wants a collective replayed on every rank or on none.
+// Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a step is no
+// faster than its slowest rank.
 Recording Trainer::record_step() {
   std::string reason;
   Recording recording = stream_.record_work([this] { enqueue_step(); }, reason);
   Communicator& host = parts_.communicator.host();
-  std::int32_t missing = recording.empty() ? 1 : 0;
-  host.all_reduce(&missing, 1, DType::i32, ReduceOp::max);
-  host.stream().synchronize();
-  if (missing == 0) return recording;
-  log::warning("steps are enqueued one by one: {}",
-               recording.empty() ? reason : "another rank cannot record them");
+  const int first_without = first_rank_where(host, recording.empty());
+  if (first_without < 0) return recording;
+  if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
+  records_ = false;
   recordings_ = {};
   return {};
 }

@@ -65,6 +65,7 @@ class Trainer {
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
   };
+  // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
   // All epochs, each followed by an evaluation and a line of the report. Collective.
@@ -89,7 +90,7 @@ class Trainer {
   // What the host did since `begin_ns`, for the timeline, if there is one.
   void record(const char* name, Track track, std::int64_t begin_ns);
   void micro_batch(std::int64_t micro);
-  // Enqueues the step, from a recording where there is or can be one.
+  // Enqueues the step, from a recording where there is or can be one. The same on every rank.
   void run_step();
   // Of the step that comes next; empty, on every rank, where one of them cannot record it.
   Recording record_step();
@@ -108,7 +109,7 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
-  bool records_;
+  bool records_;                         // on every rank or on none
   std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
   std::optional<StepTimes> times_;  // on a GPU

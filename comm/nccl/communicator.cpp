@@ -150,12 +150,15 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
   void* registration = nullptr;
   ncclResult_t status = ncclMemAlloc(&data, bytes);
   if (status == ncclSuccess) status = ncclCommRegister(communicator_, data, bytes, &registration);
-  if (status != ncclSuccess) {
-    log::warning("memory for collectives is not registered with NCCL, which may slow compute beside them: {}",
-                 nccl_words(status));
-    cudaGetLastError();  // whoever checks next must not find it
-  }
-  if (on_any_rank(status != ncclSuccess)) {  // NCCL needs all ranks' memory registered, or none's
+  const bool failed = status != ncclSuccess;
+  if (failed) cudaGetLastError();  // whoever checks next must not find it
+  const int first_failed = first_rank_where(host_, failed);
+  if (first_failed >= 0) {  // NCCL needs all ranks' memory registered, or none's
+    if (first_failed == rank()) {
+      log::warning(
+          "memory for collectives is not registered with NCCL, which may slow compute beside them: {}",
+          nccl_words(status));
+    }
     options_.register_memory = false;
     if (data != nullptr) release(data, registration);
     return Buffer(bytes, device_);
@@ -174,13 +177,6 @@ void NcclCommunicator::release(void* data, void* registration) noexcept {
     log_failure("ncclCommDeregister", ncclCommDeregister(communicator_, registration));
   }
   log_failure("ncclMemFree", ncclMemFree(data));
-}
-
-bool NcclCommunicator::on_any_rank(bool mine) {
-  std::int32_t flag = mine ? 1 : 0;
-  host_.all_reduce(&flag, 1, DType::i32, ReduceOp::max);
-  host_.stream().synchronize();
-  return flag != 0;
 }
 
 void NcclCommunicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {

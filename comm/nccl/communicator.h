@@ -58,7 +58,6 @@ class NcclCommunicator final : public Communicator {
   // function(communicator, stream), on the device, after `sent_bytes` were counted.
   template <typename F>
   void enqueue(Call call, std::size_t sent_bytes, F function);
-  bool on_any_rank(bool mine);
   void release(void* data, void* registration) noexcept;
   void abort() noexcept;
   bool healthy();

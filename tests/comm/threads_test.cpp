@@ -48,6 +48,18 @@ TEST(Threads, UnwindingDoesNotWaitForACollective) {
   EXPECT_EQ(errors[1], "");
 }
 
+TEST(Threads, TheFirstRankThatFoundSomethingIsKnownToAll) {
+  for (const int size : {1, 2, 5}) {
+    for (int from = 0; from < size; ++from) {
+      run_thread_ranks(size, [&](Communicator& communicator) {
+        EXPECT_EQ(first_rank_where(communicator, communicator.rank() >= from), from);
+        EXPECT_EQ(first_rank_where(communicator, communicator.rank() == from), from);
+        EXPECT_EQ(first_rank_where(communicator, false), -1);
+      });
+    }
+  }
+}
+
 TEST(Threads, DifferentCallsAreFoundOnEveryRank) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     all_reduce_ones(communicator, communicator.rank() == 1 ? 11 : 10);

@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "launch/config.h"
 #include "launch/version.h"
-#include "launch/wrapped_text.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -134,15 +133,6 @@ TEST(CommandLine, ThePageOfKeysIsWhatTheProgramPrints) {
   page << file.rdbuf();
   EXPECT_EQ(page.str(), parse({"keys", "--markdown"}).text)
       << "write it again: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
-}
-
-TEST(WrappedText, BreaksAtBlanksAndKeepsLinesAndTheirIndents) {
-  EXPECT_EQ(wrapped("one two three", {.columns = 7}), "one two\nthree");
-  EXPECT_EQ(wrapped("one two three", {.indent = 2, .columns = 9}), "  one two\n  three");
-  EXPECT_EQ(wrapped("a\n  b c", {.columns = 4}), "a\n  b\n  c");
-  EXPECT_EQ(wrapped("a verylongword b", {.columns = 4}), "a\nverylongword\nb");
-  EXPECT_EQ(wrapped("a\n\nb", {}), "a\n\nb");
-  EXPECT_EQ(wrapped("", {}), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -67,6 +68,82 @@ TEST(ConfigErrors, ALonelyOneHasFileAndLine) {
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "train.batch=0"}),
             "train.batch = 0: allowed are integers from 1 to 1048576")
       << "what --set gave stands in no line";
+}
+
+std::string error_of_text(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  const WorkingFolder folder;
+  folder.write("own.toml", text);
+  return error_of("own.toml", overrides);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// What the parser says of a mistake is its own; where it is, and what else is wrong, is ours.
+TEST(ConfigErrors, ASyntaxErrorHidesNoOther) {
+  const std::vector<std::string> lines = lines_of(
+      error_of_text("[optimizer]\nname = \"adam\"\nlr = 0.1\n[train]\nbatch = = 3\nepochs = 0\nseed 3\n",
+                    {"comm.overlap=7"}));
+  ASSERT_EQ(lines.size(), 7u) << error_of_text("batch = = 3\n");
+  EXPECT_EQ(lines[0], "6 errors in the configuration:");
+  EXPECT_EQ(lines[1],
+            "  own.toml:2: optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?");
+  EXPECT_EQ(lines[2], "  own.toml:3: unknown key optimizer.lr; did you mean optimizer.learning_rate?");
+  EXPECT_TRUE(lines[3].starts_with("  own.toml:5:9: ")) << lines[3];
+  EXPECT_EQ(lines[4], "  own.toml:6: train.epochs = 0: allowed are integers from 1 to 1000000");
+  EXPECT_TRUE(lines[5].starts_with("  own.toml:7:6: ")) << lines[5];
+  EXPECT_EQ(lines[6], "  comm.overlap = 7: true or false is expected");
+}
+
+// The keys of a section whose name cannot be read belong to no other.
+TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
+  const std::vector<std::string> lines =
+      lines_of(error_of_text("[data]\npath = 1\n[optimizer\nname = \"adam\"\n[train]\nbatch = 0\n"));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], "3 errors in the configuration:");
+  EXPECT_EQ(lines[1], "  own.toml:2: data.path = 1: a string is expected");
+  EXPECT_TRUE(lines[2].starts_with("  own.toml:3:11: ")) << lines[2];
+  EXPECT_EQ(lines[3], "  own.toml:6: train.batch = 0: allowed are integers from 1 to 1048576");
+}
+
+// Of what was not read nothing is said: neither that it lacks, nor that it does not go with the rest.
+TEST(ConfigErrors, ASyntaxErrorBringsNoFalseOnes) {
+  const std::string lonely =
+      error_of_text("[data]\npath = \"x\n[optimizer]\nnesterov = true\nmomentum = 0.9.\n");
+  const std::vector<std::string> lines = lines_of(lonely);
+  ASSERT_EQ(lines.size(), 3u) << lonely;
+  EXPECT_TRUE(lines[1].starts_with("  own.toml:2:10: ")) << lonely;
+  EXPECT_TRUE(lines[2].starts_with("  own.toml:5:")) << lonely;
+}
+
+// A list that does not end swallows what follows, so that nothing more can be said.
+TEST(ConfigErrors, WhatNoLineIsToBlameForIsToldAlone) {
+  for (const char* text :
+       {"[data]\nmean = [0.5\ndeviation = [1]\n[train]\nbatch = 0\n",
+        "train:\n  batch: 0\n  epochs: 0\n  seed: 1\ndata:\n  path: x\n  mean: 1\n  tail: 1\n"
+        "run:\n  dir: x\n  a: 1\n  b: 1\n",
+        "[data]\npath = \"\"\"\n[train]\nbatch = 0\n\"\"\"\n"}) {
+    const std::string error = error_of_text(text);
+    EXPECT_EQ(lines_of(error).size(), 1u) << error;
+    EXPECT_TRUE(error.starts_with("own.toml:")) << error;
+  }
+}
+
+// As an editor counts them, in characters and from 1, though strings are set apart for the parser.
+TEST(ConfigErrors, ColumnsAreThoseOfTheFile) {
+  const auto place = [](const std::string& text) {
+    const std::string error = error_of_text(text);
+    return error.substr(0, error.find(": "));
+  };
+  EXPECT_EQ(place("[run]\ndir = \"a\" x\n"), "own.toml:2:11");
+  EXPECT_EQ(place("[run]\ndir = \"\xc3\xa9\" x\n"), "own.toml:2:11");
+  EXPECT_EQ(place("[run]\ndir = \"\xc3\xa9\" \xc3\xa9\n"), "own.toml:2:11");
+  EXPECT_EQ(place("[run]\r\ndir = \"a\" x\r\n"), "own.toml:2:11");
+  EXPECT_EQ(place("[run]\ndir = \"\"\"a\"\"\"\n"), "own.toml:2:7");
 }
 
 TEST(ConfigErrors, AFileThatIsNotThereSaysSo) {

@@ -281,7 +281,7 @@ TEST(Config, MalformedOverrides) {
 TEST(Config, SyntaxErrorsNameFileAndLine) {
   const TemporaryFile file("[train]\nbatch = 1\nepochs = = 2\n");
   const std::string message = config_error([&] { load_config(file.path(), {}); });
-  EXPECT_TRUE(message.starts_with(file.path() + ":3: ")) << message;
+  EXPECT_TRUE(message.starts_with(file.path() + ":3:10: ")) << message;
   EXPECT_FALSE(text_error("[train]\nbatch = 1\nbatch = 2\n").empty()) << "a key given twice";
   EXPECT_FALSE(text_error("[data]\npath = \"\xff\"\n").empty()) << "not UTF-8";
   EXPECT_FALSE(text_error(std::string(5000, '[')).empty()) << "nested too deep";
@@ -294,9 +294,9 @@ TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
           .run.dir,
       "\"\xc3\xa9");
   EXPECT_TRUE(text_error("[train]\nbatch = 0\xc3\xa9\n")
-                  .ends_with(":2: only ASCII is allowed outside quotes and comments"));
+                  .ends_with(":2:10: only ASCII is allowed outside quotes and comments"));
   EXPECT_TRUE(text_error("[data]\npath = '''\n\xc3\xa9'''\n")
-                  .ends_with(":2: strings of several lines are not supported"));
+                  .ends_with(":2:8: strings of several lines are not supported"));
   EXPECT_EQ(set_error("train.batch=1\xc3\xa9"),
             "train.batch = \"1\xc3\xa9\": an integer from 1 to 1048576 is expected");
   EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run.dir, "\xc3\xa9");

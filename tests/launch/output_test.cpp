@@ -7,6 +7,7 @@
 #include <numbers>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -100,19 +101,67 @@ TEST(Output, AClosedPipeEndsNothing) {
   EXPECT_TRUE(fs::exists(exported));
 }
 
-TEST(Output, EveryLineFitsATerminal) {
+std::string lockstep(const std::string& arguments) { return program("lockstep") + " " + arguments; }
+
+TEST(Output, EveryLineOfATrainingFitsATerminal) {
   const Workplace workplace("columns");
-  const ProgramResult result = run_shell(
-      "script -qec '" + workplace.train({"model.name=resnet20", "train.steps=3", "kernels.cache=none"}) +
-      "' /dev/null");
+  const std::string exported = workplace.path(std::string(60, 'x')).string();
+  const ProgramResult result = run_on_terminal(lockstep(
+      "train " + workplace.path("config.toml").string() +
+      " --set model.name=resnet20 --set train.steps=3 --set kernels.cache=none " + "--export " + exported));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  std::string output = result.output;
-  EXPECT_NE(output.find("\x1b[K"), std::string::npos) << "no terminal";
-  for (char& c : output) c = c == '\r' ? '\n' : c;
-  for (std::string line : lines_of(output)) {
-    if (line.starts_with("\x1b[K")) line.erase(0, 3);
-    EXPECT_LT(line.size(), 80u) << line;
+  EXPECT_TRUE(says(result, "[###")) << "no terminal\n" << result.output;
+  EXPECT_TRUE(says(result, "weights are in\n    " + exported)) << result.output;
+  for (const std::string& line : lines_of(result.output)) {
+    EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
   }
+}
+
+TEST(Output, EveryCommandFitsATerminal) {
+  const Workplace workplace("commands");
+  const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20";
+  std::vector<std::string> commands = {"help", "keys", "info",
+                                       "plan " + config + " --set train.recompute=true",
+                                       "profile " + config + " --steps 1 --rows 0"};
+  for (const char* name : {"train", "plan", "profile", "init", "keys", "info", "completion"})
+    commands.push_back(std::string("help ") + name);
+  for (const std::string& command : commands) {
+    const ProgramResult result = run_on_terminal(lockstep(command));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_LE(longest_line(result.output), 80u) << result.output;
+  }
+  const ProgramResult ranks = run_on_terminal("mpirun -np 2 --oversubscribe --bind-to none " +
+                                              lockstep("profile " + config + " --steps 1"));
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  EXPECT_LE(longest_line(ranks.output), 80u) << ranks.output;
+}
+
+// A wide terminal, and a program that reads, get whole words and whole lines.
+TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
+  const Workplace workplace("room");
+  const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20 ";
+  const std::string profile = lockstep("profile " + config + "--steps 1"), plan = lockstep("plan " + config);
+  for (const ProgramResult& result : {run_shell(profile), run_on_terminal("stty columns 200; " + profile)}) {
+    EXPECT_TRUE(says(result, " GFLOP/s    GB/s peak %\n")) << result.output;
+    EXPECT_TRUE(says(result, " gradient of weights ")) << result.output;
+    EXPECT_FALSE(says(result, "wgrad")) << result.output;
+  }
+  for (const ProgramResult& result : {run_shell(plan), run_on_terminal("stty columns 200; " + plan)})
+    EXPECT_TRUE(says(result, "MiB  batch norm's running mean and variance, and before the step\n"))
+        << result.output;
+}
+
+TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
+  const Workplace workplace("log_lines");
+  const std::string plan =
+      lockstep("plan " + workplace.path("config.toml").string() +
+               " --set train.threads=" + std::to_string(std::thread::hardware_concurrency() + 1));
+  const ProgramResult piped = run_shell(plan), shown = run_on_terminal(plan);
+  EXPECT_TRUE(says(piped, ", or bind ranks to cores of their own\n")) << piped.output;
+  EXPECT_GT(longest_line(piped.output), 80u);
+  EXPECT_TRUE(says(shown, "warning [rank 0] ")) << shown.output;
+  EXPECT_TRUE(says(shown, "\n    ")) << shown.output;
+  EXPECT_LE(longest_line(shown.output), 80u) << shown.output;
 }
 
 TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {

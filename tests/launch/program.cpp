@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/launch/program.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -86,6 +88,23 @@ ProgramResult run_shell(const std::string& command) {
 
 ProgramResult run_ranks(int ranks, const std::string& command) {
   return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
+}
+
+// script(1) makes the terminal.
+ProgramResult run_on_terminal(const std::string& command) {
+  ProgramResult result = run_shell("script -qec '" + command + "' /dev/null");
+  static const std::regex told("\x1b\\[[0-9;]*[A-Za-z]");
+  result.output = std::regex_replace(result.output, told, "");
+  result.output = std::regex_replace(result.output, std::regex("\r\n"), "\n");
+  std::ranges::replace(result.output, '\r', '\n');
+  return result;
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
 }
 
 std::filesystem::path build_folder() {

@@ -23,6 +23,11 @@ void expect_failure(const ProgramResult& result, int exit_code, const std::vecto
 ProgramResult run_shell(const std::string& command);
 // mpirun -np ranks COMMAND
 ProgramResult run_ranks(int ranks, const std::string& command);
+// As run_shell, on a terminal of 80 columns; without what terminals are told beside the text: colours, and to
+// draw a line again.
+ProgramResult run_on_terminal(const std::string& command);
+// In bytes.
+std::size_t longest_line(const std::string& text);
 // The build folder, or the unpacked bundle, that this program lies in.
 std::filesystem::path build_folder();
 // The path of the built program NAME.
