@@ -12,8 +12,8 @@ namespace lockstep {
 
 class Grays final : public Dataset {
  public:
-  explicit Grays(const ImageShape& shape) : shape_(shape) {}
-  std::int64_t size() const override { return 4096; }
+  explicit Grays(const ImageShape& shape, std::int64_t size = 4096) : shape_(shape), size_(size) {}
+  std::int64_t size() const override { return size_; }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return 4; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
@@ -26,6 +26,7 @@ class Grays final : public Dataset {
 
  private:
   ImageShape shape_;
+  std::int64_t size_;
 };
 
 }  // namespace lockstep
