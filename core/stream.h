@@ -99,14 +99,14 @@ class Event {
   std::unique_ptr<detail::EventBackend> backend_;
 };
 
-// A moment in a stream's order, for accounts: when the device got there. Nothing waits for it. In recorded work it is
-// the moment of the last replay.
+// A moment in a stream's order, for accounts: when the device got there. Nothing waits for it. In recorded
+// work it is the moment of the last replay.
 class TimedEvent {
  public:
   explicit TimedEvent(Device device);
 
-  // Of the last record() of each, which the device must have reached (synchronize something behind them). Between a
-  // record() within recorded work and its first replay there is no time: an Error.
+  // Of the last record() of each, which the device must have reached (synchronize something behind them).
+  // Between a record() within recorded work and its first replay there is no time: an Error.
   double seconds_since(TimedEvent& earlier) { return backend_->seconds_since(*earlier.backend_); }
 
   detail::TimedEventBackend& backend() { return *backend_; }
@@ -153,8 +153,8 @@ class Stream {
   bool can_record() const { return backend_->can_record(); }
   // Calls work(), and keeps what it enqueues here, and on streams that wait for this one and that this one
   // waits for in the end, without running it. Addresses and sizes are recorded, not contents. work may
-  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why. What it
-  // throws because the device refuses to record a call of it is such a reason.
+  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why.
+  // What it throws because the device refuses to record a call of it is such a reason.
   template <typename F>
   Recording record_work(F&& work, std::string& reason) {
     backend_->begin_recording();

@@ -128,7 +128,8 @@ struct BatchLoader::State {
 
   // The slots of the batches that next() gave last are still in use: one becomes free with the next call.
   bool may_fill() const {
-    return !seeking && next_piece / pieces < next_read - options.kept + static_cast<std::int64_t>(ring.size());
+    return !seeking &&
+           next_piece / pieces < next_read - options.kept + static_cast<std::int64_t>(ring.size());
   }
 
   void work() {

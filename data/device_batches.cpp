@@ -86,8 +86,8 @@ void DeviceBatches::release() {
   if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(memory_of(begun_ - 1).released);
 }
 
-// The loader fills the memory of the oldest batch it keeps when it is asked for another: its copy must be done. After
-// an error this goes on where it was.
+// The loader fills the memory of the oldest batch it keeps when it is asked for another: its copy must be
+// done. After an error this goes on where it was.
 void DeviceBatches::copy_step() {
   StepMemory& step = memory_of(copied_);
   if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();

@@ -3,8 +3,9 @@
 // DeviceBatches: a loader's batches in device memory, step by step. While the device computes a step, the
 // next one's batches are already on their way on a stream of their own; two sets of memory take turns, so
 // every second step finds its batches at the same addresses. Where the device reads the loader's memory
-// itself (a CPU) nothing is copied. The host waits for a copy only when the loader is about to fill that batch's
-// memory again: a loader that keeps a step's batches and one more (LoaderOptions::kept) is one it need not wait for.
+// itself (a CPU) nothing is copied. The host waits for a copy only when the loader is about to fill that
+// batch's memory again: a loader that keeps a step's batches and one more (LoaderOptions::kept) is one it
+// need not wait for.
 #pragma once
 
 #include <array>
@@ -65,7 +66,9 @@ class DeviceBatches {
   struct Staged {
     Staged(std::size_t bytes, std::int64_t kept, Device device);
     // Of the loader's n-th batch.
-    Event& batch_copied(std::int64_t n) { return batches_copied[static_cast<std::size_t>(n) % batches_copied.size()]; }
+    Event& batch_copied(std::int64_t n) {
+      return batches_copied[static_cast<std::size_t>(n) % batches_copied.size()];
+    }
 
     Stream stream;
     std::array<StepMemory, 2> steps;

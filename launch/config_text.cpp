@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "core/wrapped_text.h"
 #include "launch/config.h"
 #include "launch/config_keys.h"
-#include "core/wrapped_text.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/wrapped_text.h"
 #include "launch/commands.h"
 #include "launch/starter_config.h"
-#include "core/wrapped_text.h"
 
 namespace lockstep {
 namespace {

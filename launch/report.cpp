@@ -27,7 +27,7 @@ constexpr const char* kIndent = "    ";
 
 // As printed, in the order of Phase.
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
-                                       "optimizer", "idle", "device", "rest"};
+                                       "optimizer", "idle",    "device",   "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
 
 std::string thousands(double value) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/step_times.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace lockstep {
@@ -16,9 +18,11 @@ StepTimes::StepTimes(Device device, std::int64_t micro_batches)
     : inner_{Inner(device, micro_batches), Inner(device, micro_batches)},
       outer_{Outer(device), Outer(device), Outer(device), Outer(device)} {}
 
-void StepTimes::begun(Stream& stream) {
+void StepTimes::begun(Stream& stream, double host_waited_seconds) {
   CHECK(begun_ - accounted_ < 2, "step {} was not accounted for", accounted_);
-  stream.record(outer(begun_++).begun);
+  Outer& around = outer(begun_++);
+  around.host_waited_seconds = host_waited_seconds;
+  stream.record(around.begun);
 }
 void StepTimes::has_data(Stream& stream) { stream.record(outer(begun_ - 1).has_data); }
 void StepTimes::forward_done(Stream& stream, std::int64_t micro_batch) {
@@ -35,7 +39,12 @@ void StepTimes::account(StepAccount& account) {
   const std::int64_t step = accounted_++;
   Inner& within = inner(step);
   Outer& around = outer(step);
-  if (step > first_) account[Phase::idle] += around.begun.seconds_since(outer(step - 1).ended);
+  if (step > first_) {
+    const double gap = around.begun.seconds_since(outer(step - 1).ended);
+    const double data = std::min(gap, around.host_waited_seconds);
+    account[Phase::data_wait] += data;
+    account[Phase::idle] += gap - data;
+  }
   account[Phase::data_wait] += around.has_data.seconds_since(around.begun);
   TimedEvent* last = &around.has_data;
   for (std::size_t micro = 0; micro < within.forward.size(); ++micro) {

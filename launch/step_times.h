@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepTimes: where a GPU's time goes, step by step, by moments that the device itself takes. The host only enqueues: what
-// its clock says of a phase is how long that took to enqueue. Works for steps enqueued one by one and for replayed ones.
+// StepTimes: where a GPU's time goes, step by step, by moments that the device itself takes. The host only
+// enqueues: what its clock says of a phase is how long that took to enqueue. Works for steps enqueued one by
+// one and for replayed ones.
 #pragma once
 
 #include <array>
@@ -17,18 +18,20 @@ class StepTimes {
  public:
   StepTimes(Device device, std::int64_t micro_batches);
 
-  // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the others may
-  // be recorded, for even and odd steps apart.
-  void begun(Stream& stream);     // before it waits for its batches
+  // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the
+  // others may be recorded, for even and odd steps apart. Before it waits for its batches; the host has
+  // waited so long for them since the step before it.
+  void begun(Stream& stream, double host_waited_seconds);
   void has_data(Stream& stream);  // behind that
   void forward_done(Stream& stream, std::int64_t micro_batch);
   void backward_done(Stream& stream, std::int64_t micro_batch);
   void exchanged(Stream& stream);  // behind the wait for the sums of gradients
   void ended(Stream& stream);
 
-  // Adds the account of the oldest step not accounted for, which the device has ended; at most one step younger than it
-  // may have begun. Idle: between the end of the step before it and its beginning, when the device had nothing to do
-  // (not told of the first step since restart()).
+  // Adds the account of the oldest step not accounted for, which the device has ended; at most one step
+  // younger than it may have begun. What lies between the end of the step before it and its beginning, when
+  // the device had nothing to do, is a wait for data as far as the host waited for its batches, and idle
+  // beyond that (nothing is told of the first step since restart()).
   void account(StepAccount& account);
   // Whatever the device does between the steps enqueued so far and the next is no step's.
   void restart() { first_ = begun_; }
@@ -44,6 +47,7 @@ class StepTimes {
   // The others are asked for across steps.
   struct Outer {
     explicit Outer(Device device) : begun(device), has_data(device), ended(device) {}
+    double host_waited_seconds = 0;
     TimedEvent begun;
     TimedEvent has_data;
     TimedEvent ended;

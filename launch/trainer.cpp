@@ -101,7 +101,7 @@ void Trainer::step() {
   set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
   const std::int64_t begin = now_ns();
-  if (times_) times_->begun(stream_);
+  if (times_) times_->begun(stream_, loader_wait_seconds_);
   train_.begin(stream_);
   if (times_) times_->has_data(stream_);
   if (stream_.device().kind != DeviceKind::cpu) record("data", Track::data, begin);
@@ -110,8 +110,11 @@ void Trainer::step() {
   if (times_) times_->ended(stream_);
   results_.enqueued(stream_);
   ++step_;
+  clock_.enter(Phase::data_wait);
+  const std::int64_t prefetch_begin = now_ns();
   train_.prefetch();
-  if (stream_.device().kind != DeviceKind::cpu) clock_.enter(Phase::device_wait);
+  loader_wait_seconds_ = seconds_between(prefetch_begin, now_ns());
+  clock_.enter(stream_.device().kind == DeviceKind::cpu ? Phase::rest : Phase::device_wait);
   while (const auto result = results_.take()) settle(*result);
   clock_.enter(Phase::rest);
 }
@@ -123,8 +126,8 @@ void Trainer::run_step() {
   recording.empty() ? enqueue_step() : stream_.replay(recording);
 }
 
-// Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a step is no
-// faster than its slowest rank.
+// Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
+// step is no faster than its slowest rank.
 Recording Trainer::record_step() {
   std::string reason;
   Recording recording = stream_.record_work([this] { enqueue_step(); }, reason);

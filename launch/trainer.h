@@ -79,8 +79,8 @@ class Trainer {
   Evaluation evaluate();
 
   std::int64_t steps() const { return step_; }
-  // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the device's,
-  // of the steps that were settled meanwhile, with what no step took as rest.
+  // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the
+  // device's, of the steps that were settled meanwhile, with what no step took as rest.
   StepAccount take_account();
   // On a GPU, too, the host's.
   StepAccount take_host_account();
@@ -113,6 +113,7 @@ class Trainer {
   std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
   std::optional<StepTimes> times_;  // on a GPU
+  double loader_wait_seconds_ = 0;  // of the host, for the next step's batches
   StepAccount account_;             // on a GPU, of the steps settled since it was taken
   std::int64_t account_begin_ns_ = now_ns();
   LossTotals totals_;         // of this rank, since the epoch began

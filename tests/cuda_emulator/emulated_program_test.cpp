@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep-emulated: the whole program trains on emulated GPUs, on several ranks, and gives the CPU's losses and the
-// same bits however the device orders what CUDA leaves unordered.
+// lockstep-emulated: the whole program trains on emulated GPUs, on several ranks, and gives the CPU's losses
+// and the same bits however the device orders what CUDA leaves unordered.
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -35,8 +35,7 @@ std::string command_of(const Workplace& workplace, const EmulatedRun& run, const
 std::string digest_of(const Workplace& workplace, const EmulatedRun& run) {
   const auto file = workplace.path("digest");
   std::filesystem::remove(file);
-  const ProgramResult result =
-      run_ranks(run.ranks, command_of(workplace, run, "--digest " + file.string()));
+  const ProgramResult result = run_ranks(run.ranks, command_of(workplace, run, "--digest " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return text_of(file);
 }
@@ -55,7 +54,9 @@ Trained train(const Workplace& workplace, int ranks, const std::string& command)
   nlohmann::json last;
   for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
   if (!last.contains("test_loss")) return {};
-  return {.train_loss = last["train_loss"], .test_loss = last["test_loss"], .test_accuracy = last["test_accuracy"]};
+  return {.train_loss = last["train_loss"],
+          .test_loss = last["test_loss"],
+          .test_accuracy = last["test_accuracy"]};
 }
 
 void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance) {
@@ -102,17 +103,18 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
     eager.push_back("train.cuda_graph=false");
     EXPECT_EQ(digest_of(workplace_, {.settings = eager}), expected) << "eager";
     for (const int seed : {1, 2}) {
-      const std::string machine =
-          fmt::format("LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=20ms", seed);
+      const std::string machine = fmt::format("LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=20ms", seed);
       EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << machine;
-      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << machine << ", eager";
+      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected)
+          << machine << ", eager";
     }
   }
 }
 
 TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
   for (const int ranks : {1, 4}) {
-    const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "model.name=vgg11_bn", "train.steps=3"}};
+    const EmulatedRun run{.ranks = ranks,
+                          .settings = {"model.dropout=0.3", "model.name=vgg11_bn", "train.steps=3"}};
     EXPECT_EQ(digest_of(workplace_, run), digest_of(workplace_, run)) << ranks;
   }
 }
@@ -120,21 +122,24 @@ TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
 // Each rank has one context, on its own device: in exclusive mode another would be refused.
 TEST_F(EmulatedDigest, EachRankOpensOneContext) {
   const std::string report = workplace_.path("report").string();
-  const std::string machine = fmt::format(
-      "LOCKSTEP_EMULATED_GPUS=3 LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_EMULATED_EXCLUSIVE={}", report,
-      workplace_.path("exclusive").string());
+  const std::string machine =
+      fmt::format("LOCKSTEP_EMULATED_GPUS=3 LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_EMULATED_EXCLUSIVE={}",
+                  report, workplace_.path("exclusive").string());
   digest_of(workplace_, {.ranks = 3, .machine = machine});
   std::ifstream file(report);
   std::set<std::string> contexts;
-  for (std::string line; std::getline(file, line);) contexts.insert(nlohmann::json::parse(line)["contexts"].dump());
+  for (std::string line; std::getline(file, line);)
+    contexts.insert(nlohmann::json::parse(line)["contexts"].dump());
   EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
 }
 
 TEST_F(EmulatedDigest, RanksMayShareADevice) {
   const std::string apart = digest_of(workplace_, {.ranks = 2});
-  EXPECT_EQ(digest_of(workplace_, {.settings = {"world.share_device=true"}, .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
-            apart);
-  const ProgramResult refused = run_ranks(2, command_of(workplace_, {.machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
+  EXPECT_EQ(
+      digest_of(workplace_, {.settings = {"world.share_device=true"}, .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
+      apart);
+  const ProgramResult refused =
+      run_ranks(2, command_of(workplace_, {.machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
   EXPECT_EQ(refused.exit_code, exit_code::config);
   EXPECT_EQ(count(refused.output, "more ranks than CUDA devices"), 1) << refused.output;
 }
@@ -151,8 +156,9 @@ TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
 }
 
 TEST_F(EmulatedDigest, MemoryThatRunsOutIsToldBeforeTraining) {
-  const ProgramResult result =
-      run_ranks(2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=1MiB"}, ""));
+  const ProgramResult result = run_ranks(
+      2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=1MiB"},
+                    ""));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated runtime keeps CUDA's order and no other, and refuses what CUDA refuses. In these tests an operation that
-// nobody waits for may be held back for a second (main()).
+// The emulated runtime keeps CUDA's order and no other, and refuses what CUDA refuses. In these tests an
+// operation that nobody waits for may be held back for a second (main()).
+#include "tests/cuda_emulator/runtime/runtime.h"
+
 #include <atomic>
 #include <cstdlib>
 #include <set>
@@ -11,8 +13,6 @@
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
-
-#include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep::emulator {
 namespace {
@@ -24,7 +24,8 @@ class Runtime : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_OK(cudaSetDevice(0));
-    for (cudaStream_t& stream : streams_) ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (cudaStream_t& stream : streams_)
+      ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (cudaEvent_t& event : events_) ASSERT_OK(cudaEventCreate(&event));
   }
   void TearDown() override {
@@ -67,15 +68,17 @@ class Number {
 };
 
 void add(cudaStream_t stream, const Number& number, int value) {
-  EXPECT_EQ(enqueue(stream, "add", [data = number.data(), value] { *data = *data * 10 + value; }), cudaSuccess);
+  EXPECT_EQ(enqueue(stream, "add", [data = number.data(), value] { *data = *data * 10 + value; }),
+            cudaSuccess);
 }
 
 // The same for work that nothing orders: no race, in whatever order.
 void add_unordered(cudaStream_t stream, const Number& number, int value) {
-  EXPECT_EQ(enqueue(stream, "add", [data = number.data(), value] {
-              const std::atomic_ref<int> sum(*data);
-              for (int old = sum; !sum.compare_exchange_weak(old, old * 10 + value);) continue;
-            }),
+  EXPECT_EQ(enqueue(stream, "add",
+                    [data = number.data(), value] {
+                      const std::atomic_ref<int> sum(*data);
+                      for (int old = sum; !sum.compare_exchange_weak(old, old * 10 + value);) continue;
+                    }),
             cudaSuccess);
 }
 
@@ -410,7 +413,8 @@ TEST_F(Graphs, CaptureEndsWhereItBegan) {
   }).join();
   EXPECT_CUDA(cudaErrorIllegalState, cudaStreamBeginCapture(first(), cudaStreamCaptureModeRelaxed));
   expect_end(cudaSuccess);
-  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported,
+              cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
 }
 
 TEST_F(Graphs, AnEventOfACaptureMeansNothingOutside) {

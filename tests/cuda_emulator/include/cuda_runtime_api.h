@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of CUDA's header of this name: the part of the runtime that Lockstep uses, for devices made of threads
-// (tests/cuda_emulator/README.md). Names, values and signatures are CUDA 13's; a function that is not here is not
-// emulated, and a use of it does not compile.
+// In place of CUDA's header of this name: the part of the runtime that Lockstep uses, for devices made of
+// threads (tests/cuda_emulator/README.md). Names, values and signatures are CUDA 13's; a function that is not
+// here is not emulated, and a use of it does not compile.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,8 @@ inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventBlockingSync = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaEventRecordDefault = 0;
-inline constexpr unsigned cudaEventRecordExternal = 1;  // a node of its own in a captured graph: can be asked afterwards
+inline constexpr unsigned cudaEventRecordExternal =
+    1;  // a node of its own in a captured graph: can be asked afterwards
 inline constexpr unsigned cudaEventWaitDefault = 0;
 inline constexpr unsigned cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaHostAllocPortable = 1;
@@ -82,7 +83,11 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
 };
-enum cudaComputeMode { cudaComputeModeDefault = 0, cudaComputeModeProhibited = 2, cudaComputeModeExclusiveProcess = 3 };
+enum cudaComputeMode {
+  cudaComputeModeDefault = 0,
+  cudaComputeModeProhibited = 2,
+  cudaComputeModeExclusiveProcess = 3
+};
 
 struct cudaUUID_t {
   char bytes[16];
@@ -149,7 +154,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);

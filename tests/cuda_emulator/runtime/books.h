@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated runtime's own books: devices, streams, events, operations, captures. One lock guards them all, and
-// ThreadSanitizer sees neither the lock nor the books (thread_sanitizer.h): it is told what CUDA orders, by announce()
-// and follow() on operations, which are called without the lock.
+// The emulated runtime's own books: devices, streams, events, operations, captures. One lock guards them all,
+// and ThreadSanitizer sees neither the lock nor the books (thread_sanitizer.h): it is told what CUDA orders,
+// by announce() and follow() on operations, which are called without the lock.
 #pragma once
 
 #include <chrono>
@@ -26,14 +26,14 @@ namespace lockstep::emulator {
 
 using Clock = std::chrono::steady_clock;
 
-// What a stream has to do: its work, or a place in its order. Its address stands for the order that CUDA promises:
-// the host announces it when it enqueues, whoever runs it when it is done.
+// What a stream has to do: its work, or a place in its order. Its address stands for the order that CUDA
+// promises: the host announces it when it enqueues, whoever runs it when it is done.
 struct StreamOperation {
   const char* name = "";
-  Work work;                                      // none: a place only
+  Work work;                                            // none: a place only
   std::vector<std::shared_ptr<StreamOperation>> after;  // must be done before; emptied when this one is done
-  Clock::time_point held_until{};                 // unless somebody waits for it earlier
-  bool wanted = false;                            // somebody waits for it, or for what comes after it
+  Clock::time_point held_until{};                       // unless somebody waits for it earlier
+  bool wanted = false;                                  // somebody waits for it, or for what comes after it
   bool done = false;
   Clock::time_point ended{};
   char issued = 0;    // address that the host announces
@@ -65,8 +65,8 @@ struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
   lockstep::emulator::StreamOperationPointer last;               // of its last record outside of captures
-  std::weak_ptr<lockstep::emulator::Capture> capture;      // where it was recorded last, if in one
-  bool captured = false;                                   // it was
+  std::weak_ptr<lockstep::emulator::Capture> capture;            // where it was recorded last, if in one
+  bool captured = false;                                         // it was
   std::vector<std::shared_ptr<lockstep::emulator::Node>> place;  // what it stands for there
 };
 
@@ -148,16 +148,17 @@ class BooksLock {
 
 // The current device of this thread.
 int current_device();
-// What every call that touches the device does first (with its name, or null where a library has looked for faults
-// already): makes the current device's context where it has none yet, and
-// answers the fault that was injected or that the context carries. Remembers it for cudaGetLastError.
+// What every call that touches the device does first (with its name, or null where a library has looked for
+// faults already): makes the current device's context where it has none yet, and answers the fault that was
+// injected or that the context carries. Remembers it for cudaGetLastError.
 cudaError_t enter(const char* function, std::size_t bytes = 0);
 // Remembers it for cudaGetLastError.
 cudaError_t answer(cudaError_t status);
 // An address that stands for it.
 const void* this_thread();
 
-// With the books: appends to the stream, behind its last operation and, as the legacy stream's rules ask, others'.
+// With the books: appends to the stream, behind its last operation and, as the legacy stream's rules ask,
+// others'.
 void append(cudaStream_t stream, const StreamOperationPointer& operation);
 // The current device's legacy stream for null and cudaStreamLegacy.
 cudaStream_t resolve(cudaStream_t stream);

@@ -34,7 +34,8 @@ constexpr Name kNames[] = {
     {cudaErrorCudartUnloading, "cudaErrorCudartUnloading", "driver shutting down"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable",
+     "CUDA-capable device(s) is/are busy or unavailable"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
@@ -55,8 +56,7 @@ constexpr Name kNames[] = {
      "operation would result in a merge of separate capture sequences"},
     {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
      "capture was not ended in the same stream as it began"},
-    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
-     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
     {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
      "dependency created on uncaptured work in another stream"},
     {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
@@ -74,8 +74,8 @@ const Name* find_name(cudaError_t status) {
   return nullptr;
 }
 
-// In compute mode "exclusive process" one process may have a context: LOCKSTEP_EMULATED_EXCLUSIVE names the files, one
-// for each device, whose locks say who has it.
+// In compute mode "exclusive process" one process may have a context: LOCKSTEP_EMULATED_EXCLUSIVE names the
+// files, one for each device, whose locks say who has it.
 bool take_device(int device) {
   const char* prefix = std::getenv("LOCKSTEP_EMULATED_EXCLUSIVE");
   if (prefix == nullptr || *prefix == '\0') return true;
@@ -94,9 +94,10 @@ void report() {
     contexts += (contexts.empty() ? "" : ", ") + std::to_string(device.contexts);
   }
   std::size_t device_allocations = 0;
-  for (const auto& [address, allocation] : books().allocations) device_allocations += allocation.device >= 0 ? 1 : 0;
-  const std::string line = "{\"contexts\": [" + contexts + "], \"device_allocations\": " +
-                           std::to_string(device_allocations) + "}\n";
+  for (const auto& [address, allocation] : books().allocations)
+    device_allocations += allocation.device >= 0 ? 1 : 0;
+  const std::string line = "{\"contexts\": [" + contexts +
+                           "], \"device_allocations\": " + std::to_string(device_allocations) + "}\n";
   const int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0) return;
   if (write(file, line.data(), line.size()) < 0) std::perror("emulated GPU: LOCKSTEP_EMULATED_REPORT");
@@ -230,14 +231,16 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   if (machine().devices == 0) return answer(cudaErrorNoDevice);
   if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
-  if (const int fault = injected_fault("cudaSetDevice"); fault != 0) return answer(static_cast<cudaError_t>(fault));
+  if (const int fault = injected_fault("cudaSetDevice"); fault != 0)
+    return answer(static_cast<cudaError_t>(fault));
   device_of_thread = device;
   const BooksLock lock;
   return answer(make_context(device));
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned flags) {
-  if (flags != cudaDeviceScheduleAuto && flags != cudaDeviceScheduleBlockingSync) return answer(cudaErrorInvalidValue);
+  if (flags != cudaDeviceScheduleAuto && flags != cudaDeviceScheduleBlockingSync)
+    return answer(cudaErrorInvalidValue);
   return enter("cudaSetDeviceFlags");
 }
 

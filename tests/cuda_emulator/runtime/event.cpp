@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events. A record puts a place into its stream's order, and a wait takes the place that the event stands for when it
-// is called: a later record changes nothing about it. Recorded while its stream is captured, an event stands for a
-// place in the graph instead.
+// Events. A record puts a place into its stream's order, and a wait takes the place that the event stands for
+// when it is called: a later record changes nothing about it. Recorded while its stream is captured, an event
+// stands for a place in the graph instead.
 #include <algorithm>
 
 #include "tests/cuda_emulator/runtime/books.h"
@@ -172,10 +172,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (const cudaError_t status = enter("cudaEventElapsedTime"); status != cudaSuccess) return status;
   if (milliseconds == nullptr) return answer(cudaErrorInvalidValue);
-  if (!is_event(begin) || !is_event(end) || begin->device != end->device) return answer(cudaErrorInvalidResourceHandle);
+  if (!is_event(begin) || !is_event(end) || begin->device != end->device)
+    return answer(cudaErrorInvalidResourceHandle);
   const BooksLock lock;
   if (begin->captured || end->captured) return answer(cudaErrorCapturedEvent);
-  if (((begin->flags | end->flags) & cudaEventDisableTiming) != 0 || begin->last == nullptr || end->last == nullptr)
+  if (((begin->flags | end->flags) & cudaEventDisableTiming) != 0 || begin->last == nullptr ||
+      end->last == nullptr)
     return answer(cudaErrorInvalidResourceHandle);
   if (!begin->last->done || !end->last->done) return answer(cudaErrorNotReady);
   *milliseconds = std::chrono::duration<float, std::milli>(end->last->ended - begin->last->ended).count();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Capture and graphs. A captured stream runs nothing: what it is given becomes nodes behind the stream's tail, and
-// events carry the capture to other streams. A launch is one operation of its stream, within which the nodes run in
-// any order that their dependencies leave, on two threads: another one each time.
+// Capture and graphs. A captured stream runs nothing: what it is given becomes nodes behind the stream's
+// tail, and events carry the capture to other streams. A launch is one operation of its stream, within which
+// the nodes run in any order that their dependencies leave, on two threads: another one each time.
 #include <algorithm>
 #include <map>
 #include <thread>
@@ -16,7 +16,8 @@ thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 
 // With the books: whether the thread's unsafe calls may not be made while this capture goes on.
 bool forbids(const Capture& capture) {
-  if (mode_of_thread == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed) return false;
+  if (mode_of_thread == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed)
+    return false;
   if (capture.thread == this_thread()) return true;
   return mode_of_thread == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
 }
@@ -38,7 +39,8 @@ std::set<const Node*> with_all_before(const std::vector<std::shared_ptr<Node>>& 
 // With the books: whether all of the capture's work comes before where its first stream has got to.
 bool joined(const Capture& capture) {
   const std::set<const Node*> reached = with_all_before(capture.origin->tail);
-  return std::ranges::all_of(capture.graph.nodes, [&](const auto& node) { return reached.contains(node.get()); });
+  return std::ranges::all_of(capture.graph.nodes,
+                             [&](const auto& node) { return reached.contains(node.get()); });
 }
 
 // With the books.
@@ -198,7 +200,8 @@ cudaError_t allow_wait_for(cudaStream_t stream) {
 
 cudaError_t allow_work(cudaStream_t stream) {
   const BooksLock lock;
-  if (stream->capture != nullptr) return stream->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  if (stream->capture != nullptr)
+    return stream->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   if (stream != books().devices[static_cast<std::size_t>(stream->device)].legacy) return cudaSuccess;
   bool implicit = false;  // the legacy stream would wait for a stream that is captured
   for (const auto& capture : books().captures) {
@@ -317,8 +320,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   }
   if (executable->last_launch != nullptr) launch->after.push_back(executable->last_launch);
   const std::uint64_t seed = machine().seed * 104729 + executable->launches++;
-  launch->work = [nodes = executable->nodes, records = record_events(*executable),
-                  device = stream->device, seed, held = std::weak_ptr<StreamOperation>(launch)] {
+  launch->work = [nodes = executable->nodes, records = record_events(*executable), device = stream->device,
+                  seed, held = std::weak_ptr<StreamOperation>(launch)] {
     Replay(nodes, records, held.lock(), device, seed).run();
   };
   append(stream, launch);

@@ -19,8 +19,8 @@ namespace lockstep::emulator {
 namespace {
 
 [[noreturn]] void refuse(const char* variable, std::string_view text, const char* expected) {
-  std::fprintf(stderr, "emulated GPU: %s=%.*s: expected %s\n", variable, static_cast<int>(text.size()), text.data(),
-               expected);
+  std::fprintf(stderr, "emulated GPU: %s=%.*s: expected %s\n", variable, static_cast<int>(text.size()),
+               text.data(), expected);
   std::_Exit(78);
 }
 
@@ -68,20 +68,22 @@ Machine read_machine() {
     machine.seed = scaled("LOCKSTEP_EMULATED_SEED", text, "a number", none);
   });
   read("LOCKSTEP_EMULATED_DELAY", [&](std::string_view text) {
-    machine.delay = std::chrono::microseconds(
-        scaled("LOCKSTEP_EMULATED_DELAY", text, "a time, as in 200us", {{"us", 1}, {"ms", 1000}, {"s", 1000000}}));
+    machine.delay = std::chrono::microseconds(scaled("LOCKSTEP_EMULATED_DELAY", text, "a time, as in 200us",
+                                                     {{"us", 1}, {"ms", 1000}, {"s", 1000000}}));
   });
   return machine;
 }
 
 // One of LOCKSTEP_EMULATED_FAULTS.
 struct Fault {
-  int call = 0;               // the n-th from 1; 0: any
+  int call = 0;  // the n-th from 1; 0: any
   std::size_t least_bytes = 0;
   int status = 0;
 };
 
-std::string_view before(std::string_view text, char separator) { return text.substr(0, text.find(separator)); }
+std::string_view before(std::string_view text, char separator) {
+  return text.substr(0, text.find(separator));
+}
 
 const char* const kFaults = "LOCKSTEP_EMULATED_FAULTS";
 const char* const kFaultForm =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of devices and pinned memory, copies and fills. All of it is the host's: a host that touches a device's
-// memory is not stopped here.
+// Memory of devices and pinned memory, copies and fills. All of it is the host's: a host that touches a
+// device's memory is not stopped here.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -72,7 +72,8 @@ cudaError_t give_back(void* data, bool pinned) {
   {
     const BooksLock lock;
     const auto found = books().allocations.find(static_cast<std::byte*>(data));
-    if (!pinned) books().devices[static_cast<std::size_t>(found->second.device)].used_bytes -= found->second.bytes;
+    if (!pinned)
+      books().devices[static_cast<std::size_t>(found->second.device)].used_bytes -= found->second.bytes;
     books().allocations.erase(found);
   }
   std::free(data);
@@ -194,7 +195,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     return answer(status);
   return cudaStreamSynchronize(nullptr);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   if (const cudaError_t status = enter("cudaMemcpyAsync"); status != cudaSuccess) return status;
   return answer(copy("cudaMemcpyAsync", to, from, bytes, kind, stream));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated libraries (NCCL, cuDNN, cuBLASLt, the launch of kernels) need of the emulated runtime: the machine
-// that is pretended, work on streams, whose memory a pointer is, and faults that were asked for.
+// What the emulated libraries (NCCL, cuDNN, cuBLASLt, the launch of kernels) need of the emulated runtime:
+// the machine that is pretended, work on streams, whose memory a pointer is, and faults that were asked for.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@ namespace lockstep::emulator {
 
 // From the environment, read once.
 struct Machine {
-  int devices = 8;                                       // LOCKSTEP_EMULATED_GPUS
-  std::size_t memory_bytes = std::size_t{2} << 30;       // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
-  std::uint64_t seed = 0;                                // LOCKSTEP_EMULATED_SEED
-  std::chrono::microseconds delay{0};                    // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
+  int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS
+  std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
+  std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
+  std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
 };
 const Machine& machine();
 
 // The status that a call of an API's function must return at once, 0 for none: LOCKSTEP_EMULATED_FAULTS names
-// functions, calls and statuses ("cudaMalloc:3=2,ncclAllReduce:7=1": the third cudaMalloc of this process returns 2).
-// Counts the call. Every emulated function of a library calls it first.
+// functions, calls and statuses ("cudaMalloc:3=2,ncclAllReduce:7=1": the third cudaMalloc of this process
+// returns 2). Counts the call. Every emulated function of a library calls it first.
 int injected_fault(const char* function);
 
 // Work ends the device: its context answers cudaErrorLaunchFailure from now on, as after a fault in a kernel.
@@ -37,8 +37,9 @@ struct DeviceFault : std::runtime_error {
 // On a thread of the runtime, in its stream's order. May block (a collective that waits for its peers).
 using Work = std::function<void()>;
 
-// Gives work to a stream; while the stream is captured, adds a node to its graph, whose work runs at each launch. The
-// name is for messages and must outlive the process ("cudnnBackendExecute"). Returns what the API's call returns.
+// Gives work to a stream; while the stream is captured, adds a node to its graph, whose work runs at each
+// launch. The name is for messages and must outlive the process ("cudnnBackendExecute"). Returns what the
+// API's call returns.
 cudaError_t enqueue(cudaStream_t stream, const char* name, Work work);
 
 // Whether work given to the stream now would go into a graph.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams: a queue each, and a thread that serves it. An operation begins when all that CUDA puts before it is done,
-// and not at once: the machine's seed and delay hold some back until somebody waits for them or the delay is over, so
-// that what CUDA does not order happens in another order each time.
+// Streams: a queue each, and a thread that serves it. An operation begins when all that CUDA puts before it
+// is done, and not at once: the machine's seed and delay hold some back until somebody waits for them or the
+// delay is over, so that what CUDA does not order happens in another order each time.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -15,7 +15,8 @@ namespace {
 
 // With the books.
 bool can_begin(const StreamOperation& operation) {
-  return std::ranges::all_of(operation.after, [](const StreamOperationPointer& before) { return before->done; });
+  return std::ranges::all_of(operation.after,
+                             [](const StreamOperationPointer& before) { return before->done; });
 }
 
 // With the books: somebody waits for these, and so for all before them.
@@ -252,7 +253,9 @@ cudaError_t create(cudaStream_t* stream, unsigned flags, const char* function) {
 
 extern "C" {
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return create(stream, cudaStreamDefault, "cudaStreamCreate"); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return create(stream, cudaStreamDefault, "cudaStreamCreate");
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return create(stream, flags, "cudaStreamCreateWithFlags");
 }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step's account by the device's own times, and batches that are copied without the host waiting for the device.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "data/device_batches.h"
+#include "launch/step_times.h"
+#include "tests/data/numbered_dataset.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
+
+using std::chrono::milliseconds;
+
+void work(Stream& stream, int time_ms) {
+  stream.enqueue([time_ms] { std::this_thread::sleep_for(milliseconds(time_ms)); });
+}
+
+TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
+  Stream stream(kDevice, StreamUse::compute);
+  StepTimes times(kDevice, 2);
+  StepAccount account;
+  for (int step = 0; step < 3; ++step) {
+    if (step > 0) {
+      stream.synchronize();
+      std::this_thread::sleep_for(milliseconds(20));  // the host is late
+    }
+    times.begun(stream, 8e-3);  // of which it waited for data
+    work(stream, 3);
+    times.has_data(stream);
+    for (int micro = 0; micro < 2; ++micro) {
+      work(stream, 5);
+      times.forward_done(stream, micro);
+      work(stream, 8);
+      times.backward_done(stream, micro);
+    }
+    work(stream, 6);
+    times.exchanged(stream);
+    work(stream, 4);
+    times.ended(stream);
+    stream.synchronize();
+    times.account(account);
+  }
+  const std::pair<Phase, double> expected[] = {{Phase::data_wait, 9e-3 + 16e-3},
+                                               {Phase::forward, 30e-3},
+                                               {Phase::backward, 48e-3},
+                                               {Phase::exposed_communication, 18e-3},
+                                               {Phase::optimizer, 12e-3},
+                                               {Phase::idle, 40e-3 - 16e-3}};
+  for (const auto& [phase, seconds] : expected) EXPECT_GE(account[phase], seconds) << name_of(phase);
+  EXPECT_EQ(account[Phase::device_wait], 0);
+}
+
+TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
+  Stream stream(kDevice, StreamUse::compute);
+  const Buffer memory(std::size_t{32} << 20, kDevice);
+  StepTimes times(kDevice, 1);
+  times.begun(stream, 0);
+  times.has_data(stream);
+  std::string reason;
+  Recording recording = stream.record_work(
+      [&] {
+        times.forward_done(stream, 0);
+        for (int i = 0; i < 4; ++i) stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
+        times.backward_done(stream, 0);
+        times.exchanged(stream);
+      },
+      reason);
+  ASSERT_FALSE(recording.empty()) << reason;
+  stream.replay(recording);
+  times.ended(stream);
+  stream.synchronize();
+  StepAccount account;
+  times.account(account);
+  EXPECT_GT(account[Phase::backward], 0);
+  EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
+}
+
+// The device is busy with a step until the host has prepared the next two: a host that waited for it would never come
+// to that. A timer frees it in the end.
+TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
+  const NumberedDataset dataset(64);
+  BatchLoader loader(dataset, {}, {.batch = 4, .kept = 2, .slots = 5, .device = kDevice});
+  DeviceBatches batches(loader, {.device = kDevice});
+  Stream compute(kDevice, StreamUse::compute);
+  std::atomic<bool> free{false};
+  std::atomic<bool> late{false};
+  batches.begin(compute);
+  compute.enqueue([&free] {
+    while (!free) std::this_thread::yield();
+  });
+  batches.prefetch();
+  std::atomic<bool> done{false};
+  std::thread timer([&] {
+    for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(milliseconds(5));
+    late = !done;
+    free = true;
+  });
+  batches.begin(compute);
+  batches.prefetch();
+  done = true;
+  timer.join();
+  EXPECT_FALSE(late) << "the host waited for the device";
+  compute.synchronize();
+}
+
+}  // namespace
+}  // namespace lockstep
