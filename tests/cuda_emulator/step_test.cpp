@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step's account by the device's own times, and batches that are copied without the host waiting for the device.
+// A step's account by the device's own times, and batches that are copied without the host waiting for the
+// device.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -47,12 +48,9 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
     stream.synchronize();
     times.account(account);
   }
-  const std::pair<Phase, double> expected[] = {{Phase::data_wait, 9e-3 + 16e-3},
-                                               {Phase::forward, 30e-3},
-                                               {Phase::backward, 48e-3},
-                                               {Phase::exposed_communication, 18e-3},
-                                               {Phase::optimizer, 12e-3},
-                                               {Phase::idle, 40e-3 - 16e-3}};
+  const std::pair<Phase, double> expected[] = {
+      {Phase::data_wait, 9e-3 + 16e-3},      {Phase::forward, 30e-3},   {Phase::backward, 48e-3},
+      {Phase::exposed_communication, 18e-3}, {Phase::optimizer, 12e-3}, {Phase::idle, 40e-3 - 16e-3}};
   for (const auto& [phase, seconds] : expected) EXPECT_GE(account[phase], seconds) << name_of(phase);
   EXPECT_EQ(account[Phase::device_wait], 0);
 }
@@ -67,7 +65,8 @@ TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   Recording recording = stream.record_work(
       [&] {
         times.forward_done(stream, 0);
-        for (int i = 0; i < 4; ++i) stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
+        for (int i = 0; i < 4; ++i)
+          stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
         times.backward_done(stream, 0);
         times.exchanged(stream);
       },
@@ -82,8 +81,8 @@ TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
 }
 
-// The device is busy with a step until the host has prepared the next two: a host that waited for it would never come
-// to that. A timer frees it in the end.
+// The device is busy with a step until the host has prepared the next two: a host that waited for it would
+// never come to that. A timer frees it in the end.
 TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   const NumberedDataset dataset(64);
   BatchLoader loader(dataset, {}, {.batch = 4, .kept = 2, .slots = 5, .device = kDevice});
