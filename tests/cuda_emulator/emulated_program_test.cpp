@@ -105,12 +105,9 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
     Settings eager = settings;
     eager.push_back("train.cuda_graph=false");
     EXPECT_EQ(digest_of(workplace_, {.settings = eager}), expected) << "eager";
-    for (const int seed : {1, 2}) {
-      const std::string machine = fmt::format("LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=20ms", seed);
-      EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << machine;
-      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected)
-          << machine << ", eager";
-    }
+    const std::string machine = "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=20ms";
+    EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << "delayed";
+    EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
   }
 }
 
