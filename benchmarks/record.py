@@ -48,6 +48,11 @@ def revision():
     return commit + (", changed since" if changed else "")
 
 
+def portable(command):
+    """The command with the names of programs and files, and without the folders of the machine it ran on."""
+    return shlex.join(pathlib.PurePath(word).name if word.startswith("/") else word for word in shlex.split(command))
+
+
 def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
     """The five fields, of now and of this machine. The versions are what `lockstep info` says. What could not be found
     is empty, and so is missing."""
@@ -57,20 +62,28 @@ def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
                          if name != "presets"},
             "revision": revision(),
             "date": datetime.date.today().isoformat(),
-            "command": command}
+            "command": portable(command)}
+
+
+def lacking(result):
+    there = {field for field in FIELDS if result.get(field)}
+    if any(word.startswith("/") for word in (result.get("command") or "").split()):
+        there.discard("command")
+    return [field for field in FIELDS if field not in there]
 
 
 def missing(document):
-    """What a result lacks: a list of "field" or "part: field". A file is one result, or consists of parts that were
-    measured one by one and carry the fields each for itself."""
-    lacks = [field for field in FIELDS if not document.get(field)]
+    """What a result lacks: a list of "field" or "part: field". A command with a machine's folders cannot be repeated
+    elsewhere, and so is missing. A file is one result, or consists of parts that were measured one by one and carry the
+    fields each for itself."""
+    lacks = lacking(document)
     parts = {name: part for name, part in document.items() if isinstance(part, dict) and "command" in part}
     if not lacks or not parts:
         return lacks
     found = []
     for name, part in document.items():
         if name in parts:
-            found += [f"{name}: {field}" for field in FIELDS if not part.get(field)]
+            found += [f"{name}: {field}" for field in lacking(part)]
         elif not isinstance(part, str):
             found.append(f"{name}: {', '.join(FIELDS)}")
     return found

@@ -33,6 +33,11 @@ class Missing(unittest.TestCase):
             self.assertEqual(record.missing({**COMPLETE, field: None}), [field])
             self.assertEqual(record.missing({name: value for name, value in COMPLETE.items() if name != field}), [field])
 
+    def test_a_command_names_no_folder_of_a_machine(self):
+        self.assertEqual(record.missing({**COMPLETE, "command": "suite.py --python /home/me/bin/python"}), ["command"])
+        told = record.circumstances("suite.py --models 'resnet18 bf16' --python /home/me/bin/python3 --rounds 3")
+        self.assertEqual(told["command"], "suite.py --models 'resnet18 bf16' --python python3 --rounds 3")
+
     def test_every_part_must_be_complete(self):
         document = {"benchmark": "suite", "one": dict(COMPLETE), "two": dict(COMPLETE)}
         self.assertEqual(record.missing(document), [])
