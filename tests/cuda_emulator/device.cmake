@@ -1,40 +1,28 @@
 # The emulated device: core/cuda, comm/nccl and kernels/cuda, unchanged, on the headers of include/ and the libraries
 # here. Its objects come before the libraries of Lockstep in a program, so that these are not asked for what they have
 # in place of CUDA (core/no_cuda, kernels/no_cuda, comm/no_nccl).
-set(emulated_kernels kernels/cuda/batch_norm.cu kernels/cuda/batch_norm_backward.cu kernels/cuda/bias.cu
-    kernels/cuda/dropout.cu kernels/cuda/elementwise.cu kernels/cuda/image_input.cu kernels/cuda/loss.cu
-    kernels/cuda/pooling.cu kernels/cuda/reorder.cu kernels/cuda/update.cu)
-list(TRANSFORM emulated_kernels PREPEND ${PROJECT_SOURCE_DIR}/)
-set(emulated_callers comm/nccl/communicator.cpp comm/nccl/nccl.cpp comm/nccl/sharing.cpp core/cuda/device.cpp
-    core/cuda/memory.cpp core/cuda/stream.cpp kernels/cuda/affine.cpp kernels/cuda/backend.cpp
-    kernels/cuda/convolution.cpp kernels/cuda/convolution_plan.cpp kernels/cuda/cudnn_backend.cpp
-    kernels/cuda/kernels.cpp kernels/cuda/launch.cpp kernels/cuda/layout.cpp kernels/cuda/library_versions.cpp
-    kernels/cuda/linear.cpp kernels/cuda/linear_plan.cpp kernels/cuda/peak.cpp kernels/cuda/timing.cpp)
-list(TRANSFORM emulated_callers PREPEND ${PROJECT_SOURCE_DIR}/)
 set(emulated_runtime runtime/device.cpp runtime/event.cpp runtime/graph.cpp runtime/machine.cpp runtime/memory.cpp
     runtime/stream.cpp)
 set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/communicators.cpp nccl/errors.cpp
     nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/process.cpp
     nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp)
-set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
-# Each is compiled alone, as nvcc does it; the runtime's books and NCCL's have names in common.
-set_source_files_properties(${emulated_kernels} ${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# The runtime's books and NCCL's have names in common.
+set_source_files_properties(${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(MPI REQUIRED COMPONENTS CXX)
-add_library(lockstep_emulated_device OBJECT ${emulated_kernels} ${emulated_callers} ${emulated_runtime}
-            ${emulated_nccl})
-target_compile_options(lockstep_emulated_device PRIVATE -Wno-unknown-pragmas)  # #pragma unroll
+add_library(lockstep_emulated_device OBJECT ${cuda_callers} ${emulated_runtime} ${emulated_nccl})
 target_link_libraries(lockstep_emulated_device
   PUBLIC cuda_emulator lockstep_emulated_libraries Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
+set(emulated_device lockstep_emulated_device cuda_kernels)  # objects go where they are linked directly
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/main.cpp)
-target_link_libraries(lockstep-emulated PRIVATE lockstep_emulated_device Lockstep::launch lockstep_flags)
+target_link_libraries(lockstep-emulated PRIVATE ${emulated_device} Lockstep::launch lockstep_flags)
 
 # lockstep_emulated_test(NAME <name> SOURCES <files> [LIBRARIES <targets>] [THREADED]): GoogleTest cases on the emulated
 # device. ThreadSanitizer runs those that are THREADED.
 function(lockstep_emulated_test)
   cmake_parse_arguments(TEST "THREADED" "NAME" "SOURCES;LIBRARIES" ${ARGN})
-  lockstep_test(NAME ${TEST_NAME} LABEL emulated SOURCES ${TEST_SOURCES} LIBRARIES lockstep_emulated_device ${TEST_LIBRARIES})
+  lockstep_test(NAME ${TEST_NAME} LABEL emulated SOURCES ${TEST_SOURCES} LIBRARIES ${emulated_device} ${TEST_LIBRARIES})
   add_dependencies(emulated_tests ${TEST_NAME})
   if(TEST_THREADED AND LOCKSTEP_SANITIZE MATCHES "thread")
     add_dependencies(threaded_tests ${TEST_NAME})
