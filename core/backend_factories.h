@@ -15,7 +15,6 @@ namespace lockstep::detail {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
-std::unique_ptr<TimedEventBackend> make_cpu_timed_event();
 // Zeroed, for std::free. Throws MemoryError.
 void* allocate_cpu(std::size_t bytes);
 std::size_t available_cpu_memory();

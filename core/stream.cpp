@@ -2,15 +2,17 @@
 #include "core/stream.h"
 
 #include "core/backend_factories.h"
+#include "core/error.h"
 
 namespace lockstep {
 
 Event::Event(Device device)
     : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_event() : detail::make_cuda_event(device)) {}
 
-TimedEvent::TimedEvent(Device device)
-    : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_timed_event()
-                                              : detail::make_cuda_timed_event(device)) {}
+TimedEvent::TimedEvent(Device device) {
+  CHECK(device.kind == DeviceKind::cuda, "{} has no timed events", to_string(device));
+  backend_ = detail::make_cuda_timed_event(device);
+}
 
 Stream::Stream(Device device, StreamUse use)
     : device_(device),

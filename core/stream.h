@@ -65,10 +65,10 @@ struct StreamBackend {
   virtual void enqueue(Task task) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void record(EventBackend& event) = 0;
-  virtual void record(TimedEventBackend& event) = 0;
   virtual void wait(EventBackend& event) = 0;
   virtual void synchronize() = 0;
   virtual void* native() = 0;
+  virtual void record_time(TimedEventBackend&) {}  // a CPU has none
   virtual bool can_record() const { return false; }
   virtual void begin_recording() {}
   // Whether the device has refused to record a call, and so all of it.
@@ -99,10 +99,11 @@ class Event {
   std::unique_ptr<detail::EventBackend> backend_;
 };
 
-// A moment in a stream's order, for accounts: when the device got there. Nothing waits for it. In recorded
-// work it is the moment of the last replay.
+// A moment in the order of a GPU's stream, for accounts: when the device got there. Nothing waits for it. In
+// recorded work it is the moment of the last replay. On a CPU the host's clock tells the same.
 class TimedEvent {
  public:
+  // Throws ConfigError as Stream does; an Error for a CPU.
   explicit TimedEvent(Device device);
 
   // Of the last record() of each, which the device must have reached (synchronize something behind them).
@@ -142,7 +143,7 @@ class Stream {
   void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
   // Marks the work enqueued so far.
   void record(Event& event) { backend_->record(event.backend()); }
-  void record(TimedEvent& event) { backend_->record(event.backend()); }
+  void record(TimedEvent& event) { backend_->record_time(event.backend()); }
   // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams
   // only.
   void wait(Event& event) { backend_->wait(event.backend()); }

@@ -62,6 +62,8 @@ enum class Phase : std::uint8_t {
 };
 inline constexpr std::size_t kPhases = 8;
 std::string_view name_of(Phase phase);
+// Where a CPU spends no time.
+inline bool is_of_gpus(Phase phase) { return phase == Phase::idle || phase == Phase::device_wait; }
 
 // Seconds by phase.
 struct StepAccount {

@@ -31,6 +31,7 @@ void print_account(const StepAccount& account, int steps) {
   fmt::print("step, {:.1f} ms\n", account.total() / steps * 1e3);
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
+    if (account[phase] == 0 && is_of_gpus(phase)) continue;
     fmt::print("  {:<22} {:>8.2f} ms  {:>5.1f} %\n", name_of(phase), account[phase] / steps * 1e3,
                100 * account[phase] / account.total());
   }

@@ -40,8 +40,6 @@ std::string thousands(double value) {
 
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
 
-bool is_of_gpus(Phase phase) { return phase == Phase::idle || phase == Phase::device_wait; }
-
 std::vector<std::string> account_parts(const StepAccount& account) {
   const double total = account.total();
   std::vector<std::string> parts;

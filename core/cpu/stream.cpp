@@ -4,7 +4,6 @@
 // generation that was current when it was asked for. Generations recorded on several streams may be completed
 // in any order.
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -13,7 +12,6 @@
 
 #include "core/backend_factories.h"
 #include "core/error.h"
-#include "core/timeline.h"
 
 namespace lockstep::detail {
 namespace {
@@ -93,28 +91,6 @@ const std::shared_ptr<EventState>& state_of(EventBackend& event) {
   return cpu_event->state();
 }
 
-class CpuTimedEvent final : public TimedEventBackend {
- public:
-  double seconds_since(TimedEventBackend& earlier) override;
-  std::atomic<std::int64_t>& reached_ns() { return reached_ns_; }
-
- private:
-  std::atomic<std::int64_t> reached_ns_{0};
-};
-
-CpuTimedEvent& timed_event(TimedEventBackend& event) {
-  auto* found = dynamic_cast<CpuTimedEvent*>(&event);
-  CHECK(found != nullptr, "the event belongs to another device than the CPU stream");
-  return *found;
-}
-
-double CpuTimedEvent::seconds_since(TimedEventBackend& earlier) {
-  const std::int64_t begin = timed_event(earlier).reached_ns();
-  const std::int64_t end = reached_ns_;
-  CHECK(begin != 0 && end != 0, "a time was not taken yet");
-  return static_cast<double>(end - begin) * 1e-9;
-}
-
 // Compute: everything happens at once, on the caller's thread.
 class InlineStream final : public StreamBackend {
  public:
@@ -126,7 +102,6 @@ class InlineStream final : public StreamBackend {
     EventState& state = *state_of(event);
     state.complete(state.next_generation(), nullptr);
   }
-  void record(TimedEventBackend& event) override { timed_event(event).reached_ns() = now_ns(); }
   void wait(EventBackend& event) override { event.synchronize(); }
   void synchronize() override {}
   void* native() override { return nullptr; }
@@ -152,10 +127,6 @@ class WorkerStream final : public StreamBackend {
   void record(EventBackend& event) override {
     const auto& state = state_of(event);
     push({.event = state, .generation = state->next_generation(), .kind = Work::Kind::record});
-  }
-  // The event must live until it is reached.
-  void record(TimedEventBackend& event) override {
-    enqueue([reached_ns = &timed_event(event).reached_ns()] { *reached_ns = now_ns(); });
   }
   void wait(EventBackend& event) override {
     const auto& state = state_of(event);
@@ -242,8 +213,6 @@ std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use) {
   if (use == StreamUse::compute) return std::make_unique<InlineStream>();
   return std::make_unique<WorkerStream>();
 }
-
-std::unique_ptr<TimedEventBackend> make_cpu_timed_event() { return std::make_unique<CpuTimedEvent>(); }
 
 std::unique_ptr<EventBackend> make_cpu_event() { return std::make_unique<CpuEvent>(); }
 

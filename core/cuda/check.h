@@ -29,16 +29,12 @@ void require_cuda_device(Device device);
 
 // Makes the device this thread's current one, and leaves it so: to go back to the one before would open a
 // context there, half a gigabyte for each rank on the first GPU, where every thread starts.
-inline void make_current(Device device) {
+inline cudaError_t set_current(Device device) {
   int current = 0;
-  CUDA_CHECK(cudaGetDevice(&current));
-  if (current != device.index) CUDA_CHECK(cudaSetDevice(device.index));
+  const cudaError_t status = cudaGetDevice(&current);
+  return status != cudaSuccess || current == device.index ? status : cudaSetDevice(device.index);
 }
-// For destructors: a failure shows in the call that follows.
-inline void try_to_make_current(Device device) noexcept {
-  int current = 0;
-  if (cudaGetDevice(&current) == cudaSuccess && current != device.index) cudaSetDevice(device.index);
-}
+inline void make_current(Device device) { CUDA_CHECK(set_current(device)); }
 
 // What a destructor may see while the process ends: the driver is gone and has freed everything itself.
 inline bool driver_is_gone(cudaError_t status) {

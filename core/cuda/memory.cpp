@@ -3,15 +3,10 @@
 
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
-#include "core/log.h"
+#include "core/cuda/release.h"
 
 namespace lockstep {
 namespace {
-
-void log_failure(cudaError_t status, const char* call) {
-  if (status != cudaSuccess && !driver_is_gone(status))
-    log::error("{}: {}", call, cudaGetErrorString(status));
-}
 
 // Memory that ran out is the user's to know about; anything else is a failed call.
 void check_allocation(cudaError_t status, const char* call, std::size_t bytes, Device device) {
@@ -38,18 +33,12 @@ detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, M
   if (kind == MemoryKind::pinned_host) {
     check_allocation(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc", bytes, {});
     std::memset(data, 0, bytes);
-    return {data, [device](void* memory) {
-              try_to_make_current(device);
-              log_failure(cudaFreeHost(memory), "cudaFreeHost");
-            }};
+    return {data, [device](void* memory) { release_on(device, "cudaFreeHost", cudaFreeHost, memory); }};
   }
   check_allocation(cudaMalloc(&data, bytes), "cudaMalloc", bytes, device);
   CUDA_CHECK(cudaMemset(data, 0, bytes));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));  // zeroed before any non-blocking stream can see it
-  return {data, [device](void* memory) {
-            try_to_make_current(device);
-            log_failure(cudaFree(memory), "cudaFree");
-          }};
+  return {data, [device](void* memory) { release_on(device, "cudaFree", cudaFree, memory); }};
 }
 
 }  // namespace lockstep

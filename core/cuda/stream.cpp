@@ -4,7 +4,7 @@
 
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
-#include "core/log.h"
+#include "core/cuda/release.h"
 
 namespace lockstep::detail {
 namespace {
@@ -56,13 +56,7 @@ class CudaEvent final : public EventBackend {
     make_current(device);
     CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
-  ~CudaEvent() override {
-    try_to_make_current(device_);
-    if (const cudaError_t status = cudaEventDestroy(event_);
-        status != cudaSuccess && !driver_is_gone(status)) {
-      log::error("cudaEventDestroy: {}", cudaGetErrorString(status));
-    }
-  }
+  ~CudaEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
 
   bool ready() override {
     make_current(device_);
@@ -116,13 +110,7 @@ class CudaTimedEvent final : public TimedEventBackend {
     make_current(device);
     CUDA_CHECK(cudaEventCreate(&event_));
   }
-  ~CudaTimedEvent() override {
-    try_to_make_current(device_);
-    if (const cudaError_t status = cudaEventDestroy(event_);
-        status != cudaSuccess && !driver_is_gone(status)) {
-      log::error("cudaEventDestroy: {}", cudaGetErrorString(status));
-    }
-  }
+  ~CudaTimedEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
   double seconds_since(TimedEventBackend& earlier) override;
   // The stream's device is current. In a graph a node of its own: otherwise it would only be a place in the
   // capture.
@@ -158,11 +146,7 @@ class CudaRecording final : public RecordingBackend {
   CudaRecording(Device device, cudaGraphExec_t executable, std::size_t nodes)
       : device_(device), executable_(executable), nodes_(nodes) {}
   ~CudaRecording() override {
-    try_to_make_current(device_);
-    if (const cudaError_t status = cudaGraphExecDestroy(executable_);
-        status != cudaSuccess && !driver_is_gone(status)) {
-      log::error("cudaGraphExecDestroy: {}", cudaGetErrorString(status));
-    }
+    release_on(device_, "cudaGraphExecDestroy", cudaGraphExecDestroy, executable_);
   }
   std::size_t operations() const override { return nodes_; }
   cudaGraphExec_t get() const { return executable_; }
@@ -205,13 +189,7 @@ class CudaStream final : public StreamBackend {
     const int priority = use == StreamUse::communication ? greatest : least;
     CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
-  ~CudaStream() override {
-    try_to_make_current(device_);
-    if (const cudaError_t status = cudaStreamDestroy(stream_);
-        status != cudaSuccess && !driver_is_gone(status)) {
-      log::error("cudaStreamDestroy: {}", cudaGetErrorString(status));
-    }
-  }
+  ~CudaStream() override { release_on(device_, "cudaStreamDestroy", cudaStreamDestroy, stream_); }
 
   // Host work on a CUDA stream is for reports and tests; its task lives on the heap until it has run.
   void enqueue(Task task) override {
@@ -228,7 +206,7 @@ class CudaStream final : public StreamBackend {
     if (bytes > 0) CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, current()));
   }
   void record(EventBackend& event) override { cuda_event(event).record(current(), errors_); }
-  void record(TimedEventBackend& event) override { cuda_event(event).record(current()); }
+  void record_time(TimedEventBackend& event) override { cuda_event(event).record(current()); }
   void wait(EventBackend& event) override {
     CUDA_CHECK(cudaStreamWaitEvent(current(), cuda_event(event).get(), 0));
   }

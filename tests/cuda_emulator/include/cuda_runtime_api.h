@@ -46,7 +46,6 @@ using cudaGraphNode_t = struct CUgraphNode_st*;
 using cudaHostFn_t = void (*)(void* user_data);
 
 inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(0x1);
-inline const cudaStream_t cudaStreamPerThread = reinterpret_cast<cudaStream_t>(0x2);
 
 inline constexpr unsigned cudaStreamDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;

@@ -11,10 +11,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -73,7 +71,6 @@ struct CUevent_st {
 struct CUstream_st {
   int device = 0;
   bool blocking = true;  // waits for the legacy stream, and that stream for it
-  std::uint64_t number = 0;
   std::minstd_rand random;
   std::deque<lockstep::emulator::StreamOperationPointer> waiting;
   lockstep::emulator::StreamOperationPointer last;
@@ -83,7 +80,6 @@ struct CUstream_st {
 };
 
 struct CUgraphExec_st {
-  int device = -1;
   std::vector<std::shared_ptr<lockstep::emulator::Node>> nodes;
   lockstep::emulator::StreamOperationPointer last_launch;
   std::uint64_t launches = 0;
@@ -97,7 +93,6 @@ struct Node {
   Work work;                    // none: a place only
   cudaEvent_t event = nullptr;  // recorded here at each launch
   std::vector<std::shared_ptr<Node>> after;
-  int device = 0;
 };
 
 struct Capture {
@@ -152,6 +147,8 @@ int current_device();
 // faults already): makes the current device's context where it has none yet, and answers the fault that was
 // injected or that the context carries. Remembers it for cudaGetLastError.
 cudaError_t enter(const char* function, std::size_t bytes = 0);
+// What the device's context has failed with.
+cudaError_t fault_of(int device);
 // Remembers it for cudaGetLastError.
 cudaError_t answer(cudaError_t status);
 // An address that stands for it.

@@ -149,6 +149,11 @@ void run_host_function(cudaHostFn_t function, void* user_data) {
   in_host_function = false;
 }
 
+cudaError_t fault_of(int device) {
+  const BooksLock lock;
+  return books().devices[static_cast<std::size_t>(device)].fault;
+}
+
 int contexts(int device) {
   const BooksLock lock;
   return books().devices[static_cast<std::size_t>(device)].contexts;

@@ -92,11 +92,6 @@ cudaError_t last_record(cudaEvent_t event, StreamOperationPointer& last) {
   return cudaSuccess;
 }
 
-cudaError_t fault_of(int device) {
-  const BooksLock lock;
-  return books().devices[static_cast<std::size_t>(device)].fault;
-}
-
 }  // namespace
 }  // namespace lockstep::emulator
 

@@ -171,7 +171,6 @@ void invalidate(const std::shared_ptr<Capture>& capture) { capture->invalid = tr
 
 void append_node(cudaStream_t stream, std::shared_ptr<Node> node) {
   node->after = stream->tail;
-  node->device = stream->device;
   stream->capture->graph.nodes.push_back(node);
   stream->tail = {std::move(node)};
 }
@@ -301,7 +300,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   if (executable == nullptr || graph == nullptr || flags != 0) return answer(cudaErrorInvalidValue);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
   const BooksLock lock;
-  *executable = new CUgraphExec_st{.device = current_device(), .nodes = graph->nodes};
+  *executable = new CUgraphExec_st{.nodes = graph->nodes};
   return cudaSuccess;
 }
 

@@ -80,18 +80,13 @@ Clock::time_point hold(cudaStream_t stream) {
   return Clock::now() + delay * (stream->random() % 1000) / 1000;
 }
 
-cudaError_t fault_of(int device) {
-  const BooksLock lock;
-  return books().devices[static_cast<std::size_t>(device)].fault;
-}
-
 cudaStream_t make_stream(int device, bool blocking) {
   const BooksLock lock;
   auto* stream = new CUstream_st;
   stream->device = device;
   stream->blocking = blocking;
-  stream->number = books().streams_made++;
-  stream->random.seed(static_cast<std::minstd_rand::result_type>(machine().seed * 7919 + stream->number + 1));
+  stream->random.seed(
+      static_cast<std::minstd_rand::result_type>(machine().seed * 7919 + ++books().streams_made));
   return stream;
 }
 
