@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUDA_CHECK(call): throws Error naming the failing call. require_cuda_device(): for what a user may ask for.
-// make_current(): what every function does before it calls CUDA; there is no ambient device that Lockstep
-// relies on.
+// open_device(): before the first of anything on a device. make_current(): what every function does before it
+// calls CUDA; there is no ambient device that Lockstep relies on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,6 +35,10 @@ inline cudaError_t set_current(Device device) {
   return status != cudaSuccess || current == device.index ? status : cudaSetDevice(device.index);
 }
 inline void make_current(Device device) { CUDA_CHECK(set_current(device)); }
+
+// Makes the device current; throws ConfigError when there is none. The first time, it tells CUDA how the host
+// waits for it: by sleeping.
+void open_device(Device device);
 
 // What a destructor may see while the process ends: the driver is gone and has freed everything itself.
 inline bool driver_is_gone(cudaError_t status) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/device.h"
 
+#include <mutex>
+#include <set>
+
 #include <cuda_runtime_api.h>
 
 #include "core/cuda/check.h"
@@ -37,6 +40,21 @@ void require_cuda_device(Device device) {
         "or check CUDA_VISIBLE_DEVICES",
         to_string(device), count, count));
   }
+}
+
+// By default a thread that waits for a stream spins on a core until the device is there. A node has a rank
+// for each GPU, and many of them wait at the same time, for each other's gradients: the loaders' threads need
+// these cores. What sleeping adds, some tens of microseconds, is hidden, since the host is ahead of the
+// device. Events have a flag of their own for the same (stream.cpp).
+void open_device(Device device) {
+  require_cuda_device(device);
+  make_current(device);
+  static std::mutex mutex;
+  static std::set<int> told;
+  const std::lock_guard lock(mutex);
+  if (told.contains(device.index)) return;
+  CUDA_CHECK(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));  // as well if there is a context already
+  told.insert(device.index);
 }
 
 CudaStatus cuda_status() {

@@ -27,8 +27,7 @@ std::size_t detail::available_cuda_memory(Device device) {
 }
 
 detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, MemoryKind kind) {
-  require_cuda_device(device);
-  make_current(device);
+  open_device(device);
   void* data = nullptr;
   if (kind == MemoryKind::pinned_host) {
     check_allocation(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc", bytes, {});

@@ -52,9 +52,9 @@ void check_on(const std::string& stream, cudaError_t status, const char* call) {
 class CudaEvent final : public EventBackend {
  public:
   explicit CudaEvent(Device device) : device_(device) {
-    require_cuda_device(device);
-    make_current(device);
-    CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    open_device(device);
+    // The host sleeps while it waits for one (open_device()); for an event this flag alone decides.
+    CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
   }
   ~CudaEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
 
@@ -106,9 +106,8 @@ CudaEvent& cuda_event(EventBackend& event) {
 class CudaTimedEvent final : public TimedEventBackend {
  public:
   explicit CudaTimedEvent(Device device) : device_(device) {
-    require_cuda_device(device);
-    make_current(device);
-    CUDA_CHECK(cudaEventCreate(&event_));
+    open_device(device);
+    CUDA_CHECK(cudaEventCreate(&event_));  // nobody waits for it
   }
   ~CudaTimedEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
   double seconds_since(TimedEventBackend& earlier) override;
@@ -180,8 +179,7 @@ class CudaStream final : public StreamBackend {
       : device_(device),
         errors_(std::make_shared<HostErrors>(
             current_rank(), fmt::format("{} stream of {}", name_of(use), to_string(device)))) {
-    require_cuda_device(device);
-    make_current(device);
+    open_device(device);
     int least = 0;
     int greatest = 0;
     CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));

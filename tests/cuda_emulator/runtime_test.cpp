@@ -219,6 +219,46 @@ TEST(Contexts, AreMadeWhereTheyAreNeededFirst) {
   ASSERT_OK(cudaSetDevice(0));
 }
 
+TEST(DeviceFlags, AreOneWayToWaitAndWhatElseCudaKnows) {
+  ASSERT_OK(cudaSetDevice(2));
+  for (const unsigned flags : {3u, 5u, 6u, 7u, 0x20u, 0x40u, 0x100u})
+    EXPECT_CUDA(cudaErrorInvalidValue, cudaSetDeviceFlags(flags)) << flags;
+  for (const unsigned flags : {cudaDeviceScheduleSpin | cudaDeviceMapHost, cudaDeviceScheduleYield | 0x90u}) {
+    ASSERT_OK(cudaSetDeviceFlags(flags));
+    unsigned found = 0;
+    ASSERT_OK(cudaGetDeviceFlags(&found));
+    EXPECT_EQ(found, flags | cudaDeviceMapHost);
+  }
+  ASSERT_OK(cudaSetDevice(0));
+  unsigned found = 0;
+  ASSERT_OK(cudaGetDeviceFlags(&found));
+  EXPECT_EQ(found, cudaDeviceMapHost) << "another device has its own";
+  cudaGetLastError();
+}
+
+// A stream's wait is as its device's flags say, an event's as its own.
+TEST_F(Runtime, WaitsSpinUnlessTheyAreToldToBlock) {
+  cudaEvent_t blocking = nullptr;
+  ASSERT_OK(cudaEventCreateWithFlags(&blocking, cudaEventBlockingSync));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaEventCreateWithFlags(&events_.emplace_back(), 8));
+  events_.pop_back();
+  const auto spins = [](auto wait) {
+    const std::uint64_t before = spinning_waits();
+    EXPECT_EQ(wait(), cudaSuccess);
+    return spinning_waits() - before;
+  };
+  EXPECT_EQ(spins([&] { return cudaEventSynchronize(blocking); }), 0u);
+  EXPECT_EQ(spins([&] { return cudaEventSynchronize(event()); }), 1u);
+  EXPECT_EQ(spins([&] { return cudaStreamSynchronize(first()); }), 1u);
+  EXPECT_EQ(spins([&] { return cudaDeviceSynchronize(); }), 1u);
+  ASSERT_OK(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
+  EXPECT_EQ(spins([&] { return cudaStreamSynchronize(first()); }), 0u);
+  EXPECT_EQ(spins([&] { return cudaDeviceSynchronize(); }), 0u);
+  EXPECT_EQ(spins([&] { return cudaEventSynchronize(event()); }), 1u);
+  ASSERT_OK(cudaSetDeviceFlags(cudaDeviceScheduleAuto));
+  ASSERT_OK(cudaEventDestroy(blocking));
+}
+
 TEST_F(Runtime, HostFunctionsMayNotCallCuda) {
   cudaError_t status = cudaSuccess;
   ASSERT_OK(cudaLaunchHostFunc(

@@ -59,7 +59,13 @@ inline constexpr unsigned cudaEventWaitDefault = 0;
 inline constexpr unsigned cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaHostAllocPortable = 1;
 inline constexpr unsigned cudaDeviceScheduleAuto = 0;
+inline constexpr unsigned cudaDeviceScheduleSpin = 1;
+inline constexpr unsigned cudaDeviceScheduleYield = 2;
 inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
+inline constexpr unsigned cudaDeviceScheduleMask = 7;
+inline constexpr unsigned cudaDeviceMapHost = 8;
+inline constexpr unsigned cudaDeviceLmemResizeToMax = 0x10;
+inline constexpr unsigned cudaDeviceSyncMemops = 0x80;
 
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost = 0,
@@ -116,6 +122,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
+cudaError_t cudaGetDeviceFlags(unsigned* flags);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 

@@ -112,6 +112,7 @@ struct Allocation {
 
 struct DeviceBooks {
   int contexts = 0;
+  unsigned flags = 0;  // of cudaSetDeviceFlags
   std::size_t used_bytes = 0;
   cudaError_t fault = cudaSuccess;  // sticky
   std::set<cudaStream_t> streams;
@@ -126,6 +127,7 @@ struct Books {
   std::set<std::shared_ptr<Capture>> captures;  // that have begun and not ended
   std::set<cudaEvent_t> events;
   std::uint64_t streams_made = 0;
+  std::uint64_t spinning_waits = 0;
 };
 
 Books& books();
@@ -163,6 +165,8 @@ cudaStream_t resolve(cudaStream_t stream);
 bool exists(cudaStream_t stream);
 // Blocks until they are done; the caller then comes after them.
 void wait_for(const std::vector<StreamOperationPointer>& operations);
+// Counts a wait that spins unless the device's flags say otherwise.
+void count_wait(int device);
 // With the books: the last operations of all streams of the device.
 std::vector<StreamOperationPointer> last_of_all(int device);
 // Marks it as done, when whoever ran it is done with it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Devices, contexts and errors.
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -97,7 +98,8 @@ void report() {
   for (const auto& [address, allocation] : books().allocations)
     device_allocations += allocation.device >= 0 ? 1 : 0;
   const std::string line = "{\"contexts\": [" + contexts +
-                           "], \"device_allocations\": " + std::to_string(device_allocations) + "}\n";
+                           "], \"device_allocations\": " + std::to_string(device_allocations) +
+                           ", \"spinning_waits\": " + std::to_string(books().spinning_waits) + "}\n";
   const int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0) return;
   if (write(file, line.data(), line.size()) < 0) std::perror("emulated GPU: LOCKSTEP_EMULATED_REPORT");
@@ -157,6 +159,17 @@ cudaError_t fault_of(int device) {
 int contexts(int device) {
   const BooksLock lock;
   return books().devices[static_cast<std::size_t>(device)].contexts;
+}
+
+void count_wait(int device) {
+  const BooksLock lock;
+  const unsigned flags = books().devices[static_cast<std::size_t>(device)].flags;
+  if ((flags & cudaDeviceScheduleMask) != cudaDeviceScheduleBlockingSync) ++books().spinning_waits;
+}
+
+std::uint64_t spinning_waits() {
+  const BooksLock lock;
+  return books().spinning_waits;
 }
 
 }  // namespace lockstep::emulator
@@ -243,10 +256,25 @@ cudaError_t cudaSetDevice(int device) {
   return answer(make_context(device));
 }
 
+// Of a device that has its context already they are overwritten.
 cudaError_t cudaSetDeviceFlags(unsigned flags) {
-  if (flags != cudaDeviceScheduleAuto && flags != cudaDeviceScheduleBlockingSync)
+  const unsigned schedule = flags & cudaDeviceScheduleMask;
+  const unsigned others = cudaDeviceMapHost | cudaDeviceLmemResizeToMax | cudaDeviceSyncMemops;
+  if (std::popcount(schedule) > 1 || (flags & ~(cudaDeviceScheduleMask | others)) != 0)
     return answer(cudaErrorInvalidValue);
-  return enter("cudaSetDeviceFlags");
+  if (const cudaError_t status = enter("cudaSetDeviceFlags"); status != cudaSuccess) return status;
+  const BooksLock lock;
+  books().devices[static_cast<std::size_t>(current_device())].flags = flags;
+  return cudaSuccess;
+}
+
+// Makes no context. Mapped pinned memory is always possible.
+cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  if (machine().devices == 0) return answer(cudaErrorNoDevice);
+  if (flags == nullptr) return answer(cudaErrorInvalidValue);
+  const BooksLock lock;
+  *flags = books().devices[static_cast<std::size_t>(current_device())].flags | cudaDeviceMapHost;
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

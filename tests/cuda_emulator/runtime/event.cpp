@@ -160,6 +160,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   StreamOperationPointer last;
   if (const cudaError_t status = last_record(event, last); status != cudaSuccess) return answer(status);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  if ((event->flags & cudaEventBlockingSync) == 0) {  // whatever the device's flags say
+    const BooksLock lock;
+    ++books().spinning_waits;
+  }
   if (last != nullptr) wait_for({last});
   return answer(fault_of(event->device));
 }

@@ -290,6 +290,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream = find_stream("cudaStreamSynchronize", stream, status);
   if (stream == nullptr) return status;
   if (status = allow_wait_for(stream); status != cudaSuccess) return answer(status);
+  count_wait(stream->device);
   StreamOperationPointer last;
   {
     const BooksLock lock;
@@ -302,6 +303,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t status = enter("cudaDeviceSynchronize"); status != cudaSuccess) return status;
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  count_wait(current_device());
   std::vector<StreamOperationPointer> all;
   {
     const BooksLock lock;
