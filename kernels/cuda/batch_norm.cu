@@ -161,7 +161,7 @@ void normalize(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward
   with_channels(norm, aligned(f.x, residual, f.y), [&](auto element, auto lanes) {
     using T = typename decltype(element)::type;
     constexpr int kLanes = decltype(lanes)::value;
-    const Tiling tiling = Tiling::of(norm, kLanes, kElementwiseBlocks);
+    const Tiling tiling = Tiling::of(norm, kLanes, enough_blocks(stream.device()));
     const NormalizeTensors<T> tensors{.x = static_cast<const T*>(f.x),
                                       .residual = static_cast<const T*>(residual),
                                       .y = static_cast<T*>(f.y),

@@ -204,7 +204,7 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
         const GradientTensors<T> out{.x_gradient = static_cast<T*>(b.x_gradient),
                                      .residual_gradient = static_cast<T*>(residual_gradient)};
         const Tiling reduction = Tiling::of(norm, kLanes, kReductionBlocks);
-        const Tiling elementwise = Tiling::of(norm, kLanes, kElementwiseBlocks);
+        const Tiling elementwise = Tiling::of(norm, kLanes, enough_blocks(stream.device()));
         with_activation(norm.options.activation, [&](auto function) {
           using Function = decltype(function);
           launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,

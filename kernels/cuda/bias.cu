@@ -76,7 +76,7 @@ void cuda_bias_activation(Stream& stream, const CudaRows& rows, const BiasActiva
   with_channels(rows, aligned(a.y), [&](auto element, auto lanes) {
     using T = typename decltype(element)::type;
     constexpr int kLanes = decltype(lanes)::value;
-    const Tiling tiling = Tiling::of(rows, kLanes, kElementwiseBlocks);
+    const Tiling tiling = Tiling::of(rows, kLanes, enough_blocks(stream.device()));
     with_activation(a.activation, [&](auto function) {
       launch(bias_activation_kernel<kLanes, T, decltype(function)>, tiling.shape(), stream, tiling, function,
              a.bias, static_cast<T*>(a.y));

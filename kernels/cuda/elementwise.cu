@@ -157,11 +157,11 @@ void cuda_all_finite(Stream& stream, const FiniteCheck& a) {
     launch(set_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, a.finite, 1);
   }
   if (a.count == 0) return;
-  constexpr unsigned kMostBlocks = 2048;
+  const auto most_blocks = static_cast<unsigned>(enough_blocks(stream.device()));
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
     LaunchShape shape = cover(a.count, kLanesOf<T>);
-    shape.grid.x = std::min(shape.grid.x, kMostBlocks);
+    shape.grid.x = std::min(shape.grid.x, most_blocks);
     launch(all_finite_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values), a.finite);
   });
 }

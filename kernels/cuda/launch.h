@@ -4,6 +4,7 @@
 // can read the .cu files: a test builds them for the CPU against headers that emulate CUDA's.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -29,6 +30,11 @@ struct LaunchShape {
 // whole process. Results do not depend on it.
 int block_threads();
 void set_block_threads(int threads);
+
+// How many blocks of kBlockThreads give every multiprocessor of the device two rounds of work: more blocks of
+// a kernel whose threads loop would only begin and end more often. For kernels whose results do not depend on
+// their number. The device is asked once.
+std::int64_t enough_blocks(Device device);
 
 inline std::string describe(const LaunchShape& shape) {
   return fmt::format("{}x{}x{} blocks of {}x{}x{} threads with {} bytes", shape.grid.x, shape.grid.y,

@@ -22,10 +22,10 @@ inline constexpr int kPackedChannels = 8;
 inline constexpr int kMostTileChannels = 64;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 
-// Blocks that keep every multiprocessor of a large GPU busy: of a reduction, which hands over little only if
-// they are few, and of an elementwise pass.
+// Blocks of a reduction: four for each multiprocessor of a large GPU, and few enough to hand over little.
+// Never asked of the device, as an elementwise pass asks enough_blocks(): each slice is summed alone, so that
+// their number decides the last bits, and these are to be the same on every device.
 inline constexpr std::int64_t kReductionBlocks = 528;
-inline constexpr std::int64_t kElementwiseBlocks = 2112;
 
 struct Tiling {
   std::int64_t rows;

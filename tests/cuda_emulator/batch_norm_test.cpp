@@ -105,9 +105,10 @@ struct BatchNormCase {
 // The kernels' memory of one case.
 class BatchNormTensors {
  public:
-  BatchNormTensors(const BatchNormCase& c, std::size_t misaligned)
+  BatchNormTensors(const BatchNormCase& c, std::size_t misaligned, int device = 0)
       : case_(c),
         type_(c.norm.type),
+        stream_({.kind = DeviceKind::cpu, .index = device}, StreamUse::compute),
         x_(c.x, type_, misaligned),
         residual_(c.residual, type_, misaligned),
         scale_(c.scale, DType::f32),
@@ -167,6 +168,14 @@ class BatchNormTensors {
                               .write = Write::accumulate,
                               .scratch = scratch_.data()});
   }
+  // All that training and backward give.
+  Values all() {
+    Values all = train();
+    backward();
+    for (const Values& part : {x_gradient(), residual_gradient(), scale_gradient(), shift_gradient()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
   Values x_gradient() const { return x_gradient_.values(type_); }
   Values residual_gradient() const { return given_.values(type_); }
   Values scale_gradient() const { return scale_gradient_.values(DType::f32); }
@@ -177,12 +186,10 @@ class BatchNormTensors {
  private:
   const BatchNormCase& case_;
   DType type_;
-  Stream stream_{Device{}, StreamUse::compute};
+  Stream stream_;
   DeviceMemory x_, residual_, scale_, shift_, mean_, variance_, y_, given_, x_gradient_, scale_gradient_,
       shift_gradient_, saved_, scratch_;
 };
-
-void append(Values& to, const Values& from) { to.insert(to.end(), from.begin(), from.end()); }
 
 // test(case, bytes of misalignment)
 template <typename Test>
@@ -226,13 +233,7 @@ TEST(CudaBatchNorm, GradientsMatchTheDefinition) {
     std::unique_ptr<BatchNormTensors> device;
     in_any_order([&] {
       device = std::make_unique<BatchNormTensors>(c, misaligned);
-      device->train();
-      device->backward();
-      Values all = device->x_gradient();
-      append(all, device->residual_gradient());
-      append(all, device->scale_gradient());
-      append(all, device->shift_gradient());
-      return all;
+      return device->all();
     });
     const double relative = 2 * precision_of(c.norm.type);
     const double sums = 1e-6 * static_cast<double>(c.norm.rows) + 1e-5;
@@ -285,6 +286,16 @@ TEST(CudaBatchNorm, OneFarValueDoesNotDrownTheVariance) {
     for (std::int64_t i = 0; i < channels; ++i) c.x[static_cast<std::size_t>(i)] = 1e4f;
     BatchNormTensors device(c, 0);
     expect_near(device.train(), c.expected(), 1e-5, 1e-4);
+  }
+}
+
+// A device's index is the number of its multiprocessors here (inline_runtime.h).
+TEST(CudaBatchNorm, GivesTheSameBitsOnDevicesOfAnySize) {
+  EXPECT_EQ(enough_blocks({.index = 1}), 16);
+  EXPECT_EQ(enough_blocks({.index = 132}), 2112);
+  for (const std::int64_t channels : {5, 16}) {
+    const BatchNormCase c(DType::f32, 4000, channels, {.activation = Activation::relu, .residual = true});
+    EXPECT_EQ(BatchNormTensors(c, 0, 1).all(), BatchNormTensors(c, 0, 132).all()) << channels << " channels";
   }
 }
 

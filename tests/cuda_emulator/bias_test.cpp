@@ -85,5 +85,23 @@ TEST(CudaBias, GradientIsTheSumOfTheRows) {
   });
 }
 
+// A device's index is the number of its multiprocessors here (inline_runtime.h).
+TEST(CudaBias, GivesTheSameBitsOnDevicesOfAnySize) {
+  const CudaRows rows{.type = DType::f32, .rows = 4000, .channels = 5};
+  const DeviceMemory bias(random_values(rows.channels, "bias"), rows.type);
+  const auto on = [&](int multiprocessors) {
+    Stream stream({.kind = DeviceKind::cpu, .index = multiprocessors}, StreamUse::compute);
+    Values values = random_values(rows.elements(), "y");
+    for (float& value : values) value *= 0.1f;  // sums are rounded
+    const DeviceMemory y(values, rows.type);
+    const DeviceMemory gradient(5 * sizeof(float)), scratch(cuda_bias_gradient_scratch_bytes(rows));
+    cuda_bias_gradient(stream, rows,
+                       {.y_gradient = y.data(), .gradient = gradient.as<float>(), .scratch = scratch.data()});
+    cuda_bias_activation(stream, rows, {.bias = bias.as<const float>(), .y = y.data()});
+    return std::pair(y.values(rows.type), gradient.values(rows.type));
+  };
+  EXPECT_EQ(on(1), on(132));
+}
+
 }  // namespace
 }  // namespace lockstep

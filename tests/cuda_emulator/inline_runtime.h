@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of the emulated runtime, for tests of kernels alone: there is one device, all its streams are the
-// calling thread, and work is done when it is given. What work throws reaches whoever gave it: a launch
-// throws DeviceFault.
+// In place of the emulated runtime, for tests of kernels alone: all streams are the calling thread, and work
+// is done when it is given. What work throws reaches whoever gave it: a launch throws DeviceFault. There is
+// any device, of as many multiprocessors as its index says, and device 0 has 4.
 #pragma once
 
 #include <cstdint>

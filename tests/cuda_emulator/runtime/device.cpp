@@ -222,7 +222,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->totalGlobalMem = machine().memory_bytes;
   properties->major = 9;
   properties->minor = 0;
-  properties->multiProcessorCount = 4;
+  properties->multiProcessorCount = machine().multiprocessors;
   return cudaSuccess;
 }
 
@@ -230,7 +230,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
-      *value = 4;
+      *value = machine().multiprocessors;
       return cudaSuccess;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
       *value = 2048;

@@ -64,6 +64,12 @@ Machine read_machine() {
         scaled("LOCKSTEP_EMULATED_MEMORY", text, "bytes, as in 512MiB",
                {{"", 1}, {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", std::uint64_t{1} << 30}});
   });
+  read("LOCKSTEP_EMULATED_MULTIPROCESSORS", [&](std::string_view text) {
+    machine.multiprocessors = static_cast<int>(
+        scaled("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "a number of multiprocessors", none));
+    if (machine.multiprocessors < 1)
+      refuse("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "at least one multiprocessor");
+  });
   read("LOCKSTEP_EMULATED_SEED", [&](std::string_view text) {
     machine.seed = scaled("LOCKSTEP_EMULATED_SEED", text, "a number", none);
   });

@@ -19,6 +19,7 @@ namespace lockstep::emulator {
 struct Machine {
   int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
+  int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
 };
