@@ -151,6 +151,53 @@ std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configu
   return tag;
 }
 
+// The allowed candidates one by one, best guess first and none twice: those of cuDNN's heuristics in turns,
+// mode A's first, then those that work at least. For groups and dilations mode B of cuDNN 9 proposes others
+// than mode A, and for the rest the same. A mode is asked when its first candidate is wanted: that takes
+// milliseconds, and mode B a quarter of a second for some problems.
+class Candidates {
+ public:
+  Candidates(const ConvolutionProblem& problem, const CudnnTarget& target)
+      : problem_(problem), target_(target), graph_(graph_of(problem, target)) {}
+
+  std::optional<ConvolutionCandidate> next() {
+    const bool first = turn_++ % 2 == 0;
+    for (Mode* mode : {first ? &a_ : &b_, first ? &b_ : &a_, &fallback_}) {
+      if (auto candidate = next_of(*mode)) return candidate;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Mode {
+    cudnnBackendHeurMode_t mode;
+    std::optional<std::vector<CudnnDescriptor>> proposed = {};
+    std::size_t taken = 0;
+  };
+
+  std::optional<ConvolutionCandidate> next_of(Mode& mode) {
+    if (!mode.proposed) mode.proposed = proposals(graph_, target_, mode.mode);
+    while (mode.taken < mode.proposed->size()) {
+      CudnnDescriptor& configuration = (*mode.proposed)[mode.taken++];
+      const CudnnDescriptor engine = engine_of(configuration);
+      if (!is_allowed(engine, problem_)) continue;
+      std::string tag = tag_of(engine, configuration);
+      if (!seen_.insert(tag).second) continue;
+      return ConvolutionCandidate{
+          .tag = std::move(tag),
+          .configuration = std::make_shared<CudnnDescriptor>(std::move(configuration))};
+    }
+    return std::nullopt;
+  }
+
+  const ConvolutionProblem& problem_;
+  const CudnnTarget& target_;
+  CudnnDescriptor graph_;
+  Mode a_{CUDNN_HEUR_MODE_A}, b_{CUDNN_HEUR_MODE_B}, fallback_{CUDNN_HEUR_MODE_FALLBACK};
+  int turn_ = 0;
+  std::set<std::string> seen_;
+};
+
 }  // namespace
 
 std::string describe(const ConvolutionProblem& problem) {
@@ -164,19 +211,9 @@ std::string describe(const ConvolutionProblem& problem) {
 
 std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProblem& problem,
                                                          const CudnnTarget& target) {
-  const CudnnDescriptor graph = graph_of(problem, target);
+  Candidates proposed(problem, target);
   std::vector<ConvolutionCandidate> candidates;
-  std::set<std::string> seen;
-  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (CudnnDescriptor& configuration : proposals(graph, target, mode)) {
-      const CudnnDescriptor engine = engine_of(configuration);
-      if (!is_allowed(engine, problem)) continue;
-      std::string tag = tag_of(engine, configuration);
-      if (!seen.insert(tag).second) continue;
-      candidates.push_back({.tag = std::move(tag),
-                            .configuration = std::make_shared<CudnnDescriptor>(std::move(configuration))});
-    }
-  }
+  while (auto candidate = proposed.next()) candidates.push_back(std::move(*candidate));
   return candidates;
 }
 
@@ -215,9 +252,11 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
   CHECK(limits.plans > 0);
   std::vector<ConvolutionPlan> plans;
   std::size_t least_workspace = std::numeric_limits<std::size_t>::max();
-  for (const ConvolutionCandidate& candidate : convolution_candidates(problem, target)) {
-    if (plans.size() == limits.plans) break;
-    auto plan = ConvolutionPlan::build(candidate, target);
+  Candidates candidates(problem, target);
+  while (plans.size() < limits.plans) {
+    const auto candidate = candidates.next();
+    if (!candidate) break;
+    auto plan = ConvolutionPlan::build(*candidate, target);
     if (!plan) continue;
     least_workspace = std::min(least_workspace, plan->workspace_bytes());
     if (plan->workspace_bytes() <= limits.workspace_bytes) plans.push_back(std::move(*plan));
@@ -236,8 +275,9 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
 
 std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,
                                                      const CudnnTarget& target, std::string_view tag) {
-  for (const ConvolutionCandidate& candidate : convolution_candidates(problem, target)) {
-    if (candidate.tag == tag) return ConvolutionPlan::build(candidate, target);
+  Candidates candidates(problem, target);
+  while (const auto candidate = candidates.next()) {
+    if (candidate->tag == tag) return ConvolutionPlan::build(*candidate, target);
   }
   return std::nullopt;
 }

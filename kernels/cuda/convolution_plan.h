@@ -62,9 +62,9 @@ class ConvolutionPlan {
   std::optional<CudnnDescriptor> variant_pack_;  // of operands_
 };
 
-// What cuDNN proposes for the problem, its best guess first, less what is not allowed: engines whose sums
-// depend on the order of threads, that round operands or sums below what the problem says, or that are
-// compiled at run time.
+// What cuDNN proposes for the problem, the best guesses of its heuristics first, less what is not allowed:
+// engines whose sums depend on the order of threads, that round operands or sums below what the problem says,
+// or that are compiled at run time.
 std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProblem& problem,
                                                          const CudnnTarget& target);
 

@@ -104,16 +104,23 @@ std::vector<ConvolutionProblem> problems_of(ConvolutionShape shape, const Precis
   return problems;
 }
 
-TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
+// cuDNN has a hundred for some problems; the backend times the first 8.
+constexpr std::size_t kMostPlans = 12;
+
+TEST_P(CudnnConvolution, MatchesTheReferenceByItsFirstCandidatesAndRepeatsItsBits) {
   Stream stream({.kind = DeviceKind::cuda, .index = 0}, StreamUse::compute);
   make_current(stream.device());
   const CudnnHandle handle = make_cudnn_handle();
   CUDNN_CHECK(cudnnSetStream(handle.get(), static_cast<cudaStream_t>(stream.native())));
+  const CudnnTarget target(handle.get());
+  std::size_t run = 0, proposed = 0;
   for (const ConvolutionShape& shape : shapes_in(GetParam().dtype)) {
     for (const ConvolutionProblem& problem : problems_of(shape, GetParam())) {
       Computation computation(problem, stream);
       const Doubles expected = computation.expected();
-      for (ConvolutionPlan& plan : plan_convolution(problem, CudnnTarget(handle.get()), {.plans = 100})) {
+      proposed += convolution_candidates(problem, target).size();
+      for (ConvolutionPlan& plan : plan_convolution(problem, target, {.plans = kMostPlans})) {
+        ++run;
         const Values actual = computation.run(handle.get(), plan);
         EXPECT_LT(relative_error(actual, expected), GetParam().tolerance)
             << describe(problem) << ", " << plan.tag();
@@ -121,6 +128,7 @@ TEST_P(CudnnConvolution, MatchesTheReferenceByEveryCandidateAndRepeatsItsBits) {
       }
     }
   }
+  fmt::print("{} of {} candidates were run, at most {} of a problem\n", run, proposed, kMostPlans);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution, testing::ValuesIn(kPrecisions),

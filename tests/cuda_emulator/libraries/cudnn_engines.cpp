@@ -50,6 +50,14 @@ bool is_known_fusion(const Graph& graph) {
           operations[2].kind == OperationKind::pointwise);
 }
 
+// Where mode B proposes others than mode A, as cuDNN 9 does.
+bool is_unusual(const Graph& graph) {
+  const Operation* convolution = graph.convolution();
+  if (convolution == nullptr) return false;
+  const ConvolutionSizes& sizes = convolution->sizes;
+  return sizes.groups > 1 || sizes.dilation_down > 1 || sizes.dilation_right > 1;
+}
+
 bool is_aligned(const Graph& graph) {
   return std::ranges::all_of(graph.io, [](const auto& entry) { return entry.second->alignment >= 16; });
 }
@@ -224,6 +232,9 @@ std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<
   std::vector<std::shared_ptr<const Configuration>> considered;
   if (mode == CUDNN_HEUR_MODE_FALLBACK) {
     considered = {direct(0), with(kWindows)};
+  } else if (mode == CUDNN_HEUR_MODE_B && is_unusual(*graph)) {
+    considered = {tiled(0, 2),      direct(1), split(kTensorCoresSplit, 8), with(kAtomic), tiled(1, 3),
+                  split(kSplit, 3), direct(0)};
   } else {
     considered = {with(kFused),
                   tiled(1, 3),

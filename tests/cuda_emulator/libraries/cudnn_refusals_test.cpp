@@ -166,9 +166,10 @@ TEST_F(CudnnGraphs, HaveOneTensorForAnIdAndUseWhatIsVirtual) {
 }
 
 TEST_F(CudnnGraphs, AreProposedTheSameEnginesInTheSameOrder) {
-  const CudnnObject operation = convolution_operation(0, kShape);
-  const CudnnObject graph = open_graph({&operation}, device.handle).finalized();
+  ConvolutionShape shape = kShape;
   const auto indices = [&](cudnnBackendHeurMode_t mode) {
+    const CudnnObject operation = convolution_operation(0, shape);
+    const CudnnObject graph = open_graph({&operation}, device.handle).finalized();
     std::vector<std::int64_t> all;
     for (const CudnnObject& configuration : proposals(graph, mode)) all.push_back(index_of(configuration));
     return all;
@@ -177,6 +178,9 @@ TEST_F(CudnnGraphs, AreProposedTheSameEnginesInTheSameOrder) {
   EXPECT_EQ(indices(CUDNN_HEUR_MODE_A), indices(CUDNN_HEUR_MODE_B));
   EXPECT_NE(indices(CUDNN_HEUR_MODE_A), indices(CUDNN_HEUR_MODE_FALLBACK));
   EXPECT_GE(indices(CUDNN_HEUR_MODE_A).size(), 8u);
+  shape.dilation = 2;
+  EXPECT_EQ(indices(CUDNN_HEUR_MODE_B), indices(CUDNN_HEUR_MODE_B));
+  EXPECT_NE(indices(CUDNN_HEUR_MODE_A), indices(CUDNN_HEUR_MODE_B));
 }
 
 TEST_F(CudnnGraphs, NeedADeviceToBePlannedFor) {
