@@ -2,8 +2,8 @@
 #include "kernels/cuda/timing.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <span>
 
 #include "core/cuda/check.h"
 #include "core/random.h"
@@ -14,8 +14,14 @@ namespace {
 Handle<cudaEvent_t, cudaEventDestroy> timing_event(Device device) {
   make_current(device);
   cudaEvent_t event = nullptr;
-  CUDA_CHECK(cudaEventCreate(&event));
+  CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync));
   return Handle<cudaEvent_t, cudaEventDestroy>(event);
+}
+
+std::size_t l2_bytes(Device device) {
+  int bytes = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device.index));
+  return static_cast<std::size_t>(std::max(bytes, 1));
 }
 
 template <typename T>
@@ -50,29 +56,41 @@ struct ProductMemory {
 }  // namespace
 
 CudaStopwatch::CudaStopwatch(Device device)
-    : stream_(device, StreamUse::compute), begin_(timing_event(device)), end_(timing_event(device)) {}
+    : stream_(device, StreamUse::compute), cache_(l2_bytes(device), device) {
+  constexpr std::size_t kMostCalls = 16;
+  for (std::size_t i = 0; i < kMostCalls; ++i)
+    calls_.push_back({.begin = timing_event(device), .end = timing_event(device)});
+}
 
-double CudaStopwatch::measure(const std::function<void()>& enqueue, int calls) {
+// The host does not wait between the calls: while the device overwrites the cache, it starts what is timed.
+std::vector<double> CudaStopwatch::measure(const std::function<void()>& enqueue, std::size_t count) {
   make_current(stream_.device());
   const auto stream = static_cast<cudaStream_t>(stream_.native());
-  CUDA_CHECK(cudaEventRecord(begin_.get(), stream));
-  for (int i = 0; i < calls; ++i) enqueue();
-  CUDA_CHECK(cudaEventRecord(end_.get(), stream));
-  CUDA_CHECK(cudaEventSynchronize(end_.get()));
-  float milliseconds = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
-  return 1e3 * static_cast<double>(milliseconds) / calls;
+  const std::span calls(calls_.data(), count);
+  for (const Call& call : calls) {
+    CUDA_CHECK(cudaMemsetAsync(cache_.data(), 0, cache_.bytes(), stream));
+    CUDA_CHECK(cudaEventRecord(call.begin.get(), stream));
+    enqueue();
+    CUDA_CHECK(cudaEventRecord(call.end.get(), stream));
+  }
+  CUDA_CHECK(cudaEventSynchronize(calls.back().end.get()));
+  std::vector<double> times;
+  for (const Call& call : calls) {
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, call.begin.get(), call.end.get()));
+    times.push_back(1e3 * static_cast<double>(milliseconds));
+  }
+  return times;
 }
 
 double CudaStopwatch::microseconds(const std::function<void()>& enqueue) {
-  constexpr double kEnough = 1000;  // microseconds: what starting a kernel takes is little of it
+  constexpr double kEnough = 3000;  // microseconds of all calls, where so many short ones are allowed
   measure(enqueue, 1);
-  const double once = measure(enqueue, 1);
-  const int calls = static_cast<int>(std::clamp(kEnough / std::max(once, 1.0), 1.0, 50.0));
-  std::array<double, 3> times{};
-  for (double& time : times) time = measure(enqueue, calls);
+  const double once = measure(enqueue, 1).front();
+  const double calls = std::clamp(kEnough / std::max(once, 1.0), 3.0, static_cast<double>(calls_.size()));
+  std::vector<double> times = measure(enqueue, static_cast<std::size_t>(calls));
   std::ranges::sort(times);
-  return times[1];
+  return times[times.size() / 2];
 }
 
 Buffer random_memory(Stream& stream, std::size_t bytes, DType type) {

@@ -22,17 +22,25 @@ class CudaStopwatch {
  public:
   explicit CudaStopwatch(Device device);
 
-  // Microseconds of one call of `enqueue`, which enqueues work on stream(): the median of some measurements
-  // of several calls each, after one that warms up. Blocks.
+  // Microseconds of one call of `enqueue`, which enqueues work on stream(): the median of some calls, after
+  // one that warms up. Before each, and outside of what is timed, the device's L2 cache is overwritten:
+  // called again and again on the same operands, the work would find them there, as it does in no step.
+  // Blocks.
   double microseconds(const std::function<void()>& enqueue);
   Stream& stream() { return stream_; }
 
  private:
-  double measure(const std::function<void()>& enqueue, int calls);
+  using TimingEvent = Handle<cudaEvent_t, cudaEventDestroy>;
+  struct Call {
+    TimingEvent begin, end;
+  };
+
+  // Of each of so many calls, at most calls_.size().
+  std::vector<double> measure(const std::function<void()>& enqueue, std::size_t count);
 
   Stream stream_;
-  Handle<cudaEvent_t, cudaEventDestroy> begin_;
-  Handle<cudaEvent_t, cudaEventDestroy> end_;
+  Buffer cache_;  // as large as the L2 cache
+  std::vector<Call> calls_;
 };
 
 // Memory on the device with random numbers in [-1, 1): zeros could hide what real data costs.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the CUDA backend finds plans, where it takes the emulated device to see it.
+// How the CUDA backend finds plans and times them, where it takes the emulated device to see it.
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
 #include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/timing.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +45,21 @@ TEST(PlanChoice, AsksBothHeuristicsInTurnsAndTakesNothingTwice) {
   problem.shape.dilation = 2;
   EXPECT_EQ(first_tags(), (std::vector{tag(1, 3), tag(0, 2)})) << "one of each";
   EXPECT_TRUE(find_convolution_plan(problem, target, tag(0, 2)));
+}
+
+TEST(PlanChoice, NothingTimedFindsItsOperandsInTheCache) {
+  int cache_bytes = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, kDevice.index));
+  CudaStopwatch stopwatch(kDevice);
+  std::vector<std::uint64_t> filled;  // before each call
+  const double time = stopwatch.microseconds([&] {
+    const auto stream = static_cast<cudaStream_t>(stopwatch.stream().native());
+    CUDA_CHECK(emulator::enqueue(stream, "a kernel", [&] { filled.push_back(emulator::filled_bytes()); }));
+  });
+  EXPECT_GE(time, 0);
+  ASSERT_GE(filled.size(), 5u);
+  for (std::size_t i = 1; i < filled.size(); ++i)
+    EXPECT_GE(filled[i] - filled[i - 1], static_cast<std::uint64_t>(cache_bytes)) << "call " << i;
 }
 
 }  // namespace

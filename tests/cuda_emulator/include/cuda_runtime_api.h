@@ -86,6 +86,7 @@ enum cudaStreamCaptureStatus {
 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrL2CacheSize = 38,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
 };
 enum cudaComputeMode {

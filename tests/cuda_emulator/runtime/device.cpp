@@ -17,6 +17,8 @@
 namespace lockstep::emulator {
 namespace {
 
+constexpr int kL2Bytes = 1 << 16;  // of a cache that is not there
+
 thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local char thread_number = 0;
@@ -231,6 +233,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = machine().multiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+      *value = kL2Bytes;
       return cudaSuccess;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
       *value = 2048;

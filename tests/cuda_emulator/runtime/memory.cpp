@@ -2,6 +2,7 @@
 //
 // Memory of devices and pinned memory, copies and fills. All of it is the host's: a host that touches a
 // device's memory is not stopped here.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int kPinned = -1;
 constexpr std::size_t kAlignment = 256;
+
+std::atomic<std::uint64_t> filled{0};
 
 // With the books: the allocation that the address lies in.
 const std::pair<const std::byte* const, Allocation>* find_allocation(const void* data) {
@@ -133,7 +136,10 @@ cudaError_t fill(const char* function, void* data, int value, std::size_t bytes,
   if (!exists(stream)) return cudaErrorInvalidResourceHandle;
   const Home home = home_of(data, bytes);
   if (home != Home::device && home != Home::pinned) return cudaErrorInvalidValue;
-  return give(stream, function, [=] { std::memset(data, value, bytes); });
+  return give(stream, function, [=] {
+    std::memset(data, value, bytes);
+    filled += bytes;
+  });
 }
 
 }  // namespace
@@ -144,6 +150,8 @@ bool is_device_memory(const void* data, std::size_t bytes, int device) {
   return found != nullptr && found->second.device == device &&
          static_cast<const std::byte*>(data) + bytes <= found->first + found->second.bytes;
 }
+
+std::uint64_t filled_bytes() { return filled; }
 
 }  // namespace lockstep::emulator
 

@@ -51,6 +51,8 @@ int device_of(cudaStream_t stream);
 bool is_device_memory(const void* data, std::size_t bytes, int device);
 // Of this process on the device: 1 once anything needed it there.
 int contexts(int device);
+// Bytes that memsets of this process have written; asked from work, by what the device has done before it.
+std::uint64_t filled_bytes();
 // Of this process: waits for streams, events and devices that keep a core busy on a GPU, whether they take
 // long or not.
 std::uint64_t spinning_waits();
