@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long is a training step? Forward, loss, backward and update of any network on random images, in one
-// process, without the loop around it: the sum of its kernels. The loss must fall, or the time is not
-// reported.
+// process, without the loop around it: the sum of its kernels. On a GPU it is enqueued kernel by kernel and
+// replayed as a graph, as in training. The loss must fall, or the time is not reported.
+#include <array>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
@@ -59,29 +61,69 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
   return times;
 }
 
-// Seconds a step takes when the host runs ahead, as in training, and waits for no part of it.
-double pipelined_seconds(const Options& options, Network& network, Optimizer& optimizer) {
-  const RandomImages images(options, options.batch);
-  const FixedBatch batch(images, options.batch, network.device());
-  Stream stream(network.device(), StreamUse::compute);
-  const Pass pass{.stream = stream,
-                  .gradient_scale = 1.0f / static_cast<float>(options.batch),
-                  .loss_scale = optimizer.loss_scale()};
-  StepResults results(network.device(), 1);
-  const std::int64_t begin = now_ns();
-  for (int step = 0; step < options.steps; ++step) {
-    network.forward(batch.input(), pass);
-    network.copy_loss(stream, results.loss(0));
-    network.backward(pass);
-    optimizer.check_gradients(stream);
-    optimizer.step(stream, kBenchRate);
-    results.copy_control(stream, optimizer.control());
-    results.enqueued(stream);
-    results.take();
+enum class Steps { eager, recorded };
+
+// Steps when the host runs ahead, as in training, and waits for no part of them. Recorded ones alternate
+// between two recordings, since results and learning rates have two places each.
+class PipelinedSteps {
+ public:
+  PipelinedSteps(const Options& options, BenchNetwork& bench, Steps steps)
+      : network_(*bench.network),
+        optimizer_(*bench.optimizer),
+        steps_(steps),
+        batch_(RandomImages(options, options.batch), options.batch, network_.device()),
+        stream_(network_.device(), StreamUse::compute),
+        results_(network_.device(), 1),
+        gradient_scale_(1.0f / static_cast<float>(options.batch)) {}
+
+  // Seconds of each of so many, which must be even. Empty when the device refuses to record one; reason()
+  // then says why.
+  std::optional<double> run(int count) {
+    const std::int64_t begin = now_ns();
+    for (int step = 0; step < count; ++step) {
+      optimizer_.set_learning_rate(kBenchRate);
+      Recording& recording = recordings_[static_cast<std::size_t>(step % 2)];
+      if (steps_ == Steps::recorded && recording.empty()) {
+        recording = stream_.record_work([this] { enqueue(); }, reason_);
+        if (recording.empty()) return std::nullopt;
+      }
+      recording.empty() ? enqueue() : stream_.replay(recording);
+      results_.enqueued(stream_);
+      keep(results_.take());
+    }
+    while (keep(results_.take_last())) continue;
+    return static_cast<double>(now_ns() - begin) * 1e-9 / count;
   }
-  while (results.take_last()) continue;
-  return static_cast<double>(now_ns() - begin) * 1e-9 / options.steps;
-}
+  double last_loss() const { return last_loss_; }
+  const std::string& reason() const { return reason_; }
+
+ private:
+  void enqueue() {
+    const Pass pass{
+        .stream = stream_, .gradient_scale = gradient_scale_, .loss_scale = optimizer_.loss_scale()};
+    network_.forward(batch_.input(), pass);
+    network_.copy_loss(stream_, results_.loss(0));
+    network_.backward(pass);
+    optimizer_.check_gradients(stream_);
+    optimizer_.step(stream_);
+    results_.copy_control(stream_, optimizer_.control());
+  }
+  bool keep(const std::optional<StepResult>& result) {
+    if (result) last_loss_ = static_cast<double>(result->losses[0].loss / result->losses[0].weight);
+    return result.has_value();
+  }
+
+  Network& network_;
+  Optimizer& optimizer_;
+  Steps steps_;
+  FixedBatch batch_;
+  Stream stream_;
+  StepResults results_;
+  float gradient_scale_;
+  std::array<Recording, 2> recordings_;
+  double last_loss_ = 0;
+  std::string reason_;
+};
 
 // What the libraries take for themselves, code and threads' stacks included: the process after a step of a
 // network whose tensors are next to nothing.
@@ -98,18 +140,42 @@ std::size_t baseline_bytes(int threads) {
   return resident_memory().now;
 }
 
+void check_loss(double first, double last) {
+  if (std::isfinite(last) && last < first) return;
+  throw Error(exit_code::failed,
+              fmt::format("the loss went from {} to {}: these steps do not train", first, last));
+}
+
+// Of a step on a GPU, in seconds.
+struct GpuSteps {
+  double eager = 0;
+  std::optional<double> recorded;
+
+  double as_trained() const { return recorded.value_or(eager); }
+};
+
+std::optional<GpuSteps> gpu_steps(const Options& o, BenchNetwork& bench, double first_loss) {
+  if (o.where().kind == DeviceKind::cpu) return std::nullopt;
+  const auto seconds = [&](Steps way) -> std::optional<double> {
+    PipelinedSteps steps(o, bench, way);
+    if (!steps.run(2)) {  // what is started for the first time takes longer
+      fmt::print("steps are enqueued one by one: {}\n", steps.reason());
+      return std::nullopt;
+    }
+    const auto found = steps.run(o.steps + o.steps % 2);
+    check_loss(first_loss, steps.last_loss());
+    return found;
+  };
+  return GpuSteps{.eager = seconds(Steps::eager).value(), .recorded = seconds(Steps::recorded)};
+}
+
 int run(const Options& o) {
   const std::size_t baseline = baseline_bytes(o.threads);
   BenchNetwork bench(o);
   const StepTimes times = run_steps(o, *bench.network, *bench.optimizer);
-  if (!std::isfinite(times.last_loss) || times.last_loss >= times.first_loss) {
-    throw Error(exit_code::failed, fmt::format("the loss went from {} to {}: these steps do not train",
-                                               times.first_loss, times.last_loss));
-  }
-
-  const double seconds = o.where().kind == DeviceKind::cpu
-                             ? median(times.total)
-                             : pipelined_seconds(o, *bench.network, *bench.optimizer);
+  check_loss(times.first_loss, times.last_loss);
+  const std::optional<GpuSteps> gpu = gpu_steps(o, bench, times.first_loss);
+  const double seconds = gpu ? gpu->as_trained() : median(times.total);
   const double gflop = static_cast<double>(training_flops(bench.graph)) * 1e-9;
   const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
@@ -119,25 +185,33 @@ int run(const Options& o) {
              o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
              median(times.forward) * 1e3, median(times.backward) * 1e3, median(times.optimizer) * 1e3);
+  if (gpu) {
+    fmt::print("  {}, eager {:.3f} ms\n",
+               gpu->recorded ? fmt::format("recorded {:.3f} ms", *gpu->recorded * 1e3) : "not recorded",
+               gpu->eager * 1e3);
+  }
   fmt::print("  {:.1f} samples/s, {:.0f} GFLOP/s counted direct, peak {:.0f} GFLOP/s ({:.0f} %)\n",
              static_cast<double>(o.batch) / seconds, gflop / seconds, peak, 100 * gflop / seconds / peak);
   fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, of which the libraries' {:.1f} MiB\n",
              static_cast<double>(planned) / (1 << 20), static_cast<double>(resident.peak) / (1 << 20),
              static_cast<double>(baseline) / (1 << 20));
-  write_json(o.json, {{"benchmark", "step"},
-                      {"machine", describe_machine()},
-                      {"options", o.to_json()},
-                      {"steps", o.steps},
-                      {"samples_per_second", static_cast<double>(o.batch) / seconds},
-                      {"step_ms", seconds * 1e3},
-                      {"forward_ms", median(times.forward) * 1e3},
-                      {"backward_ms", median(times.backward) * 1e3},
-                      {"optimizer_ms", median(times.optimizer) * 1e3},
-                      {"gflops_counted_direct", gflop / seconds},
-                      {"peak_gflops", peak},
-                      {"planned_bytes", planned},
-                      {"resident_baseline_bytes", baseline},
-                      {"resident_peak_bytes", resident.peak}});
+  nlohmann::json result{{"benchmark", "step"},
+                        {"machine", describe_machine()},
+                        {"options", o.to_json()},
+                        {"steps", o.steps},
+                        {"samples_per_second", static_cast<double>(o.batch) / seconds},
+                        {"step_ms", seconds * 1e3},
+                        {"forward_ms", median(times.forward) * 1e3},
+                        {"backward_ms", median(times.backward) * 1e3},
+                        {"optimizer_ms", median(times.optimizer) * 1e3},
+                        {"gflops_counted_direct", gflop / seconds},
+                        {"peak_gflops", peak},
+                        {"planned_bytes", planned},
+                        {"resident_baseline_bytes", baseline},
+                        {"resident_peak_bytes", resident.peak}};
+  if (gpu) result["eager_step_ms"] = gpu->eager * 1e3;
+  if (gpu && gpu->recorded) result["recorded_step_ms"] = *gpu->recorded * 1e3;
+  write_json(o.json, result);
   return exit_code::done;
 }
 
@@ -147,10 +221,13 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "Times full training steps (forward, loss, backward, update) on random images; medians. GFLOP/s counts "
-      "a "
-      "direct convolution's operations, so Winograd may exceed the peak, which is measured on the same "
-      "threads. "
+      "Times full training steps (forward, loss, backward, update) on random images; medians. On a GPU the "
+      "step is the mean of steps that are replayed as a recorded graph while the host runs ahead, as "
+      "lockstep "
+      "train does it; eager steps, enqueued kernel by kernel, stand beside it, and forward, backward and "
+      "optimizer are of eager steps that the host waits for. GFLOP/s counts a direct convolution's "
+      "operations, "
+      "so Winograd may exceed the peak, which is measured on the same threads or GPU. "
       "Planned memory is what the plan announces: activations, parameters, statistics, gradients, optimizer.",
       "step_bench");
   options.add_flags(app);
