@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuBLASLt's functions on emulated devices. Emulated: column-major products of fp32, fp16 and bf16 matrices,
-// summed in fp32 (also of operands rounded to tf32), batches, the epilogues that add a bias, apply ReLU or
-// GELU, or sum a bias' gradient. What a call does not allow is refused when it is made, with a line on stderr
-// that says why.
+// cuBLASLt's functions on emulated devices, but for those of descriptors (cublas_descriptors.cpp). Emulated:
+// column-major products of fp32, fp16 and bf16 matrices, summed in fp32 (also of operands rounded to tf32),
+// batches, the epilogues that add a bias, apply ReLU or GELU, or sum a bias' gradient. What a call does not
+// allow is refused when it is made, with a line on stderr that says why.
 #include <cstdio>
 #include <cstring>
-#include <limits>
 
 #include <cublasLt.h>
 
 #include "tests/cuda_emulator/libraries/cublas_algorithms.h"
+#include "tests/cuda_emulator/libraries/cublas_answer.h"
 #include "tests/cuda_emulator/libraries/operands.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
@@ -19,133 +19,16 @@ struct cublasLtContext {
 };
 
 namespace lockstep::emulator::cublas {
-namespace {
-
-constexpr int kMajor = 13, kMinor = 1, kPatch = 0;
-constexpr std::size_t kWorkspaceAlignment = 256;
 
 cublasStatus_t refused(const char* function, cublasStatus_t status, const char* why) {
   std::fprintf(stderr, "emulated cuBLASLt: %s: %s (%s)\n", function, why, cublasLtGetStatusName(status));
   return status;
 }
 
-// What every function of the API does around its work.
-template <typename Work>
-cublasStatus_t answer(const char* function, Work work) {
-  if (const int status = injected_fault(function)) return static_cast<cublasStatus_t>(status);
-  try {
-    work();
-    return CUBLAS_STATUS_SUCCESS;
-  } catch (const Refusal& refusal) {
-    return refused(function, refusal.status, refusal.what());
-  } catch (const std::bad_alloc&) {
-    return refused(function, CUBLAS_STATUS_ALLOC_FAILED, "out of the host's memory");
-  }
-}
+namespace {
 
-// An attribute's memory.
-struct Field {
-  void* data = nullptr;
-  std::size_t bytes = 0;
-};
-template <typename T>
-Field field(T& member) {
-  return {&member, sizeof(member)};
-}
-
-Field field_of(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t attribute) {
-  switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-      return field(d.compute_type);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-      return field(d.scale_type);
-    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
-      return field(d.pointer_mode);
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-      return field(d.transpose_a);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-      return field(d.transpose_b);
-    case CUBLASLT_MATMUL_DESC_TRANSC:
-      return field(d.transpose_c);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return field(d.epilogue);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return field(d.bias);
-    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
-      return field(d.bias_batch_stride);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-      return field(d.bias_type);
-    default:
-      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a matmul descriptor");
-  }
-}
-
-Field field_of(cublasLtMatrixLayoutOpaque_t& l, cublasLtMatrixLayoutAttribute_t attribute) {
-  switch (attribute) {
-    case CUBLASLT_MATRIX_LAYOUT_TYPE:
-      return field(l.type);
-    case CUBLASLT_MATRIX_LAYOUT_ORDER:
-      return field(l.order);
-    case CUBLASLT_MATRIX_LAYOUT_ROWS:
-      return field(l.rows);
-    case CUBLASLT_MATRIX_LAYOUT_COLS:
-      return field(l.columns);
-    case CUBLASLT_MATRIX_LAYOUT_LD:
-      return field(l.leading_dimension);
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-      return field(l.batch_count);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-      return field(l.batch_stride);
-    default:
-      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a matrix layout");
-  }
-}
-
-Field field_of(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttributes_t attribute) {
-  switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-      return field(p.search_mode);
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-      return field(p.most_workspace_bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-      return field(p.reduction_schemes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-      return field(p.alignment_a);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-      return field(p.alignment_b);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-      return field(p.alignment_c);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-      return field(p.alignment_d);
-    default:
-      throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "not emulated: this attribute of a preference");
-  }
-}
-
-template <typename Object, typename Attribute>
-void set(Object* object, Attribute attribute, const void* value, std::size_t bytes) {
-  require(object != nullptr && value != nullptr, "a null pointer was given");
-  const Field field = field_of(*object, attribute);
-  require(bytes == field.bytes, "the attribute has another size");
-  std::memcpy(field.data, value, bytes);
-}
-
-void get(const Field& field, void* value, std::size_t bytes, std::size_t* written) {
-  if (bytes == 0) {
-    require(written != nullptr, "neither a value nor its size can be written");
-    *written = field.bytes;
-    return;
-  }
-  require(value != nullptr && bytes == field.bytes, "the attribute has another size");
-  std::memcpy(value, field.data, bytes);
-  if (written != nullptr) *written = bytes;
-}
-
-template <typename Object>
-void destroy(Object* object) {
-  require(object != nullptr, "a null pointer was given");
-  delete object;
-}
+constexpr int kMajor = 13, kMinor = 1, kPatch = 0;
+constexpr std::size_t kWorkspaceAlignment = 256;
 
 bool is_alignment(std::uint32_t bytes) { return bytes > 0 && (bytes & (bytes - 1)) == 0; }
 
@@ -319,63 +202,6 @@ cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
   });
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* descriptor, cublasComputeType_t compute_type,
-                                        cudaDataType_t scale_type) {
-  return answer(__func__, [&] {
-    require(descriptor != nullptr, "a null pointer was given");
-    *descriptor = new cublasLtMatmulDescOpaque_t{.compute_type = compute_type, .scale_type = scale_type};
-  });
-}
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t descriptor) {
-  return answer(__func__, [&] { destroy(descriptor); });
-}
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
-                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
-                                              std::size_t bytes) {
-  return answer(__func__, [&] { set(descriptor, attribute, value, bytes); });
-}
-cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t descriptor,
-                                              cublasLtMatmulDescAttributes_t attribute, void* value,
-                                              std::size_t bytes, std::size_t* written) {
-  return answer(__func__, [&] {
-    require(descriptor != nullptr, "a null pointer was given");
-    get(field_of(*descriptor, attribute), value, bytes, written);
-  });
-}
-
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
-                                          std::uint64_t rows, std::uint64_t columns,
-                                          std::int64_t leading_dimension) {
-  return answer(__func__, [&] {
-    require(layout != nullptr, "a null pointer was given");
-    *layout = new cublasLtMatrixLayoutOpaque_t{
-        .type = type, .rows = rows, .columns = columns, .leading_dimension = leading_dimension};
-  });
-}
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  return answer(__func__, [&] { destroy(layout); });
-}
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
-                                                std::size_t bytes) {
-  return answer(__func__, [&] { set(layout, attribute, value, bytes); });
-}
-
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  return answer(__func__, [&] {
-    require(preference != nullptr, "a null pointer was given");
-    *preference = new cublasLtMatmulPreferenceOpaque_t;
-  });
-}
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  return answer(__func__, [&] { destroy(preference); });
-}
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    const void* value, std::size_t bytes) {
-  return answer(__func__, [&] { set(preference, attribute, value, bytes); });
-}
-
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -394,42 +220,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
       any = any || result.state == CUBLAS_STATUS_SUCCESS;
     }
     require(any, "no algorithm keeps to the preference", CUBLAS_STATUS_NOT_SUPPORTED);
-  });
-}
-
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    void* value, std::size_t bytes, std::size_t* written) {
-  return answer(__func__, [&] {
-    require(algorithm != nullptr, "a null pointer was given");
-    const std::optional<Proposal> proposal = Proposal::unpack(*algorithm);
-    require(proposal.has_value(), "the algorithm is none that a heuristic has filled in");
-    Algorithm of = proposal->algorithm;
-    std::uint32_t none = 0;
-    std::uint16_t none_short = 0;
-    const auto found = [&]() -> Field {
-      switch (attribute) {
-        case CUBLASLT_ALGO_CONFIG_ID:
-          return field(of.id);
-        case CUBLASLT_ALGO_CONFIG_TILE_ID:
-          return field(of.tile);
-        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
-          return field(of.split);
-        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
-          return field(of.reduction);
-        case CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING:
-        case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
-          return field(none);
-        case CUBLASLT_ALGO_CONFIG_STAGES_ID:
-          return field(of.stages);
-        case CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID:
-          return field(none_short);
-        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
-          return field(of.cluster);
-      }
-      throw Refusal(CUBLAS_STATUS_INVALID_VALUE, "an algorithm has no such attribute");
-    };
-    get(found(), value, bytes, written);
   });
 }
 
