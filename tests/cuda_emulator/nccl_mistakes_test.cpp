@@ -97,26 +97,6 @@ TEST_P(NcclMistakes, AreToldOnEveryRank) {
   });
 }
 
-TEST(NcclEmulatorJoining, TwoRanksOnOneDeviceAreRefused) {
-  run_ranks(3, {}, [](Lobby& lobby, int number) {
-    TestRank rank(lobby, number, 3, number == 0 ? 0 : 1);
-    EXPECT_EQ(rank.comm, nullptr);
-    EXPECT_EQ(rank.joined, number == 0 ? ncclRemoteError : ncclInvalidUsage);
-    EXPECT_TRUE(says("Duplicate GPU detected : rank 1 and rank 2 both on CUDA device 1")) << last_error();
-  });
-}
-
-TEST(NcclEmulatorJoining, HostsOfTheirOwnMayShareADevice) {
-  run_ranks(3, {}, [](Lobby& lobby, int number) {
-    setenv("NCCL_HOSTID", ("r" + std::to_string(number)).c_str(), 1);
-    TestRank rank(lobby, number, 3, 0);
-    ASSERT_EQ(rank.joined, ncclSuccess);
-    float* data = rank.memory(std::vector<float>(100, 1.0f));
-    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
-    EXPECT_EQ(rank.read(data, 100)[99], 3.0f);
-  });
-}
-
 TEST(NcclEmulatorJoining, RanksMustAgreeAboutTheirNumber) {
   run_ranks(2, {}, [](Lobby& lobby, int number) {
     const ncclUniqueId id = lobby.exchange_id(number, 2);

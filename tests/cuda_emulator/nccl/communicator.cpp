@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -48,12 +49,12 @@ EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int
       ranks_(ranks),
       device_(current_device_of_thread()),
       segment_(id, ranks),
-      link_(Link::from_environment()),
       async_fault_(AsyncFault::from_environment(rank)),
       order_(order_of(segment_.secret(), ranks)) {
   join();
   Segment::close(id);
   refuse_shared_devices();
+  ring_ = Ring::from_environment(ranks_, count_nodes());
 }
 
 void EmulatedCommunicator::join() {
@@ -88,6 +89,12 @@ void EmulatedCommunicator::refuse_shared_devices() const {
                       first.device));
     }
   }
+}
+
+int EmulatedCommunicator::count_nodes() const {
+  std::set<std::uint64_t> hosts;
+  for (int rank = 0; rank < ranks_; ++rank) hosts.insert(segment_.member(rank).host);
+  return static_cast<int>(hosts.size());
 }
 
 bool EmulatedCommunicator::arrive() {

@@ -51,7 +51,7 @@ class EmulatedCommunicator {
   int ranks() const { return ranks_; }
   int device() const { return device_; }
   const Segment& segment() const { return segment_; }
-  const Link& link() const { return link_; }
+  const Ring& ring() const { return ring_; }
   Ledger& ledger() { return ledger_; }
   MeetingOrder& order() { return *order_; }
   // The address for ThreadSanitizer that one operation announces and the next follows.
@@ -107,6 +107,7 @@ class EmulatedCommunicator {
 
   void join();
   void refuse_shared_devices() const;
+  int count_nodes() const;
   bool arrive();
   bool worth_waiting(std::uint32_t seen);
   std::string look_for_lost_peer(Need need);
@@ -116,7 +117,7 @@ class EmulatedCommunicator {
   int ranks_;
   int device_;
   Segment segment_;
-  Link link_;
+  Ring ring_;
   std::optional<AsyncFault> async_fault_;
   std::shared_ptr<MeetingOrder> order_;
   Ledger ledger_;

@@ -67,7 +67,7 @@ bool Exchange::run_chunks() {
     if (!meet()) return false;
     if (first == 0) {
       compare_calls();
-      done = std::chrono::steady_clock::now() + communicator_.link().least_time(call_, ranks_);
+      done = std::chrono::steady_clock::now() + communicator_.ring().least_time(call_);
     }
     if (!collect(first, count)) return false;
     communicator_.next_chunk();

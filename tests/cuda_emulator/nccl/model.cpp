@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulator/nccl/model.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -26,29 +27,59 @@ double read_amount_of(const char* variable, const std::map<std::string, double>&
   return number * unit->second;
 }
 
-}  // namespace
-
-Link Link::from_environment() {
-  const double seconds = read_amount_of("LOCKSTEP_EMULATED_NCCL_LATENCY",
-                                        {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, "a time, as in 20us");
-  const double bytes =
-      read_amount_of("LOCKSTEP_EMULATED_NCCL_BANDWIDTH",
-                     {{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}},
-                     "bytes in a second, as in 1GB/s");
-  return {.latency = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
-          .bytes_per_second = bytes};
+std::chrono::nanoseconds nanoseconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
 }
 
-std::chrono::nanoseconds Link::least_time(const Call& call, int ranks) const {
+Link read_link(const std::string& prefix, const Link& otherwise) {
+  const double seconds = read_amount_of((prefix + "LATENCY").c_str(), {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}},
+                                        "a time, as in 20us");
+  const double bytes =
+      read_amount_of((prefix + "BANDWIDTH").c_str(),
+                     {{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}},
+                     "bytes in a second, as in 1GB/s");
+  return {.latency = seconds > 0 ? nanoseconds(seconds) : otherwise.latency,
+          .bytes_per_second = bytes > 0 ? bytes : otherwise.bytes_per_second};
+}
+
+// How often each piece of a collective goes from rank to rank, all the way round but for one link.
+int rounds(Kind kind) { return kind == Kind::all_reduce ? 2 : 1; }
+
+// What the busiest link of a ring carries.
+double bytes_on_a_link(const Call& call, int ranks) {
   const double bytes = static_cast<double>(call.count) * static_cast<double>(size_of_type(call.type));
   const int others = ranks - 1;
-  const int steps = call.kind == Kind::all_reduce ? 2 * others : others;
-  double on_a_link = bytes;  // of a broadcast and a reduction, in pieces that follow one another
-  if (call.kind == Kind::all_reduce) on_a_link = 2 * bytes * others / ranks;
-  if (call.kind == Kind::reduce_scatter || call.kind == Kind::all_gather) on_a_link = bytes * others;
-  if (ranks == 1 || bytes_per_second <= 0) on_a_link = 0;
-  const double seconds = on_a_link == 0 ? 0 : on_a_link / bytes_per_second;
-  return steps * latency + std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  switch (call.kind) {
+    case Kind::all_reduce:
+      return 2 * bytes * others / ranks;
+    case Kind::reduce_scatter:
+    case Kind::all_gather:
+      return bytes * others;
+    default:  // a broadcast and a reduction, in pieces that follow one another
+      return ranks > 1 ? bytes : 0;
+  }
+}
+
+double seconds_on(const Link& link, double bytes) {
+  return link.bytes_per_second > 0 ? bytes / link.bytes_per_second : 0;
+}
+
+}  // namespace
+
+Ring Ring::from_environment(int ranks, int nodes) {
+  const Link within = read_link("LOCKSTEP_EMULATED_NCCL_", {});
+  return {.ranks = ranks,
+          .nodes = nodes,
+          .within = within,
+          .between = read_link("LOCKSTEP_EMULATED_NCCL_NODE_", within)};
+}
+
+std::chrono::nanoseconds Ring::least_time(const Call& call) const {
+  const auto latency = rounds(call.kind) * ((nodes - 1) * between.latency + (ranks - nodes) * within.latency);
+  const double bytes = bytes_on_a_link(call, ranks);
+  const double inside = ranks > nodes ? seconds_on(within, bytes) : 0;
+  const double outside = nodes > 1 ? seconds_on(between, bytes) : 0;
+  return latency + nanoseconds(std::max(inside, outside));
 }
 
 std::optional<AsyncFault> AsyncFault::from_environment(int rank) {

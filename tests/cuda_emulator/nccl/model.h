@@ -14,15 +14,26 @@
 
 namespace lockstep::emulator {
 
-// The links of a ring of ranks. LOCKSTEP_EMULATED_NCCL_LATENCY=20us, of one step, and
-// LOCKSTEP_EMULATED_NCCL_BANDWIDTH=1GB/s (or MB/s, KB/s, Gbit/s, Mbit/s), of one link in one direction.
+// From one rank of a ring to the next, in one direction.
 struct Link {
   std::chrono::nanoseconds latency{0};
   double bytes_per_second = 0;  // 0: no limit
+};
 
-  static Link from_environment();
-  // Of a collective from when the last rank has come, as a ring runs it.
-  std::chrono::nanoseconds least_time(const Call& call, int ranks) const;
+// The ring on which NCCL puts the ranks: those of a node follow one another, so that one link leaves each
+// node for the next. LOCKSTEP_EMULATED_NCCL_LATENCY=20us and LOCKSTEP_EMULATED_NCCL_BANDWIDTH=1GB/s (or MB/s,
+// KB/s, Gbit/s, Mbit/s) describe every link; LOCKSTEP_EMULATED_NCCL_NODE_LATENCY and _NODE_BANDWIDTH those
+// between nodes, where they are others.
+struct Ring {
+  int ranks = 1;
+  int nodes = 1;
+  Link within{};   // a node
+  Link between{};  // nodes
+
+  static Ring from_environment(int ranks, int nodes);
+  // Of a collective from when the last rank has come. As NCCL's own estimate has it, each piece crosses every
+  // link on its way, so latencies add up, and the slowest link of the ring sets the pace of all bytes.
+  std::chrono::nanoseconds least_time(const Call& call) const;
 };
 
 // LOCKSTEP_EMULATED_NCCL_ASYNC=7:6 or 1/7:6: after its seventh collective, the communicator (of rank 1) has
