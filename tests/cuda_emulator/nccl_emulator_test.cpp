@@ -246,6 +246,39 @@ TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
   });
 }
 
+// As NCCL adds edges between a communicator's operations while they are captured, branches of a graph that
+// nothing else orders meet in the order of calls on every rank, though on each another branch is the slow
+// one.
+TEST_P(NcclEmulator, OneCommunicatorsCallsKeepTheirOrderInAGraphsBranches) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    const auto nap = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+    cudaStream_t other = nullptr;
+    cudaEvent_t forked = nullptr;
+    cudaEvent_t joined = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    for (cudaEvent_t* event : {&forked, &joined})
+      ASSERT_EQ(cudaEventCreateWithFlags(event, cudaEventDisableTiming), cudaSuccess);
+    float* small = rank.memory(std::vector<float>(10, 1.0f));
+    float* large = rank.memory(std::vector<float>(20, 1.0f));
+    const cudaGraphExec_t graph = rank.capture([&] {
+      cudaEventRecord(forked, rank.stream);
+      cudaStreamWaitEvent(other, forked);
+      cudaLaunchHostFunc(number % 2 == 0 ? other : rank.stream, nap, nullptr);
+      EXPECT_EQ(ncclAllReduce(small, small, 10, ncclFloat32, ncclMax, rank.comm, other), ncclSuccess);
+      EXPECT_EQ(rank.all_reduce(large, 20), ncclSuccess);
+      cudaEventRecord(joined, other);
+      cudaStreamWaitEvent(rank.stream, joined);
+    });
+    for (int launch = 0; launch < 3; ++launch) ASSERT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    EXPECT_EQ(rank.async_error(), ncclSuccess);
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+    for (const cudaEvent_t event : {forked, joined}) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  });
+}
+
 TEST_P(NcclEmulator, GroupsBeginAtTheirEnd) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());

@@ -155,7 +155,9 @@ ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation o
     const Unseen unseen;
     return Hidden(std::make_shared<Submitted>(communicator.get(), operation));
   }();
-  const cudaError_t status = enqueue(stream, name_of(call.kind), [submitted] { submitted->run(); });
+  // NCCL captures every operation behind the communicator's last in the graph, whatever the streams are.
+  const cudaError_t status = enqueue(
+      stream, name_of(call.kind), [submitted] { submitted->run(); }, &*communicator);
   if (status == cudaSuccess) return ncclSuccess;
   return complain(ncclUnhandledCudaError,
                   fmt::format("{}: {}", name_of(call.kind), cudaGetErrorString(status)));

@@ -102,6 +102,7 @@ struct Capture {
   bool invalid = false;
   CUgraph_st graph;
   std::set<cudaStream_t> streams;
+  std::map<const void*, std::shared_ptr<Node>> chains;  // the last node of each
 };
 
 // A part of a device's memory, or of pinned memory (device -1).
@@ -177,7 +178,7 @@ void run_work(const Work& work, const char* name, int device);
 void run_host_function(cudaHostFn_t function, void* user_data);
 
 // As enqueue(), for a stream that was checked, of whatever device.
-cudaError_t give(cudaStream_t stream, const char* name, Work work);
+cudaError_t give(cudaStream_t stream, const char* name, Work work, const void* chain = nullptr);
 
 // What captures forbid (graph.cpp); they are invalid afterwards. Without the books.
 // A call that may synchronise with anything.
@@ -186,8 +187,8 @@ cudaError_t allow_unsafe_call();
 cudaError_t allow_wait_for(cudaStream_t stream);
 // To give the stream work.
 cudaError_t allow_work(cudaStream_t stream);
-// With the books: a node behind the stream's tail.
-void append_node(cudaStream_t stream, std::shared_ptr<Node> node);
+// With the books: a node behind the stream's tail, and behind the last of its chain, if it is of one.
+void append_node(cudaStream_t stream, std::shared_ptr<Node> node, const void* chain = nullptr);
 void invalidate(const std::shared_ptr<Capture>& capture);
 
 }  // namespace lockstep::emulator

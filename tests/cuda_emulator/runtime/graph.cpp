@@ -169,8 +169,13 @@ std::map<const Node*, StreamOperationPointer> record_events(const CUgraphExec_st
 
 void invalidate(const std::shared_ptr<Capture>& capture) { capture->invalid = true; }
 
-void append_node(cudaStream_t stream, std::shared_ptr<Node> node) {
+void append_node(cudaStream_t stream, std::shared_ptr<Node> node, const void* chain) {
   node->after = stream->tail;
+  if (chain != nullptr) {
+    std::shared_ptr<Node>& last = stream->capture->chains[chain];
+    if (last != nullptr) node->after.push_back(last);
+    last = node;
+  }
   stream->capture->graph.nodes.push_back(node);
   stream->tail = {std::move(node)};
 }

@@ -40,8 +40,10 @@ using Work = std::function<void()>;
 
 // Gives work to a stream; while the stream is captured, adds a node to its graph, whose work runs at each
 // launch. The name is for messages and must outlive the process ("cudnnBackendExecute"). Returns what the
-// API's call returns.
-cudaError_t enqueue(cudaStream_t stream, const char* name, Work work);
+// API's call returns. In a graph, work of one chain (any address, of what has an order of its own) comes
+// after the chain's work before it, on whatever streams they are: edges that a library adds while it is
+// captured.
+cudaError_t enqueue(cudaStream_t stream, const char* name, Work work, const void* chain = nullptr);
 
 // Whether work given to the stream now would go into a graph.
 bool is_captured(cudaStream_t stream);

@@ -187,14 +187,14 @@ void wait_for(const std::vector<StreamOperationPointer>& operations) {
   for (const StreamOperationPointer& operation : operations) follow(&operation->finished);
 }
 
-cudaError_t enqueue(cudaStream_t stream, const char* name, Work work) {
+cudaError_t enqueue(cudaStream_t stream, const char* name, Work work, const void* chain) {
   if (const cudaError_t status = enter(nullptr); status != cudaSuccess) return status;
   stream = resolve(stream);
   if (!exists(stream) || stream->device != current_device()) return answer(cudaErrorInvalidResourceHandle);
-  return answer(give(stream, name, std::move(work)));
+  return answer(give(stream, name, std::move(work), chain));
 }
 
-cudaError_t give(cudaStream_t stream, const char* name, Work work) {
+cudaError_t give(cudaStream_t stream, const char* name, Work work, const void* chain) {
   if (const cudaError_t status = allow_work(stream); status != cudaSuccess) return status;
   const auto operation = make_operation(name);
   announce(&operation->issued);
@@ -203,7 +203,7 @@ cudaError_t give(cudaStream_t stream, const char* name, Work work) {
     auto node = std::make_shared<Node>();
     node->name = name;
     node->work = std::move(work);
-    append_node(stream, std::move(node));
+    append_node(stream, std::move(node), chain);
     return cudaSuccess;
   }
   operation->work = std::move(work);
