@@ -174,6 +174,47 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
 }
 
+// Ends a job one of whose devices hangs: sends `signal` to "$job", its mpirun, or to "$hung", the rank's
+// process. Says which processes and shared files are left.
+ProgramResult end_hanging_job(const Workplace& workplace, const std::string& train,
+                              const std::string& signal) {
+  const std::string output = workplace.path("output").string();
+  const std::string rank = workplace.script("echo \"process $$\"\nexec " + train);
+  return run_shell(workplace.script(fmt::format(R"sh(
+mpirun --oversubscribe --bind-to none -np 2 {rank} >{output} 2>&1 &
+job=$!
+until hung=$(sed -n 's/.* hangs in process \([0-9]*\),.*/\1/p' {output} | grep .); do
+  kill -0 $job || {{ cat {output}; exit 99; }}
+  sleep 0.05
+done
+ranks=$(sed -n 's/^process //p' {output})
+shared=$(for rank in $ranks; do grep -oE '/(dev/shm|tmp/ompi)[^ ]*' /proc/$rank/maps; done)
+kill {signal}
+wait $job
+code=$?
+for rank in $ranks; do
+  while grep -q '^State:.[^ZX]' /proc/$rank/status 2>/dev/null; do sleep 0.05; done
+done
+for file in $shared; do [ ! -e $file ] || echo "$file is left"; done
+cat {output}
+exit $code
+)sh",
+                                                fmt::arg("rank", rank), fmt::arg("output", output),
+                                                fmt::arg("signal", signal))));
+}
+
+// Nobody notices it: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
+// by the process of the rank that hangs, ends all of it.
+TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
+  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:60=hang"};
+  for (const std::string signal : {"-TERM $job", "-KILL $hung"}) {
+    const ProgramResult result = end_hanging_job(workplace_, command_of(workplace_, run, ""), signal);
+    EXPECT_NE(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(result.output, " hangs in process "), 1) << result.output;
+    EXPECT_EQ(count(result.output, " is left"), 0) << result.output;
+  }
+}
+
 TEST_F(EmulatedDigest, ExportsAndStartsFromAnExport) {
   const auto file = workplace_.path("x.safetensors").string();
   const ProgramResult exported = run_ranks(2, command_of(workplace_, {}, "--export " + file));

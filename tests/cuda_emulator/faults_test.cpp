@@ -2,6 +2,7 @@
 //
 // Faults that the environment asks for come at the call they name.
 #include <cstdlib>
+#include <thread>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -34,12 +35,32 @@ TEST(Faults, AnOperationThatFailsEndsTheContext) {
   EXPECT_FALSE(ran);
 }
 
+// Of two streams' operations the first to begin hangs: the other stream goes on, and the process can end.
+TEST(Faults, AHangingOperationHoldsItsStreamAndNoOther) {
+  cudaStream_t failing = nullptr;
+  if (cudaStreamCreate(&failing) == cudaSuccess) {
+    enqueue(failing, "the first, which fails", [] {});
+    cudaStreamSynchronize(failing);
+  }
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaStream_t streams[2] = {};
+  for (cudaStream_t& stream : streams) {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(enqueue(stream, "work", [] {}), cudaSuccess);
+  }
+  const auto ended = [&](int i) { return cudaStreamQuery(streams[i]) == cudaSuccess; };
+  while (!ended(0) && !ended(1)) std::this_thread::yield();
+  EXPECT_NE(ended(0), ended(1));
+}
+
 }  // namespace
 }  // namespace lockstep::emulator
 
 int main(int argc, char** argv) {
   setenv("LOCKSTEP_EMULATED_FAULTS",
-         "cudaMalloc:2=2,cudaHostAlloc@4096=2,0/ncclAllReduce:1=3,1/ncclBroadcast:1=3,operation:1=700", 1);
+         "cudaMalloc:2=2,cudaHostAlloc@4096=2,0/ncclAllReduce:1=3,1/"
+         "ncclBroadcast:1=3,operation:1=700,operation:2=hang",
+         1);
   unsetenv("OMPI_COMM_WORLD_RANK");
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

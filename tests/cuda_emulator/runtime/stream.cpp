@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <thread>
 
+#include <unistd.h>
+
 #include "tests/cuda_emulator/runtime/books.h"
 #include "tests/cuda_emulator/runtime/faults.h"
 
@@ -108,6 +110,8 @@ void run_work(const Work& work, const char* name, int device) {
   if (!work || fault_of(device) != cudaSuccess) return;  // nothing runs in a context that has failed
   cudaError_t fault = static_cast<cudaError_t>(injected_fault("operation"));
   if (fault == static_cast<cudaError_t>(kHang)) {
+    std::fprintf(stderr, "emulated GPU: %s hangs in process %d, as LOCKSTEP_EMULATED_FAULTS asks\n", name,
+                 static_cast<int>(getpid()));
     while (true) std::this_thread::sleep_for(std::chrono::hours(1));
   }
   if (fault == cudaSuccess) {
