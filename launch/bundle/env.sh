@@ -3,7 +3,8 @@
 #   CUDA, cuDNN, NCCL   where the loader looks, in CUDA_HOME, CUDA_PATH, /usr/local/cuda*, in the Python packages
 #                       nvidia/*/lib of LOCKSTEP_PEER_PYTHON (or python3), and in the usual folders of the system
 #   Open MPI 4.1, 5.0   in LOCKSTEP_MPI, the bundle's mpi/, by mpirun on the PATH, then in the usual places
-# What it did not find it says on standard error, unless LOCKSTEP_BUNDLE_QUIET is set.
+# What it did not find it says on standard error, unless LOCKSTEP_BUNDLE_QUIET is set. Where the driver is older than
+# what the programs need it says so in any case, and returns 78; LOCKSTEP_BUNDLE_DRIVER=any lets that pass.
 # shellcheck shell=bash
 
 bundle_say() { [ -n "${LOCKSTEP_BUNDLE_QUIET:-}" ] || echo "lockstep bundle: $*" >&2; }
@@ -57,7 +58,8 @@ bundle_find_cuda() {
       if [ -e "$folder/$name" ]; then bundle_add "$folder"; continue 2; fi
     done <<<"$folders"
     if [ "$name" = libcuda.so.1 ]; then
-      bundle_say "found no NVIDIA driver (libcuda.so.1): --device cuda will be refused, tests of it will be skipped"
+      bundle_say "found no NVIDIA driver (libcuda.so.1)${bundle_driver:+; the programs need $bundle_driver or newer}:" \
+        "--device cuda will be refused, tests of it will be skipped"
     else
       missing="$missing $name"
     fi
@@ -66,6 +68,31 @@ bundle_find_cuda() {
     bundle_say "did not find$missing: the programs of this bundle need them; set CUDA_HOME to the toolkit's folder, or" \
       "LOCKSTEP_PEER_PYTHON to a Python that has PyTorch with CUDA, or LD_LIBRARY_PATH to their folders"
   fi
+}
+
+# The version of the driver that programs will get, which may not be the kernel's: its library's file ends with it.
+bundle_driver_version() {
+  local library version
+  if library=$(bundle_loader_finds libcuda.so.1); then
+    version=$(basename "$(readlink -f "$library")")
+    version=${version#libcuda.so.}
+    if [[ $version =~ ^[0-9]+\.[0-9.]+$ && $version != 1.* ]]; then echo "$version"; return 0; fi
+  fi
+  sed -nE '1s/.*[^0-9.]([0-9]{3,}\.[0-9.]+).*/\1/p' "${LOCKSTEP_BUNDLE_DRIVER_FILE:-/proc/driver/nvidia/version}" \
+    2>/dev/null
+}
+
+bundle_check_driver() {  # VERSION CUDA
+  local have
+  bundle_driver=$1
+  have=$(bundle_driver_version) || true
+  if [ -z "$have" ] || [ "$(printf '%s\n' "$1" "$have" | sort -V | tail -1)" = "$have" ]; then return 0; fi
+  if [ "${LOCKSTEP_BUNDLE_DRIVER:-}" = any ]; then return 0; fi
+  bundle_status=78
+  LOCKSTEP_BUNDLE_QUIET='' bundle_say "$(uname -n) has the NVIDIA driver $have, and the programs, made with CUDA $2," \
+    "need $1 or newer. Update the driver, or on a data-centre GPU install the package cuda-compat of CUDA $2 and put" \
+    "its folder into LD_LIBRARY_PATH, or pack a build made with an older CUDA (launch/bundle.sh --toolkit). With" \
+    "LOCKSTEP_BUNDLE_DRIVER=any the programs start all the same, and compute on the CPU"
 }
 
 # fallback LIBRARY VERSION ..: the bundle's own only where the node's is missing or older than the programs need.
@@ -125,6 +152,7 @@ bundle_set_up() {
   bundle_path=$bundle_root/lib
   bundle_loader_cache=$("$(command -v ldconfig || echo /sbin/ldconfig)" -p 2>/dev/null || true)
   while read -r kind rest; do
+    # shellcheck disable=SC2086
     case $kind in
       glibc)
         have=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //' || true)
@@ -134,7 +162,7 @@ bundle_set_up() {
         fi
         ;;
       cuda) cuda+=("$rest") ;;
-      # shellcheck disable=SC2086
+      driver) bundle_check_driver $rest ;;
       fallback) bundle_fall_back $rest ;;
     esac
   done <"$bundle_root/share/needs"
@@ -144,7 +172,10 @@ bundle_set_up() {
   export LOCKSTEP_BUNDLE=$bundle_root
 }
 
+bundle_status=0 bundle_driver=
 bundle_set_up
-unset -f bundle_say bundle_loader_finds bundle_cuda_folders bundle_add bundle_find_cuda bundle_fall_back \
-  bundle_mpi_libraries bundle_find_mpi bundle_set_up
-unset bundle_root bundle_given_path bundle_path bundle_loader_cache
+unset -f bundle_say bundle_loader_finds bundle_cuda_folders bundle_add bundle_find_cuda bundle_driver_version \
+  bundle_check_driver bundle_fall_back bundle_mpi_libraries bundle_find_mpi bundle_set_up
+unset bundle_root bundle_given_path bundle_path bundle_loader_cache bundle_driver
+if [ "$bundle_status" -ne 0 ]; then unset bundle_status; return 78; fi
+unset bundle_status

@@ -164,6 +164,10 @@ TEST(Bundle, RefusesWhatItCannotPack) {
   std::ofstream(build / "CMakeCache.txt").flush();
   expect(build.string(), exit_code::io, "build first");
   fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
+  expect(build.string() + " --toolkit " + build.string(), exit_code::io, "no CUDA toolkit: bin/nvcc");
+  fs::copy("/bin/true", build / "bin" / "nvcc");
+  std::ofstream(build / "CMakeCache.txt") << "CMAKE_CUDA_COMPILER:FILEPATH=/bin/false\n";
+  expect(build.string() + " --toolkit " + build.string(), exit_code::usage, "was configured with /bin/false");
   expect(build.string() + " --mpi " + build.string(), exit_code::io, "no folder of Open MPI");
   expect(build.string() + " --limit 0", exit_code::config, "more than --limit 0 MB allows");
   EXPECT_FALSE(fs::exists(build / "lockstep-bundle.tar.xz"));
@@ -199,6 +203,71 @@ TEST(Bundle, SaysWhatTheNodeLacksAndTakesWhatItHas) {
 
   const ProgramResult quiet = run_shell("LOCKSTEP_BUNDLE_QUIET=1 " + source);
   EXPECT_FALSE(contains(quiet.output, "lockstep bundle:")) << quiet.output;
+}
+
+// A bundle made with CUDA 13, on nodes with one driver or another.
+class BundleDriver : public testing::Test {
+ protected:
+  BundleDriver() {
+    new_folder(root_ / "share");
+    std::ofstream(root_ / "share" / "needs") << "glibc 2.1\ndriver 580 13\ncuda libcudart.so.13\n";
+    for (const char* file : {"env.sh", "run"})
+      fs::copy(LOCKSTEP_SOURCE_DIR "/launch/bundle/" + std::string(file), root_);
+    fs::copy("/bin/true", new_folder(root_ / "bin"));
+    new_folder(root_ / "tests");
+  }
+
+  // With these variables; the node's own driver is out of sight.
+  ProgramResult run(const std::string& variables) {
+    return run_shell(
+        fmt::format("env LOCKSTEP_PEER_PYTHON=true LOCKSTEP_BUNDLE_DRIVER_FILE={} {} {}/run true",
+                    workplace_.path("version").string(), variables, root_.string()));
+  }
+  // The driver's library, as a driver installs it.
+  std::string library(const std::string& version) {
+    const fs::path folder = new_folder(workplace_.path("driver_" + version));
+    std::ofstream(folder / ("libcuda.so." + version)).flush();
+    fs::create_symlink("libcuda.so." + version, folder / "libcuda.so.1");
+    return "LD_LIBRARY_PATH=" + folder.string();
+  }
+  void expect_refused(const ProgramResult& result, const std::string& found) {
+    EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+    EXPECT_TRUE(contains(result.output, "has the NVIDIA driver " + found + ",")) << result.output;
+    EXPECT_TRUE(contains(result.output, "580 or newer")) << result.output;
+  }
+
+  Workplace workplace_{"bundle_driver"};
+  fs::path root_ = workplace_.path("root");
+};
+
+TEST_F(BundleDriver, ThatIsTooOldEndsTheStartWithBothVersions) {
+  const std::string old_one = library("550.54.15");
+  expect_refused(run(old_one), "550.54.15");
+  expect_refused(run("LOCKSTEP_BUNDLE_QUIET=1 " + old_one), "550.54.15");
+  EXPECT_EQ(run("LOCKSTEP_BUNDLE_DRIVER=any " + old_one).exit_code, 0);
+  const ProgramResult recent = run(library("580.65.06"));
+  EXPECT_EQ(recent.exit_code, 0) << recent.output;
+  EXPECT_FALSE(contains(recent.output, "driver")) << recent.output;
+}
+
+TEST_F(BundleDriver, IsTheKernelsWhereItsLibraryDoesNotTell) {
+  const std::string untold = library("1.1");
+  const auto kernel = [&](const std::string& line) {
+    std::ofstream(workplace_.path("version"))
+        << "NVRM version: NVIDIA UNIX " << line << "\nGCC version: 12.3.0\n";
+    return run(untold);
+  };
+  expect_refused(kernel("x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"), "535.183.01");
+  const ProgramResult recent =
+      kernel("Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder@U22)  Sun Jul 27 2025");
+  EXPECT_EQ(recent.exit_code, 0) << recent.output;
+}
+
+TEST_F(BundleDriver, ThatIsMissingIsSaidAndLeavesTheCpu) {
+  if (fs::exists("/proc/driver/nvidia")) GTEST_SKIP() << "this machine has one";
+  const ProgramResult result = run("");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(contains(result.output, "the programs need 580 or newer")) << result.output;
 }
 
 }  // namespace
