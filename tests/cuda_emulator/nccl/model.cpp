@@ -2,6 +2,7 @@
 #include "tests/cuda_emulator/nccl/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -28,7 +29,7 @@ double read_amount_of(const char* variable, const std::map<std::string, double>&
 }
 
 std::chrono::nanoseconds nanoseconds(double seconds) {
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
 Link read_link(const std::string& prefix, const Link& otherwise) {

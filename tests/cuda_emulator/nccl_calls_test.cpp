@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls that the emulated NCCL refuses at once, and what it tells of itself: one rank is enough.
+#include <string>
+
+#include "tests/cuda_emulator/nccl_ranks.h"
+
+namespace lockstep {
+namespace {
+
+void alone(const std::function<void(TestRank&)>& body, Settings settings = {}) {
+  run_ranks(1, {.settings = std::move(settings)}, [&](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 1);
+    body(rank);
+  });
+}
+
+TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
+  alone([](TestRank& rank) {
+    const ncclComm_t comm = rank.comm;
+    const cudaStream_t stream = rank.stream;
+    float* data = rank.memory(std::vector<float>(100));
+    std::vector<float> host(100);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclFloat32, ncclSum, nullptr, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(nullptr, data, 100, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(host.data(), data, 100, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 101, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data + 1, 50, ncclFloat32, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclNumTypes, ncclSum, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(data, data, 100, ncclFloat32, ncclNumOps, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, 1, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, -1, comm, stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, stream), ncclSuccess)
+        << "nothing to do";
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess) << "a refused call leaves the communicator sound";
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root -1 of 1"), std::string::npos);
+  });
+}
+
+TEST(NcclEmulatorCalls, MemoryOfAnotherDeviceIsRefused) {
+  alone([](TestRank& rank) {
+    float* data = nullptr;
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), 400), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclInvalidArgument);
+    float* own = rank.memory(std::vector<float>(100));  // of device 1, too, by now
+    EXPECT_EQ(rank.all_reduce(own, 100), ncclInvalidArgument);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    own = rank.memory(std::vector<float>(100));
+    EXPECT_EQ(ncclAllReduce(own, own, 100, ncclFloat32, ncclSum, rank.comm, stream), ncclUnhandledCudaError);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    EXPECT_EQ(cudaFree(data), cudaSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, ConfigurationsThatAreNotEmulatedAreRefused) {
+  alone([](TestRank& rank) {
+    ncclUniqueId id = {};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidUsage);
+    config.blocking = 1;
+    config.maxCTAs = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 1, nullptr), ncclInvalidArgument);
+    config.magic = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_EQ(comm, nullptr);
+    config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = 2;
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSystemError) << "all ranks of the id were in";
+    EXPECT_EQ(rank.async_error(), ncclSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, TellWhatACommunicatorIs) {
+  alone([](TestRank& rank) {
+    int number = -1;
+    EXPECT_EQ(ncclGetVersion(&number), ncclSuccess);
+    EXPECT_EQ(number, NCCL_VERSION_CODE);
+    EXPECT_EQ(ncclCommCount(rank.comm, &number), ncclSuccess);
+    EXPECT_EQ(number, 1);
+    EXPECT_EQ(ncclCommUserRank(rank.comm, &number), ncclSuccess);
+    EXPECT_EQ(number, 0);
+    EXPECT_EQ(ncclCommFinalize(rank.comm), ncclSuccess);
+    EXPECT_EQ(rank.all_reduce(rank.memory(std::vector<float>(1)), 1), ncclInvalidUsage) << "finalized";
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclCommCount(rank.comm, &number), ncclInvalidArgument);
+    rank.comm = nullptr;
+  });
+}
+
+TEST(NcclEmulatorCalls, MemoryIsFreedAndDeregisteredOnceAndInOrder) {
+  alone([](TestRank& rank) {
+    void* data = nullptr;
+    void* handle = nullptr;
+    ASSERT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
+    ASSERT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclInvalidUsage) << "registered";
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclMemFree(data), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclInvalidArgument) << "twice";
+    EXPECT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclInvalidArgument) << "freed";
+  });
+}
+
+TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorAndItsMemory) {
+  alone([](TestRank& rank) {
+    float* data = rank.memory(std::vector<float>(100));
+    void* handle = nullptr;
+    ASSERT_EQ(ncclCommRegister(rank.comm, data, 400, &handle), ncclSuccess);
+    const cudaGraphExec_t graph = rank.capture([&] { EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess); });
+    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage);
+    EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "it still works";
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, FailWhereTheEnvironmentSaysSo) {
+  const Settings settings = {"LOCKSTEP_EMULATED_FAULTS=ncclAllReduce:2=1"};
+  const auto body = [](TestRank& rank) {
+    float* data = rank.memory(std::vector<float>(10));
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclUnhandledCudaError);
+    EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess);
+  };
+  alone(body, settings);
+}
+
+}  // namespace
+}  // namespace lockstep
