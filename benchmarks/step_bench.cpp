@@ -180,7 +180,7 @@ int run(const Options& o) {
   const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
   // Afterwards: it takes memory of its own.
-  const double peak = backend_for(o.where()).measure_peak().gigaflops;
+  const double peak = gigaflops_in(backend_for(o.where()).measure_peak(), parse_precision(o.precision));
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
              o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
       "train does it; eager steps, enqueued kernel by kernel, stand beside it, and forward, backward and "
       "optimizer are of eager steps that the host waits for. GFLOP/s counts a direct convolution's "
       "operations, "
-      "so Winograd may exceed the peak, which is measured on the same threads or GPU. "
+      "so Winograd may exceed the peak, which is measured on the same threads, or GPU in the same precision. "
       "Planned memory is what the plan announces: activations, parameters, statistics, gradients, optimizer.",
       "step_bench");
   options.add_flags(app);

@@ -35,6 +35,7 @@ class ReorderKernel {
 // What the device can do at best, measured: the ceilings a kernel's time is held against.
 struct Peak {
   double gigaflops = 0;             // fp32 multiply-adds in registers, 10^9 operations per second
+  double tf32_gigaflops = 0;        // products of matrices rounded to TF32; 0: not measured (CPU)
   double half_gigaflops = 0;        // products of fp16 matrices, summed in fp32; 0: not measured (CPU)
   double gigabytes_per_second = 0;  // a large copy, bytes read and written
 };

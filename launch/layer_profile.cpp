@@ -68,6 +68,7 @@ void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t
 void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 4>{}); }
 
 std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) const {
+  const Precision precision = network_.precision();
   std::vector<Row> rows;
   for (std::size_t node = 0; node < seconds_.size(); ++node) {
     const PlannedNode& planned = network_.nodes()[node];
@@ -78,9 +79,10 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
       const auto operations = static_cast<double>(flops_in(flops, direction));
       // A gradient reads and writes tensors of the sizes that forward does.
-      const double bytes = layer == nullptr ? 0 : static_cast<double>(forward_bytes(graph_, *layer));
+      const double bytes =
+          layer == nullptr ? 0 : static_cast<double>(forward_bytes(graph_, *layer, precision));
       if (seconds < 1e-6) continue;
-      const double least_to_compute = operations / peak.gigaflops * 1e-9;
+      const double least_to_compute = operations / gigaflops_in(peak, precision) * 1e-9;
       const double least_to_move = bytes / peak.gigabytes_per_second * 1e-9;
       rows.push_back({.name = names_[node],
                       .kind = layer == nullptr ? "fork" : std::string(kind_of(layer->operation)),

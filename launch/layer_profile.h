@@ -35,8 +35,8 @@ class LayerProfile final : public LayerObserver {
     double milliseconds = 0;
     double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
     double gigabytes_per_second = 0;  // tensors read and written once over the time
-    double share_of_peak = 0;         // of the ceiling that is nearer: of operations or of memory
-    bool memory_bound = false;        // which is that of memory
+    double share_of_peak = 0;   // of the ceiling that is nearer: of operations in its precision or of memory
+    bool memory_bound = false;  // which is that of memory
   };
   // Returns the rows of one step, the longest first, after `steps` steps were watched. A layer is named by
   // what it computes on.

@@ -93,7 +93,8 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   print_fitted(
       fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
                   "reaches {:.0f} GFLOP/s",
-                  peak.gigaflops, peak.gigabytes_per_second, gigaflop * command.steps / account.total()));
+                  gigaflops_in(peak, training.network().precision()), peak.gigabytes_per_second,
+                  gigaflop * command.steps / account.total()));
   print_account(account, command.steps);
   print_kinds(rows);
   const auto shown =

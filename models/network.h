@@ -80,6 +80,7 @@ class Network {
   Network(Network&&) = delete;  // parameters and bindings point into it
 
   Device device() const { return options_.device; }
+  Precision precision() const { return options_.precision; }
   Backend& backend() { return backend_; }
   std::int64_t batch() const { return input_.batch; }
   const MemoryPlan& memory() const { return memory_; }

@@ -33,10 +33,17 @@ std::int64_t training_flops(const Graph& graph) {
   return sum;
 }
 
-std::int64_t forward_bytes(const Graph& graph, const Layer& layer) {
+std::int64_t forward_bytes(const Graph& graph, const Layer& layer, Precision precision) {
   std::int64_t elements = parameter_elements(graph, layer) + graph.shape(layer.output).elements();
   for (const Value input : layer.inputs) elements += graph.shape(input).elements();
-  return elements * static_cast<std::int64_t>(sizeof(float));
+  return elements * static_cast<std::int64_t>(size_of(storage_type(precision)));
+}
+
+double gigaflops_in(const Peak& peak, Precision precision) {
+  const double own = storage_type(precision) != DType::f32 ? peak.half_gigaflops
+                     : precision == Precision::tf32        ? peak.tf32_gigaflops
+                                                           : peak.gigaflops;
+  return own > 0 ? own : peak.gigaflops;
 }
 
 }  // namespace lockstep

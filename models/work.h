@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "models/graph.h"
+#include "models/precision.h"
 
 namespace lockstep {
 
@@ -25,7 +27,10 @@ LayerFlops flops_of(const Graph& graph, const Layer& layer);
 std::int64_t training_flops(const Graph& graph);
 
 // Bytes a layer's forward must move at the least: every input and parameter read once, every output written
-// once, fp32.
-std::int64_t forward_bytes(const Graph& graph, const Layer& layer);
+// once, in the type that the precision stores.
+std::int64_t forward_bytes(const Graph& graph, const Layer& layer, Precision precision);
+
+// Which of the peaks bounds products in a precision: fp32's, where its own was not measured.
+double gigaflops_in(const Peak& peak, Precision precision);
 
 }  // namespace lockstep

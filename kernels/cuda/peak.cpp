@@ -24,8 +24,9 @@ double gigabytes_per_second(Device device) {
 }
 
 // The best of what cuBLASLt proposes.
-double gigaflops(CudaLibraries& libraries, DType type) {
-  const LinearShape shape{.batch = kSize, .in_features = kSize, .out_features = kSize, .bias = false};
+double gigaflops(CudaLibraries& libraries, DType type, bool tf32 = false) {
+  const LinearShape shape{
+      .batch = kSize, .in_features = kSize, .out_features = kSize, .bias = false, .tf32 = tf32};
   KernelChoices choices(ChooseBy::time);
   const auto matrix_bytes = static_cast<std::size_t>(kSize * kSize) * size_of(type);
   const auto kernel = make_cuda_linear(libraries, shape, Layout({kSize, kSize}, type), choices);
@@ -43,6 +44,7 @@ double gigaflops(CudaLibraries& libraries, DType type) {
 
 Peak measure_cuda_peak(CudaLibraries& libraries) {
   return {.gigaflops = gigaflops(libraries, DType::f32),
+          .tf32_gigaflops = gigaflops(libraries, DType::f32, true),
           .half_gigaflops = gigaflops(libraries, DType::f16),
           .gigabytes_per_second = gigabytes_per_second(libraries.device())};
 }

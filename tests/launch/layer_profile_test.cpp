@@ -34,6 +34,31 @@ TEST(MeasureTogether, HasAllRanksMeasureAtOnce) {
 
 using Row = LayerProfile::Row;
 
+// The row of a linear layer whose forward took 1 ms.
+Row row_in(Precision precision, const Peak& peak) {
+  Graph graph({.batch = 4, .height = 4, .width = 4, .channels = 1, .classes = 8});
+  graph.classify(graph.linear(graph.input(), {.features = 8}, "fc"));
+  Network network(graph, {.precision = precision});
+  LayerProfile profile(graph, network, nullptr);
+  for (std::size_t node = 0; node < network.nodes().size(); ++node)
+    if (network.nodes()[node].name == "fc") profile.layer_ran(node, Direction::forward, 0, 1'000'000);
+  const std::vector<Row> rows = profile.rows(1, peak);
+  return rows.size() == 1 ? rows.front() : Row{};
+}
+
+TEST(LayerProfile, HoldsALayerAgainstThePeakOfWhatItComputesAndMoves) {
+  constexpr double kOperations = 2 * 4 * 16 * 8, kElements = 4 * 16 + 16 * 8 + 4 * 8;
+  const Peak fast_memory{.gigaflops = 0.01, .half_gigaflops = 0.08, .gigabytes_per_second = 1000};
+  const Peak slow_memory{.gigaflops = 1000, .half_gigaflops = 8000, .gigabytes_per_second = 0.01};
+  EXPECT_NEAR(row_in(Precision::fp32, fast_memory).share_of_peak, kOperations * 1e-6 / 0.01, 1e-9);
+  EXPECT_NEAR(row_in(Precision::fp32, slow_memory).share_of_peak, 4 * kElements * 1e-6 / 0.01, 1e-9);
+  for (const Precision half : {Precision::fp16, Precision::bf16}) {
+    EXPECT_NEAR(row_in(half, fast_memory).share_of_peak, kOperations * 1e-6 / 0.08, 1e-9);
+    EXPECT_NEAR(row_in(half, slow_memory).share_of_peak, 2 * kElements * 1e-6 / 0.01, 1e-9);
+    EXPECT_NEAR(row_in(half, slow_memory).gigabytes_per_second, 2 * kElements * 1e-6, 1e-9);
+  }
+}
+
 TEST(ExplainAbovePeak, SaysNothingOfWhatIsBelow) {
   const Row rows[] = {{.kernel = "tiled winograd", .share_of_peak = 1.004}, {.share_of_peak = 0.3}};
   EXPECT_TRUE(explain_above_peak(rows).empty());
