@@ -245,11 +245,7 @@ void Trainer::stop_not_finite(const StepResult& result) {
   for (int rank = 0; rank < communicator.size(); ++rank) {
     if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
   }
-  std::string saved;
-  if (!options_.last_good.empty()) {
-    if (communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
-    saved = fmt::format("; the state before this step is in {}", options_.last_good.string());
-  }
+  const std::string saved = save_last_good(result.step);
   const std::string what = ranks.empty()
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
@@ -258,6 +254,17 @@ void Trainer::stop_not_finite(const StepResult& result) {
                           what, saved));
   error.set_agreed();
   throw error;
+}
+
+// A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
+std::string Trainer::save_last_good(std::int64_t failed_step) {
+  if (options_.last_good.empty()) return "";
+  const std::optional<StepResult> next = results_.take_last();
+  if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
+  const bool done = next && next->control.finite != 0;
+  return fmt::format("; the state {} is in {}",
+                     done ? fmt::format("after step {}", failed_step + 2) : "before this step",
+                     options_.last_good.string());
 }
 
 Evaluation Trainer::evaluate() {

@@ -72,8 +72,10 @@ class Trainer {
   void fit(Report& report);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
-  // not finite skip it, and with a dynamic loss scale that is all; otherwise the state as it was before the
-  // step is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a GPU.
+  // not finite skip it, and with a dynamic loss scale that can still fall that is all; otherwise the last
+  // good state is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a
+  // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
+  // gone well; the Error tells.
   void step();
   // Averages running statistics over ranks, then the whole test set, each sample once. Collective.
   Evaluation evaluate();
@@ -97,6 +99,8 @@ class Trainer {
   void settle_all();
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
+  // Returns what to say of it.
+  std::string save_last_good(std::int64_t failed_step);
   EpochReport train_epoch(std::int64_t epoch, Report& report);
   void average_statistics();
   LossTotals over_ranks(const LossTotals& mine);

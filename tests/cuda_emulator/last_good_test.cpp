@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state that a training leaves when its loss stops being finite, while the device is at the next step:
+// one operation after the other, which leaves the host more time to look at the wrong moment than a recorded
+// step does.
+#include <filesystem>
+#include <map>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "data/sample_order.h"
+#include "launch/trainer.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
+constexpr ImageShape kImage{8, 8, 1};
+constexpr std::int64_t kBatch = 4, kSteps = 8, kFailing = 5;
+
+// Nearly black but for one image, whose pixels are beyond fp16 when they are divided by kDeviation: the loss
+// of step kFailing is not finite, and that of the next one is.
+constexpr float kDeviation = 1e-5f;
+class OneBright final : public Dataset {
+ public:
+  std::int64_t size() const override { return kBatch * kSteps; }
+  ImageShape image_shape() const override { return kImage; }
+  std::int64_t classes() const override { return 4; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    const Random random(1, std::to_string(index));
+    for (std::size_t i = 0; i < image.size(); ++i)
+      image[i] = index == bright_ ? 255 : static_cast<std::uint8_t>(random.bits(i) % 2);
+    return static_cast<std::int32_t>(index % 4);
+  }
+
+ private:
+  std::int64_t bright_ = SampleOrder(size(), 0, 0)(kBatch * (kFailing - 1));
+};
+
+using State = std::map<std::string, std::vector<float>>;
+State state_of(Network& network) {
+  State state;
+  const StateSnapshot snapshot(network);
+  for (const auto& entry : snapshot.entries()) state[entry.name] = entry.values;
+  return state;
+}
+
+struct Stopped {
+  std::string error;  // empty: it went on to the end
+  State saved;
+  State state;  // of the network, after all
+};
+
+// Trains at most so many steps.
+Stopped train(const LossScaleOptions& loss_scale, std::int64_t steps) {
+  Graph graph({.batch = kBatch, .height = 8, .width = 8, .channels = 1, .classes = 4});
+  const Value normalised = graph.batch_norm(graph.input(), {}, "bn");  // the state's first tensors
+  const Value x = graph.convolution(normalised, {.channels = 8, .kernel = 3, .padding = 1}, "conv");
+  graph.classify(
+      graph.linear(graph.pooling(x, {.kind = PoolingKind::average, .global = true}), {.features = 4}, "fc"));
+  const OneBright dataset;
+  const auto communicator = make_self_communicator(kDevice);
+  KernelChoices first;
+  Network network(graph, {.device = kDevice,
+                          .precision = Precision::fp16,
+                          .mean = {0},
+                          .deviation = {kDeviation},
+                          .choices = &first});
+  GradientBuckets buckets(network.parameters(), *communicator, {});
+  const auto optimizer =
+      make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{}, loss_scale);
+  BatchLoader train_loader(dataset, {}, {.batch = kBatch, .device = kDevice});
+  BatchLoader test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = kDevice});
+  const auto file = std::filesystem::temp_directory_path() /
+                    fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+  Stopped stopped;
+  {
+    Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.02},
+                    {.record_steps = false, .last_good = file});
+    try {
+      for (std::int64_t step = 0; step < steps; ++step) trainer.step();
+    } catch (const Error& error) {
+      stopped.error = error.what();
+    }
+    cudaDeviceSynchronize();
+  }
+  stopped.state = state_of(network);
+  if (stopped.error.empty()) return stopped;
+  load_state(network, file);
+  stopped.saved = state_of(network);
+  std::filesystem::remove(file);
+  return stopped;
+}
+
+TEST(LastGood, IsTheStateBeforeTheStep) {
+  const Stopped stopped = train({}, kSteps);
+  EXPECT_NE(stopped.error.find("step 5: "), std::string::npos) << stopped.error;
+  EXPECT_NE(stopped.error.find("the state before this step is in"), std::string::npos) << stopped.error;
+  EXPECT_EQ(stopped.saved, train({}, kFailing - 1).state);
+  EXPECT_EQ(stopped.state, stopped.saved) << "the next step was skipped, too";
+}
+
+// The next step goes well, because its gradients do.
+TEST(LastGood, HasTheNextStepThatWentWellWithAScaleThatCannotFallFurther) {
+  const LossScaleOptions least{.initial = 0x1p-10f, .rule = {.interval = 1000}};
+  const Stopped stopped = train(least, kSteps);
+  EXPECT_NE(stopped.error.find("step 5: "), std::string::npos) << stopped.error;
+  EXPECT_NE(stopped.error.find("the state after step 6 is in"), std::string::npos) << stopped.error;
+  EXPECT_EQ(stopped.saved, stopped.state);
+  EXPECT_NE(stopped.saved, train(least, kFailing - 1).state);
+}
+
+}  // namespace
+}  // namespace lockstep
