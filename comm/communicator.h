@@ -31,6 +31,12 @@ enum class ReduceOp { sum, max };
 struct Traffic {
   std::uint64_t sent_bytes = 0;
   std::uint64_t operations = 0;
+
+  Traffic& operator+=(const Traffic& more) {
+    sent_bytes += more.sent_bytes;
+    operations += more.operations;
+    return *this;
+  }
 };
 
 class Communicator {
@@ -66,8 +72,12 @@ class Communicator {
   // later one. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
   virtual void abandon() noexcept = 0;
 
-  // What has been sent so far; call when the stream is idle.
+  // What has been sent so far; call when the stream is idle. Of collectives that were recorded (Stream) it
+  // knows what replayed() was told.
   virtual Traffic traffic() const = 0;
+  // What a replay will send of all that was recorded since the last call.
+  virtual Traffic take_recorded() { return {}; }
+  virtual void replayed(const Traffic&) {}
   // Held to pass messages through, beside what allocate() gave.
   virtual std::size_t memory_bytes() const { return 0; }
 

@@ -121,19 +121,25 @@ void Trainer::step() {
 
 // The first two steps are enqueued one by one: libraries allocate when they run for the first time.
 void Trainer::run_step() {
-  Recording& recording = recordings_[static_cast<std::size_t>(step_ % 2)];
-  if (records_ && step_ >= 2 && recording.empty()) recording = record_step();
-  recording.empty() ? enqueue_step() : stream_.replay(recording);
+  RecordedStep& recorded = recordings_[static_cast<std::size_t>(step_ % 2)];
+  if (records_ && step_ >= 2 && recorded.work.empty()) recorded = record_step();
+  if (recorded.work.empty()) return enqueue_step();
+  stream_.replay(recorded.work);
+  parts_.communicator.replayed(recorded.traffic);
 }
 
 // Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
 // step is no faster than its slowest rank.
-Recording Trainer::record_step() {
+Trainer::RecordedStep Trainer::record_step() {
   std::string reason;
-  Recording recording = stream_.record_work([this] { enqueue_step(); }, reason);
+  RecordedStep step{.work = stream_.record_work([this] { enqueue_step(); }, reason),
+                    .traffic = parts_.communicator.take_recorded()};
   Communicator& host = parts_.communicator.host();
-  const int first_without = first_rank_where(host, recording.empty());
-  if (first_without < 0) return recording;
+  const int first_without = first_rank_where(host, step.work.empty());
+  if (first_without < 0) {
+    if (step_ == 2) log::info("steps are recorded and replayed: {} operations each", step.work.operations());
+    return step;
+  }
   if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
   records_ = false;
   recordings_ = {};

@@ -88,6 +88,11 @@ class Trainer {
   StepAccount take_host_account();
 
  private:
+  struct RecordedStep {
+    Recording work;
+    Traffic traffic;  // of a replay
+  };
+
   void enqueue_step();
   // What the host did since `begin_ns`, for the timeline, if there is one.
   void record(const char* name, Track track, std::int64_t begin_ns);
@@ -95,7 +100,7 @@ class Trainer {
   // Enqueues the step, from a recording where there is or can be one. The same on every rank.
   void run_step();
   // Of the step that comes next; empty, on every rank, where one of them cannot record it.
-  Recording record_step();
+  RecordedStep record_step();
   void settle_all();
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
@@ -113,8 +118,8 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
-  bool records_;                         // on every rank or on none
-  std::array<Recording, 2> recordings_;  // of even and odd steps: their batches and results lie apart
+  bool records_;                            // on every rank or on none
+  std::array<RecordedStep, 2> recordings_;  // of even and odd steps: their batches and results lie apart
   PhaseClock clock_;
   std::optional<StepTimes> times_;  // on a GPU
   double loader_wait_seconds_ = 0;  // of the host, for the next step's batches
@@ -123,7 +128,8 @@ class Trainer {
   LossTotals totals_;         // of this rank, since the epoch began
   std::int64_t skipped_ = 0;  // steps, since the epoch began
   float loss_scale_;          // after the last step that was settled
-  std::int64_t step_ = 0;     // steps done
+  std::int64_t step_ = 0;     // steps enqueued
+  std::int64_t settled_ = 0;  // steps of which the host has learnt that they are done
 };
 
 }  // namespace lockstep

@@ -125,17 +125,25 @@ std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
                      current_place(), nccl_words(status));
 }
 
+Traffic& NcclCommunicator::counted() {
+  make_current(device_);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(cuda_stream(stream_), &capture));
+  return capture == cudaStreamCaptureStatusNone ? sent_ : recorded_;
+}
+
 template <typename F>
 void NcclCommunicator::enqueue(Call call, std::size_t sent_bytes, F function) {
-  call.number = ++operations_;
+  Traffic& traffic = counted();
+  ++traffic.operations;
+  call.number = sent_.operations + recorded_.operations;
   if (call.count == 0) return;
   CHECK(communicator_ != nullptr, "{} after the communicator was aborted", call.name);
   {
     const std::lock_guard lock(mutex_);
     last_ = call;
   }
-  sent_bytes_ += sent_bytes;
-  make_current(device_);
+  traffic.sent_bytes += sent_bytes;
   const ncclResult_t status = function(communicator_, cuda_stream(stream_));
   if (status == ncclSuccess) return;
   watch_.reset();  // thrown here; told once

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <nccl.h>
 
@@ -45,7 +46,9 @@ class NcclCommunicator final : public Communicator {
   void abandon() noexcept override { abort(); }
   // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
   // (trees, reduction in the switch) send other amounts.
-  Traffic traffic() const override { return {sent_bytes_, operations_}; }
+  Traffic traffic() const override { return sent_; }
+  Traffic take_recorded() override { return std::exchange(recorded_, {}); }
+  void replayed(const Traffic& recorded) override { sent_ += recorded; }
 
  private:
   struct Call {
@@ -62,6 +65,8 @@ class NcclCommunicator final : public Communicator {
   void abort() noexcept;
   bool healthy();
   bool unwinding() const;
+  // What is enqueued now goes where.
+  Traffic& counted();
   std::string describe(const char* event, ncclResult_t status);
 
   Device device_;
@@ -69,8 +74,8 @@ class NcclCommunicator final : public Communicator {
   DeviceCommunicatorOptions options_;
   EndJob end_job_;
   int exceptions_;  // being handled when this was made
-  std::uint64_t sent_bytes_ = 0;
-  std::uint64_t operations_ = 0;
+  Traffic sent_;
+  Traffic recorded_;  // since it was taken
   std::mutex mutex_;
   Call last_;  // guarded: the Watch reads it
   Buffer flag_;

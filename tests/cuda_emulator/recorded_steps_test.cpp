@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a training tells of steps that are replayed, on ranks that are threads with a device each.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "comm/nccl/communicator.h"
+#include "launch/trainer.h"
+#include "models/networks/networks.h"
+#include "tests/comm/thread_ranks.h"
+#include "tests/launch/grays.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr std::int64_t kBatch = 4, kSide = 4, kSteps = 7;
+
+Traffic train(Communicator& host, const Dataset& dataset, bool record, Report& report) {
+  const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
+  NcclCommunicator nccl(device, host, {}, [](const std::string& reason) { ADD_FAILURE() << reason; });
+  Graph graph({.batch = kBatch, .height = kSide, .width = kSide, .channels = 1, .classes = 4});
+  build_network(graph, {.name = "mlp"});
+  KernelChoices first;
+  Network network(graph, {.device = device, .choices = &first});
+  GradientBuckets buckets(network.parameters(), nccl, {});
+  const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
+  const Shard shard{.rank = host.rank(), .size = host.size()};
+  BatchLoader train_loader(dataset, shard, {.batch = kBatch, .device = device});
+  BatchLoader test_loader(dataset, shard, {.batch = kBatch, .tail = Tail::pad, .device = device});
+  Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, nccl}, {.base = 0.02},
+                  {.record_steps = record});
+  trainer.fit(report);
+  nccl.stream().synchronize();
+  return nccl.traffic();
+}
+
+struct Told {
+  std::vector<Traffic> traffic = std::vector<Traffic>(kRanks);
+  std::string output;  // of rank 0
+  std::string log;
+};
+
+Told train(bool record) {
+  const Grays dataset({kSide, kSide, 1}, kRanks * kBatch * kSteps);
+  const auto folder =
+      std::filesystem::temp_directory_path() /
+      fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+  Told told;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const std::vector<std::string> errors = try_thread_ranks(kRanks, [&](Communicator& host) {
+    Report report({.speaks = host.rank() == 0, .directory = folder, .total_steps = kSteps});
+    told.traffic[static_cast<std::size_t>(host.rank())] = train(host, dataset, record, report);
+  });
+  told.output = testing::internal::GetCapturedStdout();
+  told.log = testing::internal::GetCapturedStderr();
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(errors, std::vector<std::string>(kRanks));
+  return told;
+}
+
+TEST(RecordedSteps, SendAsManyBytesAsOthers) {
+  const Told recorded = train(true), eager = train(false);
+  EXPECT_NE(recorded.log.find("steps are recorded and replayed"), std::string::npos) << recorded.log;
+  EXPECT_EQ(eager.log.find("recorded"), std::string::npos) << eager.log;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_GT(eager.traffic[rank].sent_bytes, 0u);
+    EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
+    EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
