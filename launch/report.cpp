@@ -153,7 +153,7 @@ void Report::step(const StepReport& report) {
                         .fraction = static_cast<double>(step) / static_cast<double>(steps),
                         .parts = {fmt::format("{}/{}", step, steps)}};
   if (!std::isnan(loss)) progress.parts.push_back("loss " + loss_text(loss));
-  progress.parts.push_back(thousands(samples_per_second) + " samples/s");
+  if (samples_per_second > 0) progress.parts.push_back(thousands(samples_per_second) + " samples/s");
   if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");
   say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
 }

@@ -20,7 +20,7 @@ struct StepReport {
   std::int64_t steps = 0;       // of this epoch, as many as will run
   std::int64_t steps_done = 0;  // since the start of training
   double loss = 0;              // the running mean of the epoch; NaN, and left out, as long as there is none
-  double samples_per_second = 0;
+  double samples_per_second = 0;  // left out as long as it is 0: no step of the epoch is done
 };
 
 struct EpochReport {

@@ -70,11 +70,11 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
   skipped_ = 0;
   take_account();
   const std::int64_t begin = now_ns();
-  const std::int64_t first_step = step_;
+  const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch);
   if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps - step_);
   const auto samples_per_second = [&] {
-    const auto samples = static_cast<double>((step_ - first_step) * parts_.train.global_batch());
+    const auto samples = static_cast<double>((settled_ - settled_before) * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
   for (std::int64_t i = 1; i <= steps; ++i) {
@@ -226,6 +226,7 @@ void Trainer::settle(const StepResult& result) {
   if (times_) times_->account(account_);
   const float scale_before = loss_scale_;
   loss_scale_ = result.control.loss_scale;
+  ++settled_;
   if (result.control.finite != 0) {
     for (const LossSums& sums : result.losses) totals_.add(sums);
     return;

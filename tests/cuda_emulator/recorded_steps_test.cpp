@@ -2,6 +2,7 @@
 //
 // What a training tells of steps that are replayed, on ranks that are threads with a device each.
 #include <filesystem>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -70,6 +71,19 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
     EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
     EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
   }
+}
+
+// When the host reports its first step the device has not told of any.
+TEST(RecordedSteps, AreCountedWhenTheyAreDone) {
+  std::istringstream lines(train(true).output);
+  int steps = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("train loss") != std::string::npos) continue;  // of the epoch
+    ++steps;
+    EXPECT_EQ(line.find("samples/s") != std::string::npos, steps > 1) << line;
+    EXPECT_EQ(line.find("loss ") != std::string::npos, steps > 1) << line;
+  }
+  EXPECT_EQ(steps, kSteps);
 }
 
 }  // namespace
