@@ -90,12 +90,21 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const Bu
   return buckets;
 }
 
+Span bucket_span(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns) {
+  return {.name = "bucket",
+          .track = Track::communication,
+          .index = static_cast<std::int32_t>(bucket),
+          .numbered = true,
+          .begin_ns = begin_ns,
+          .end_ns = end_ns};
+}
+
 GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& communicator,
                                  const BucketOptions& options, Timeline* timeline)
     : parameters_(parameters),
       communicator_(communicator),
       options_(options),
-      timeline_(timeline),
+      timeline_(communicator.stream().device().kind == DeviceKind::cpu ? timeline : nullptr),
       buckets_(plan_buckets(parameters, options)),
       bucket_of_(parameters.size()),
       ready_(parameters.size()),
@@ -150,8 +159,11 @@ const FlatRange& GradientBuckets::range_of(std::int64_t element) const {
   return element < gradients_.front().end ? gradients_.front() : gradients_.back();
 }
 
-void GradientBuckets::begin(Stream& compute) {
+void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments) {
+  CHECK(moments.empty() || moments.size() == buckets_.size(), "the moments of {} buckets for {}",
+        moments.size(), buckets_.size());
   compute_ = &compute;
+  moments_ = moments;
   next_ = 0;
   ready_.assign(parameters_.size(), false);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -188,16 +200,13 @@ void GradientBuckets::launch(std::size_t index) {
   stream.wait(produced_);
   Progress* progress = &progress_[index];
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
+  if (!moments_.empty()) stream.record(moments_[index].begun);
   communicator_.all_reduce(range_of(bucket.begin).at(bucket.begin),
                            static_cast<std::size_t>(bucket.end - bucket.begin), bucket.type, ReduceOp::sum);
+  if (!moments_.empty()) stream.record(moments_[index].ended);
   if (timeline_ == nullptr) return;
   stream.enqueue([timeline = timeline_, progress, index] {
-    timeline->record({.name = "bucket",
-                      .track = Track::communication,
-                      .index = static_cast<std::int32_t>(index),
-                      .numbered = true,
-                      .begin_ns = progress->started_ns,
-                      .end_ns = now_ns()});
+    timeline->record(bucket_span(index, progress->started_ns, now_ns()));
   });
 }
 

@@ -35,6 +35,16 @@ struct Bucket {
   std::size_t bytes() const { return static_cast<std::size_t>(end - begin) * size_of(type); }
 };
 
+// When a GPU began and ended the sum of a bucket.
+struct BucketMoments {
+  explicit BucketMoments(Device device) : begun(device), ended(device) {}
+  TimedEvent begun;  // the sum may start: its gradients are final, and the bucket before it is summed
+  TimedEvent ended;
+};
+
+// Of a sum, for a timeline. By the host's clock.
+Span bucket_span(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns);
+
 // How parameters, with ascending offsets and half gradients first, fall into buckets that cover the arena
 // without gaps. Large ones are never split.
 std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters, const BucketOptions& options);
@@ -43,7 +53,7 @@ class GradientBuckets final : public GradientListener {
  public:
   // Collective: allocates gradient memory, points every parameter's gradient into it, and compares the plan
   // (names, layouts, buckets) over ranks; throws ConfigError on all ranks, naming those that differ from rank
-  // 0. parameters must outlive this.
+  // 0. parameters must outlive this. A timeline gets the sums of a CPU; those of a GPU are told by begin().
   GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
                   Timeline* timeline = nullptr);
   // Waits for the sums of a pass that was not waited for: they use the arena. While an exception unwinds the
@@ -55,8 +65,10 @@ class GradientBuckets final : public GradientListener {
   std::span<const FlatRange> gradients() const { return gradients_; }
   std::size_t memory_bytes() const { return arena_.bytes(); }
 
-  // Starts the backward pass that finishes gradients; compute is the stream they are computed on.
-  void begin(Stream& compute);
+  // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
+  // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
+  // whatever is recorded of it.
+  void begin(Stream& compute, std::span<BucketMoments> moments = {});
   // From the network, once for each parameter and pass, in any order.
   void gradient_ready(std::size_t index) override;
   // Makes later work on the stream wait for every bucket. Throws if a gradient is missing, naming it.
@@ -77,7 +89,7 @@ class GradientBuckets final : public GradientListener {
   std::span<Parameter> parameters_;
   Communicator& communicator_;
   BucketOptions options_;
-  Timeline* timeline_;
+  Timeline* timeline_;  // a CPU's
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;  // parameter -> bucket
   std::vector<bool> ready_;             // this pass, by parameter
@@ -85,8 +97,9 @@ class GradientBuckets final : public GradientListener {
   std::size_t next_ = 0;  // first bucket not launched
   Buffer arena_;
   std::vector<FlatRange> gradients_;
-  Stream* compute_ = nullptr;  // of the pass under way
-  int exceptions_;             // being handled when this was made
+  Stream* compute_ = nullptr;         // of the pass under way
+  std::span<BucketMoments> moments_;  // of that, by bucket
+  int exceptions_;                    // being handled when this was made
   Event produced_;
   Event reduced_;
 };

@@ -74,9 +74,9 @@ int profile(ProfileRun& run, const Command& command, World& world) {
                       TrainerOptions{.accumulation = config.train.accumulation});
 
   for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
+  run.trainer->take_account();  // which settles those steps
   run.profile->clear();
   training.timeline()->clear();
-  run.trainer->take_account();
   for (int step = 0; step < command.steps; ++step) run.trainer->step();
   const StepAccount account = run.trainer->take_account();
   const Peak peak =

@@ -45,12 +45,13 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       results_(parts.network.device(), options.accumulation),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
-  if (stream_.device().kind != DeviceKind::cpu) times_.emplace(stream_.device(), options.accumulation);
+  if (stream_.device().kind != DeviceKind::cpu) {
+    times_.emplace(stream_, options.accumulation,
+                   parts.timeline == nullptr ? 0 : parts.buckets.buckets().size());
+  }
   if (!records_) return;
-  const bool watched = parts.timeline != nullptr || parts.observer != nullptr;
-  records_ = first_rank_where(parts.communicator.host(), watched) < 0;
-  if (!records_)
-    log::info("steps are enqueued one by one: a timeline or an observer of layers looks into them");
+  records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
+  if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
 }
 
 void Trainer::fit(Report& report) {
@@ -100,11 +101,9 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
 void Trainer::step() {
   set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
-  const std::int64_t begin = now_ns();
   if (times_) times_->begun(stream_, loader_wait_seconds_);
   train_.begin(stream_);
   if (times_) times_->has_data(stream_);
-  if (stream_.device().kind != DeviceKind::cpu) record("data", Track::data, begin);
   parts_.optimizer.set_learning_rate(schedule_.at(step_));
   run_step();
   if (times_) times_->ended(stream_);
@@ -163,7 +162,7 @@ StepAccount Trainer::take_account() {
 }
 
 void Trainer::record(const char* name, Track track, std::int64_t begin_ns) {
-  if (parts_.timeline == nullptr) return;
+  if (parts_.timeline == nullptr || times_) return;
   parts_.timeline->record({.name = name,
                            .track = track,
                            .index = static_cast<std::int32_t>(step_),
@@ -178,8 +177,10 @@ void Trainer::enqueue_step() {
   parts_.network.keep_statistics(stream_);
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) micro_batch(micro);
   clock_.enter(Phase::exposed_communication);
+  const std::int64_t exchange_begin = now_ns();
   parts_.buckets.wait(stream_);
   if (times_) times_->exchanged(stream_);
+  record("exchange", Track::compute, exchange_begin);
   clock_.enter(Phase::optimizer);
   const std::int64_t begin = now_ns();
   // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
@@ -196,7 +197,7 @@ void Trainer::micro_batch(std::int64_t micro) {
   clock_.enter(Phase::data_wait);
   const std::int64_t data_begin = now_ns();
   const Batch& batch = train_.next();
-  if (stream_.device().kind == DeviceKind::cpu) record("data", Track::data, data_begin);
+  record("data", Track::data, data_begin);
   const Pass pass{.stream = stream_,
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
@@ -214,7 +215,9 @@ void Trainer::micro_batch(std::int64_t micro) {
 
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
-  if (last) parts_.buckets.begin(stream_);  // full buckets leave while earlier layers still compute
+  if (last) {  // full buckets leave while earlier layers still compute
+    parts_.buckets.begin(stream_, times_ ? times_->buckets() : std::span<BucketMoments>());
+  }
   parts_.network.backward(pass);
   if (times_) times_->backward_done(stream_, micro);
   record("backward", Track::compute, backward_begin);
@@ -223,7 +226,7 @@ void Trainer::micro_batch(std::int64_t micro) {
 // What the host learns of a step when the device is done with it; on every rank at the same point of the
 // loop.
 void Trainer::settle(const StepResult& result) {
-  if (times_) times_->account(account_);
+  if (times_) times_->account(account_, parts_.timeline);
   const float scale_before = loss_scale_;
   loss_scale_ = result.control.loss_scale;
   ++settled_;

@@ -94,7 +94,7 @@ class Trainer {
   };
 
   void enqueue_step();
-  // What the host did since `begin_ns`, for the timeline, if there is one.
+  // What a CPU did since `begin_ns`, for the timeline, if there is one; of a GPU StepTimes tells.
   void record(const char* name, Track track, std::int64_t begin_ns);
   void micro_batch(std::int64_t micro);
   // Enqueues the step, from a recording where there is or can be one. The same on every rank.

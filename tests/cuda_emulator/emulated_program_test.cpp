@@ -4,6 +4,7 @@
 // and the same bits however the device orders what CUDA leaves unordered.
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -215,10 +216,60 @@ TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
   }
 }
 
-TEST_F(EmulatedDigest, ExportsAndStartsFromAnExport) {
+struct Interval {
+  double begin;
+  double end;
+};
+
+// By name, in the order of steps; microseconds.
+std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem::path& trace) {
+  std::map<std::string, std::vector<Interval>> found;
+  const nlohmann::json whole = nlohmann::json::parse(text_of(trace));
+  for (const nlohmann::json& event : whole.at("traceEvents")) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"];
+    found[event["name"]].push_back({begin, begin + event["dur"].get<double>()});
+  }
+  return found;
+}
+
+// What a step does on the device, one behind the other, and one step behind the other; its buckets are summed
+// from backward on, in their order, and the exchange ends behind them.
+void expect_spans_of_every_step(const std::filesystem::path& trace, std::size_t steps) {
+  constexpr double kRounded = 1;
+  std::map<std::string, std::vector<Interval>> spans = intervals_of(trace);
+  std::vector<std::vector<Interval>> buckets;
+  while (spans.contains(fmt::format("bucket {}", buckets.size())))
+    buckets.push_back(spans[fmt::format("bucket {}", buckets.size())]);
+  EXPECT_GT(buckets.size(), 2u);
+  for (const auto& [name, each] : spans) ASSERT_EQ(each.size(), steps) << name;
+  double end = 0;
+  for (std::size_t step = 0; step < steps; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    for (const char* name : {"data", "forward", "backward", "exchange", "optimizer"}) {
+      EXPECT_GE(spans.at(name)[step].begin, end - kRounded) << name;
+      EXPECT_GE(spans.at(name)[step].end, spans.at(name)[step].begin) << name;
+      end = spans.at(name)[step].end;
+    }
+    double bucket_end = spans.at("backward")[step].begin;
+    for (const std::vector<Interval>& bucket : buckets) {
+      EXPECT_GE(bucket[step].begin, bucket_end - kRounded);
+      EXPECT_GT(bucket[step].end, bucket[step].begin);
+      bucket_end = bucket[step].end;
+    }
+    EXPECT_LE(bucket_end, spans.at("exchange")[step].end + kRounded);
+  }
+}
+
+TEST_F(EmulatedDigest, TracesRecordedStepsAndStartsFromAnExport) {
   const auto file = workplace_.path("x.safetensors").string();
-  const ProgramResult exported = run_ranks(2, command_of(workplace_, {}, "--export " + file));
+  const auto trace = workplace_.path("trace.json");
+  const EmulatedRun traced{.settings = {"comm.bucket_mib=[0.002, 0.01, 0.002]"}};
+  const ProgramResult exported = run_ranks(
+      2, command_of(workplace_, traced, fmt::format("--export {} --trace {}", file, trace.string())));
   ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  EXPECT_EQ(count(exported.output, "steps are recorded and replayed"), 1) << exported.output;
+  expect_spans_of_every_step(trace, 12);
   const ProgramResult again = run_ranks(2, command_of(workplace_, {}, "--init " + file));
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;

@@ -25,7 +25,7 @@ void work(Stream& stream, int time_ms) {
 
 TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
   Stream stream(kDevice, StreamUse::compute);
-  StepTimes times(kDevice, 2);
+  StepTimes times(stream, 2);
   StepAccount account;
   for (int step = 0; step < 3; ++step) {
     if (step > 0) {
@@ -58,7 +58,7 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
 TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   Stream stream(kDevice, StreamUse::compute);
   const Buffer memory(std::size_t{32} << 20, kDevice);
-  StepTimes times(kDevice, 1);
+  StepTimes times(stream, 1);
   times.begun(stream, 0);
   times.has_data(stream);
   std::string reason;
