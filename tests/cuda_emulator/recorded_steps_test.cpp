@@ -8,7 +8,6 @@
 
 #include "comm/nccl/communicator.h"
 #include "launch/trainer.h"
-#include "models/networks/networks.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
 
@@ -18,18 +17,20 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kBatch = 4, kSide = 4, kSteps = 7;
 
-Traffic train(Communicator& host, const Dataset& dataset, bool record, Report& report) {
+Traffic train(Communicator& host, bool record, Report& report) {
+  const ImageShape image{kSide, kSide, 1};
+  const Grays train_set(image, kRanks * kBatch * kSteps), test_set(image, kRanks * kBatch);
   const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
   NcclCommunicator nccl(device, host, {}, [](const std::string& reason) { ADD_FAILURE() << reason; });
   Graph graph({.batch = kBatch, .height = kSide, .width = kSide, .channels = 1, .classes = 4});
-  build_network(graph, {.name = "mlp"});
+  graph.classify(graph.linear(graph.input(), {.features = 4}, "fc"));
   KernelChoices first;
   Network network(graph, {.device = device, .choices = &first});
   GradientBuckets buckets(network.parameters(), nccl, {});
   const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
   const Shard shard{.rank = host.rank(), .size = host.size()};
-  BatchLoader train_loader(dataset, shard, {.batch = kBatch, .device = device});
-  BatchLoader test_loader(dataset, shard, {.batch = kBatch, .tail = Tail::pad, .device = device});
+  BatchLoader train_loader(train_set, shard, {.batch = kBatch, .device = device});
+  BatchLoader test_loader(test_set, shard, {.batch = kBatch, .tail = Tail::pad, .device = device});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, nccl}, {.base = 0.02},
                   {.record_steps = record});
   trainer.fit(report);
@@ -44,7 +45,6 @@ struct Told {
 };
 
 Told train(bool record) {
-  const Grays dataset({kSide, kSide, 1}, kRanks * kBatch * kSteps);
   const auto folder =
       std::filesystem::temp_directory_path() /
       fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -53,7 +53,7 @@ Told train(bool record) {
   testing::internal::CaptureStderr();
   const std::vector<std::string> errors = try_thread_ranks(kRanks, [&](Communicator& host) {
     Report report({.speaks = host.rank() == 0, .directory = folder, .total_steps = kSteps});
-    told.traffic[static_cast<std::size_t>(host.rank())] = train(host, dataset, record, report);
+    told.traffic[static_cast<std::size_t>(host.rank())] = train(host, record, report);
   });
   told.output = testing::internal::GetCapturedStdout();
   told.log = testing::internal::GetCapturedStderr();
