@@ -20,32 +20,28 @@
 namespace lockstep {
 namespace {
 
-constexpr int kSide = 12;
 constexpr int kClasses = 4;
 
-void write_big_endian(std::ofstream& file, std::uint32_t value) {
+void write_big_endian(std::ofstream& file, int value) {
   for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
 }
 
 // Noise, with a bright quarter that tells the class.
-void write_dataset(const std::filesystem::path& folder, const std::string& prefix, std::uint32_t count) {
+void write_dataset(const std::filesystem::path& folder, const std::string& prefix, int count, int side) {
   const Random random(11, prefix);
   std::ofstream images(folder / (prefix + "-images-idx3-ubyte"), std::ios::binary);
   std::ofstream labels(folder / (prefix + "-labels-idx1-ubyte"), std::ios::binary);
-  for (const std::uint32_t word : {0x803u, count, std::uint32_t{kSide}, std::uint32_t{kSide}}) {
-    write_big_endian(images, word);
-  }
-  write_big_endian(labels, 0x801u);
+  for (const int word : {0x803, count, side, side}) write_big_endian(images, word);
+  write_big_endian(labels, 0x801);
   write_big_endian(labels, count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const int label = static_cast<int>(i % kClasses);
+  for (int i = 0; i < count; ++i) {
+    const int label = i % kClasses;
     labels.put(static_cast<char>(label));
-    for (int pixel = 0; pixel < kSide * kSide; ++pixel) {
-      const int row = pixel / kSide;
-      const int column = pixel % kSide;
-      const bool bright = (row >= kSide / 2) == (label / 2 == 1) && (column >= kSide / 2) == (label % 2 == 1);
-      const std::uint32_t noise =
-          random.bits(std::uint64_t{i} * kSide * kSide + static_cast<std::uint64_t>(pixel)) & 127;
+    for (int pixel = 0; pixel < side * side; ++pixel) {
+      const int row = pixel / side;
+      const int column = pixel % side;
+      const bool bright = (row >= side / 2) == (label / 2 == 1) && (column >= side / 2) == (label % 2 == 1);
+      const std::uint32_t noise = random.bits(static_cast<std::uint64_t>(i * side * side + pixel)) & 127;
       images.put(static_cast<char>(noise + (bright ? 80 : 0)));
     }
   }
@@ -116,12 +112,12 @@ std::string program(const std::string& name) {
   return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
 }
 
-Workplace::Workplace(const std::string& name, const std::string& program)
+Workplace::Workplace(const std::string& name, const std::string& program, int side)
     : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())),
       program_(program) {
   std::filesystem::create_directories(folder_ / "data");
-  write_dataset(folder_ / "data", "train", 512);
-  write_dataset(folder_ / "data", "t10k", 103);
+  write_dataset(folder_ / "data", "train", 512, side);
+  write_dataset(folder_ / "data", "t10k", 103, side);
   std::ofstream(folder_ / "config.toml") << fmt::format(
       "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "

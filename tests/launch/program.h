@@ -36,7 +36,8 @@ std::string program(const std::string& name);
 // A folder for one test, removed at its end; with a dataset in IDX format and a configuration for it.
 class Workplace {
  public:
-  explicit Workplace(const std::string& name, const std::string& program = "lockstep");
+  // The dataset's images have side x side pixels.
+  explicit Workplace(const std::string& name, const std::string& program = "lockstep", int side = 12);
   ~Workplace();
 
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Takes every event record, stream wait and synchronisation of Lockstep's CUDA path out, one at a time, and runs the tests
+of the emulated device until one fails. A line whose absence no test notices is not tested, or not needed.
+
+  tests/cuda_emulator/take_out.py FOLDER            # all; FOLDER gets a copy of the sources and its builds
+  tests/cuda_emulator/take_out.py FOLDER --list     # the lines and their numbers
+  tests/cuda_emulator/take_out.py FOLDER --only 3 7 --write    # these two again; --write puts the table into README.md
+
+Every line is taken out of one build: the copy calls it only while LOCKSTEP_TAKEN_OUT is not its number. What its arguments
+do beside is done all the same."""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOLDERS = ("core/cuda", "comm", "data", "launch", "models")
+# What no GPU is behind: the CPU's streams and communicators, condition variables, the trace's own record().
+WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|watch|self)|data/batch_loader")
+METHODS = re.compile(r"(?<=\.|>)(record|wait|synchronize)\(")
+CALLS = re.compile(r"\b(cudaEventRecord|cudaEventRecordWithFlags|cudaStreamWaitEvent|cudaEventSynchronize|"
+                   r"cudaStreamSynchronize|cudaDeviceSynchronize)\(")
+DECIDES = """#pragma once
+#include <cstdlib>
+inline bool lockstep_taken_out(int line) {
+  static const int out = [] { const char* text = std::getenv("LOCKSTEP_TAKEN_OUT"); return text ? std::atoi(text) : 0; }();
+  return out == line;
+}
+"""
+
+RANKS = "mpirun --oversubscribe --bind-to none -np"
+# Cheapest first. A test is what CI runs; under ThreadSanitizer the race itself is seen, even if it went well.
+CHECKS = (
+    ("cpu", "{bin}/emulated_core_test"),
+    ("cpu", "{bin}/emulated_step_test"),
+    ("cpu", RANKS + " 2 {bin}/emulated_nccl_test"),
+    ("cpu", "{bin}/emulated_program_test"),
+    ("cpu", "{bin}/emulated_trainer_test"),
+    ("cpu", "{bin}/emulated_kernels_test"),
+    ("tsan", "{bin}/emulated_step_test"),
+    ("tsan", "{bin}/emulated_trainer_test"),
+)
+SECONDS = 240  # after which a check counts as hanging
+
+
+def end_of_arguments(text, start):
+    """The place behind the parenthesis that closes the one before start."""
+    depth = 1
+    while depth:
+        depth += {"(": 1, ")": -1}.get(text[start], 0)
+        start += 1
+    return start
+
+
+def start_of_object(text, end):
+    """The place where the expression before a "." or "->" at end begins: names, calls and members."""
+    at = end
+    while True:
+        if text[at - 1] == ")":
+            depth = 0
+            while True:
+                at -= 1
+                depth += {")": 1, "(": -1}.get(text[at], 0)
+                if depth == 0:
+                    break
+        while text[at - 1].isalnum() or text[at - 1] in "_:":
+            at -= 1
+        if text[at - 1] == ".":
+            at -= 1
+        elif text[at - 2:at] == "->":
+            at -= 2
+        else:
+            return at
+
+
+def found_in(text):
+    """(start, end, object, arguments) of each call in a source; of CUDA's own the object is empty."""
+    for match in METHODS.finditer(text):
+        start = match.start() - (1 if text[match.start() - 1] == "." else 2)
+        begin = start_of_object(text, start)
+        end = end_of_arguments(text, match.end())
+        subject = text[begin:start]
+        if not subject.endswith(("timeline", "timeline_")):
+            yield begin, end, subject, text[match.end():end - 1]
+    for match in CALLS.finditer(text):
+        yield match.start(), end_of_arguments(text, match.end()), "", text[match.end():-1]
+
+
+def lines():
+    """Every line, in the order of files: {file, start, end, text, without}."""
+    listed = subprocess.run(["git", "ls-files", *(f"{folder}/*.cpp" for folder in FOLDERS)], cwd=ROOT, text=True,
+                            capture_output=True, check=True).stdout.split()
+    found = []
+    for file in sorted(set(listed)):
+        if WITHOUT_GPU.match(file):
+            continue
+        text = (ROOT / file).read_text()
+        for begin, end, subject, arguments in sorted(found_in(text)):
+            call = text[begin:end]
+            if subject:
+                effects = ", ".join(f"(void)({part})" for part in (subject, arguments) if part.strip())
+                replaced = f"(lockstep_taken_out(NUMBER) ? ({effects}) : {call})"
+            else:
+                replaced = f"(lockstep_taken_out(NUMBER) ? cudaSuccess : {call})"
+            found.append({"file": file, "start": begin, "end": end, "text": " ".join(call.split()), "replaced": replaced})
+    for number, line in enumerate(found, 1):
+        line["number"] = number
+    return found
+
+
+def copy_sources(folder, all_lines):
+    """Copies what git knows; files that say the same already keep their time, for the build."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, capture_output=True, check=True).stdout.split("\n")
+    for file in filter(None, listed):
+        content = (ROOT / file).read_bytes()
+        here = [line for line in all_lines if line["file"] == file]
+        if here:
+            text = content.decode()
+            for line in reversed(here):
+                text = text[:line["start"]] + line["replaced"].replace("NUMBER", str(line["number"])) + text[line["end"]:]
+            content = text.encode()
+        to = folder / file
+        if not to.is_file() or to.read_bytes() != content:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(content)
+            to.chmod((ROOT / file).stat().st_mode)
+    decides = folder / "taken_out.h"
+    if not decides.is_file():
+        decides.write_text(DECIDES)
+
+
+def build(folder, preset):
+    programs = {pathlib.Path(command.split()[-1]).name for of, command in CHECKS if of == preset}
+    cache = {"CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
+    for command in (["cmake", "--preset", preset, "-DLOCKSTEP_TESTS=ON", "-DLOCKSTEP_BENCHMARKS=OFF",
+                     "-DCMAKE_UNITY_BUILD=ON", f"-DCMAKE_CXX_FLAGS=-include {folder}/taken_out.h -Wno-unused-value",
+                     "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"],
+                    ["cmake", "--build", "--preset", preset, "--target", *sorted(programs)]):
+        subprocess.run(command, cwd=folder, check=True, env=os.environ | cache, stdout=sys.stderr)
+
+
+def run(folder, preset, command, number):
+    """Why the check fails with this line out, in a few words; empty when it passes."""
+    environment = os.environ | {
+        "LOCKSTEP_TAKEN_OUT": str(number), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+        "GTEST_FAIL_FAST": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/sanitizers/tsan.supp:halt_on_error=1"}
+    output = folder / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(command.format(bin=folder / "build" / preset / "bin").split(), stdout=file,
+                                   stderr=subprocess.STDOUT, env=environment, start_new_session=True, cwd=folder)
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = "hangs"
+    if code == 0:
+        return ""
+    text = output.read_text(errors="replace")
+    at = re.findall(r"\[ RUN      \] (\S+)", text)
+    race = "a reported race in " if "WARNING: ThreadSanitizer: data race" in text else ""
+    hang = ", which hangs" if code == "hangs" else ""
+    return f"{race}{pathlib.Path(command.split()[-1]).name}: {at[-1] if at else 'its start'}{hang}"
+
+
+def caught_by(folder, number, presets):
+    for preset, command in CHECKS:
+        if preset in presets:
+            found = run(folder, preset, command, number)
+            if found:
+                return found
+    return ""
+
+
+def table(all_lines, results):
+    rows = ["| file | taken out | caught by |", "|---|---|---|"]
+    for line in all_lines:
+        result = results.get(line["file"] + ": " + line["text"] + "#" + str(line["of_its_text"]))
+        said = "not run" if result is None else f"`{result}`" if result else "**nothing**"
+        rows.append(f"| `{line['file']}` | `{line['text']}` | {said} |")
+    return "\n".join(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, help="for the copy and its builds; kept")
+    parser.add_argument("--list", action="store_true", help="list the lines")
+    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these lines only")
+    parser.add_argument("--presets", nargs="+", default=["cpu", "tsan"], help="builds to test (cpu tsan)")
+    parser.add_argument("--write", action="store_true", help="write the table into README.md")
+    options = parser.parse_args()
+
+    all_lines = lines()
+    seen = {}
+    for line in all_lines:
+        key = line["file"], line["text"]
+        seen[key] = line["of_its_text"] = seen.get(key, 0) + 1
+    if options.list:
+        for line in all_lines:
+            print(f"{line['number']:3} {line['file']}: {line['text']}")
+        return 0
+
+    folder = options.folder.resolve()
+    copy_sources(folder, all_lines)
+    for preset in options.presets:
+        build(folder, preset)
+    kept = folder / "results.json"
+    results = json.loads(kept.read_text()) if kept.is_file() else {}
+    found = "" if options.only else caught_by(folder, 0, options.presets)
+    if found:
+        print(f"take_out.py: with every line in place {found} fails; see {folder}/output.txt", file=sys.stderr)
+        return 1
+    for line in all_lines:
+        if options.only and line["number"] not in options.only:
+            continue
+        begin = time.monotonic()
+        found = caught_by(folder, line["number"], options.presets)
+        results[line["file"] + ": " + line["text"] + "#" + str(line["of_its_text"])] = found
+        kept.write_text(json.dumps(results, indent=1))
+        print(f"{line['number']:3} {time.monotonic() - begin:4.0f} s  {line['file']}: {line['text']}: {found or 'NOTHING'}",
+              flush=True)
+    written = table(all_lines, results)
+    if options.write:
+        readme = ROOT / "tests/cuda_emulator/README.md"
+        text = readme.read_text()
+        begin, end = text.index("<!-- take_out.py -->\n"), text.index("<!-- /take_out.py -->")
+        readme.write_text(text[:begin] + "<!-- take_out.py -->\n" + written + "\n" + text[end:])
+    else:
+        print(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
