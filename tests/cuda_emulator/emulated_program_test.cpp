@@ -98,7 +98,7 @@ class EmulatedDigest : public testing::Test {
   Workplace workplace_{"emulated_digest", "lockstep-emulated"};
 };
 
-// With delays of up to 20 ms what is not ordered does happen in another order. The device that is delayed has
+// With delays of up to 5 ms what is not ordered does happen in another order. The device that is delayed has
 // another number of multiprocessors, too, and so its kernels other grids.
 TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   const std::vector<Settings> trainings = {
@@ -114,7 +114,7 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
     eager.push_back("train.cuda_graph=false");
     EXPECT_EQ(digest_of(workplace_, {.settings = eager}), expected) << "eager";
     const std::string machine =
-        "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=20ms LOCKSTEP_EMULATED_MULTIPROCESSORS=1";
+        "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms LOCKSTEP_EMULATED_MULTIPROCESSORS=1";
     EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << "delayed";
     EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
   }
