@@ -68,6 +68,42 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedRegisteredOrNot) {
   });
 }
 
+// What one stream writes as soon as it has the memory must not be zeroed behind its back by another.
+TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamSeesIt) {
+  on_every_rank([this] {
+    const Pair ranks(device_);
+    Stream other(device_, StreamUse::compute);
+    for (int i = 0; i < 20; ++i) {
+      std::int32_t number = 7;
+      const Buffer memory = ranks.nccl->allocate(sizeof(number));
+      other.copy(memory.data(), &number, sizeof(number));
+      other.synchronize();
+      ranks.nccl->stream().synchronize();
+      other.copy(&number, memory.data(), sizeof(number));
+      other.synchronize();
+      EXPECT_EQ(number, 7);
+    }
+  });
+}
+
+TEST_F(Nccl, WhatIsUnderWayIsDoneBeforeTheCommunicatorEnds) {
+  on_every_rank([this] {
+    for (int i = 0; i < 3; ++i) {
+      const Buffer memory(sizeof(std::int32_t), device_);
+      Pair ranks(device_);
+      std::int32_t number = 1 << ranks.nccl->rank();
+      ranks.nccl->stream().copy(memory.data(), &number, sizeof(number));
+      ranks.nccl->all_reduce(memory.data(), 1, DType::i32, ReduceOp::sum);
+      const int size = ranks.nccl->size();
+      ranks.nccl.reset();
+      Stream other(device_, StreamUse::compute);
+      other.copy(&number, memory.data(), sizeof(number));
+      other.synchronize();
+      EXPECT_EQ(number, (1 << size) - 1);
+    }
+  });
+}
+
 TEST_F(Nccl, FewerThreadBlocksGiveTheSameSums) {
   on_every_rank([this] {
     const Pair ranks(device_, {.max_ctas = 1});
