@@ -44,15 +44,17 @@ CHECKS = (
     ("cpu", "{bin}/buckets_test", "comm/"),
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("cpu", RANKS + " 2 {bin}/emulated_nccl_test", ("core/", "comm/")),
+    ("cpu", "{bin}/emulated_training_test", "launch/"),
     ("cpu", "{bin}/emulated_step_test", ""),
     ("cpu", "{bin}/emulated_trainer_test", ""),
     ("cpu", "{bin}/emulated_program_test", ""),
     ("cpu", "{bin}/models_test", "models/"),
+    ("tsan", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("tsan", "{bin}/emulated_step_test", ""),
     ("tsan", "{bin}/emulated_trainer_test", ""),
     ("tsan", "{bin}/trainer_ranks_test", ""),
 )
-SILENT_SECONDS = 300  # without another word a check hangs
+SILENT_SECONDS = 120  # without another word a check hangs
 
 
 def end_of_arguments(text, start):
