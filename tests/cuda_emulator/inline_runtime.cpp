@@ -26,7 +26,7 @@ void set_seed(std::uint64_t seed) { the_machine().seed = seed; }
 
 const Machine& machine() { return the_machine(); }
 int injected_fault(const char*) { return 0; }
-cudaError_t enqueue(cudaStream_t, const char*, Work work) {
+cudaError_t enqueue(cudaStream_t, const char*, Work work, const void*) {
   if (holder != nullptr) {
     holder->add(std::move(work));
   } else {
