@@ -31,14 +31,12 @@ void require_same_data(Communicator& host, const Dataset& train, const Dataset& 
 }
 
 void broadcast_state(Communicator& communicator, Network& network) {
-  Stream stream(network.device(), StreamUse::compute);
-  Event ready(network.device());
-  stream.record(ready);
-  communicator.stream().wait(ready);
   for (const std::span<float> state : {network.values(), network.statistics()})
     if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, 0);
-  communicator.stream().record(ready);
-  stream.wait(ready);
+  Stream stream(network.device(), StreamUse::compute);
+  Event sent(network.device());
+  communicator.stream().record(sent);
+  stream.wait(sent);
   network.copy_weights(stream);
   stream.synchronize();
 }

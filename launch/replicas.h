@@ -18,7 +18,8 @@ void require_same_data(Communicator& host, const Dataset& train, const Dataset& 
                        const std::string& path);
 
 // Collective. Rank 0's parameters and running statistics on every rank, sent by the communicator of the
-// network's device. All must have planned the same layouts, which GradientBuckets sees to.
+// network's device. All must have planned the same layouts, which GradientBuckets sees to, and no work on
+// the network may be under way.
 void broadcast_state(Communicator& communicator, Network& network);
 
 // Collective. Throws an agreed Error naming the ranks whose digest (digest.h) of trained state is not rank

@@ -120,15 +120,16 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   }
 }
 
-// LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered.
+// LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
+// pageable memory are such a thing, too.
 TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
   const char* asked = std::getenv("LOCKSTEP_TEST_SEEDS");
   const int seeds = asked != nullptr ? std::atoi(asked) : 2;
   const Settings settings = {"train.steps=5", "train.accumulation=2"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
   for (int seed = 1; seed <= seeds; ++seed) {
-    const std::string machine =
-        fmt::format("LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=2ms", seed + 1);
+    const std::string machine = fmt::format(
+        "LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=2ms LOCKSTEP_EMULATED_PAGEABLE=late", seed + 1);
     ASSERT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << seed + 1;
   }
 }
@@ -156,6 +157,15 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
     EXPECT_EQ(process["spinning_waits"], 0);
   }
   EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
+}
+
+TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
+  const ProgramResult plan =
+      run_ranks(2, program("lockstep-emulated") + " plan " + workplace_.path("config.toml").string() +
+                       " --set world.device=cuda --set kernels.choose=direct");
+  EXPECT_EQ(plan.exit_code, 0) << plan.output;
+  for (const char* device : {"  cuda:0 ", "  cuda:1 "})
+    EXPECT_EQ(count(plan.output, device), 1) << plan.output;
 }
 
 TEST_F(EmulatedDigest, RanksMayShareADevice) {

@@ -153,6 +153,33 @@ TEST_F(Runtime, PageableMemoryIsReadAtTheCallAndPinnedMemoryWhenTheCopyRuns) {
   ASSERT_OK(cudaFreeHost(pinned));
 }
 
+// 0 when a number that changes between the call of a copy and the copy arrives as it is then.
+int read_late() {
+  static int pageable = 1;
+  static int back = 0;
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  const Number number(0);
+  std::atomic<bool> changed{false};
+  enqueue(stream, "waits", [&] {
+    while (!changed) std::this_thread::yield();
+  });
+  cudaMemcpyAsync(number.data(), &pageable, sizeof(int), cudaMemcpyDefault, stream);
+  pageable = 2;
+  cudaMemcpyAsync(&back, number.data(), sizeof(int), cudaMemcpyDefault, stream);
+  const bool waited = back != 0;
+  changed = true;
+  cudaStreamSynchronize(stream);
+  return back == 2 && !waited ? 0 : 1;
+}
+
+TEST(RuntimeDeathTest, PageableMemoryMayBeTouchedWhenTheCopyRuns) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // another process: the machine is read once
+  setenv("LOCKSTEP_EMULATED_PAGEABLE", "late", 1);
+  EXPECT_EXIT(std::_Exit(read_late()), testing::ExitedWithCode(0), "");
+  unsetenv("LOCKSTEP_EMULATED_PAGEABLE");
+}
+
 TEST_F(Runtime, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
   cudaStream_t blocking = nullptr;
   ASSERT_OK(cudaStreamCreate(&blocking));

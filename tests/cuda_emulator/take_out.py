@@ -45,6 +45,8 @@ CHECKS = (
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("cpu", RANKS + " 2 {bin}/emulated_nccl_test", ("core/", "comm/")),
     ("cpu", "{bin}/emulated_training_test", "launch/"),
+    ("cpu", "{bin}/launch_test --gtest_filter=MeasureTogether*:Replicas*:Agreement*", "launch/"),
+    ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanTells*:*Traces*", "launch/"),
     ("cpu", "{bin}/emulated_step_test", ""),
     ("cpu", "{bin}/emulated_trainer_test", ""),
     ("cpu", "{bin}/emulated_program_test", ""),

@@ -77,6 +77,10 @@ Machine read_machine() {
     machine.delay = std::chrono::microseconds(scaled("LOCKSTEP_EMULATED_DELAY", text, "a time, as in 200us",
                                                      {{"us", 1}, {"ms", 1000}, {"s", 1000000}}));
   });
+  read("LOCKSTEP_EMULATED_PAGEABLE", [&](std::string_view text) {
+    if (text != "late" && text != "early") refuse("LOCKSTEP_EMULATED_PAGEABLE", text, "early or late");
+    machine.pageable_late = text == "late";
+  });
   return machine;
 }
 

@@ -106,7 +106,9 @@ bool is_capturing(cudaStream_t stream) {
   return stream->capture != nullptr;
 }
 
-// Pageable memory is read before the call returns, and written, too; pinned memory when the copy runs.
+// Pageable memory is read before the call returns, and written, too; pinned memory when the copy runs. CUDA's
+// documents say that a copy of pageable memory "might" be synchronous: no program may count on it, and on a
+// machine where it is not, such memory is as pinned memory is.
 cudaError_t copy(const char* function, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                  cudaStream_t stream) {
   stream = resolve(stream);
@@ -116,8 +118,8 @@ cudaError_t copy(const char* function, void* to, const void* from, std::size_t b
   if (source == Home::outside || target == Home::outside) return cudaErrorInvalidValue;
   if (!allowed(kind, source, target)) return cudaErrorInvalidMemcpyDirection;
   if (bytes == 0) return cudaSuccess;
-  const bool captured = is_capturing(stream);
-  if (source == Home::pageable && !captured) {
+  const bool early = !machine().pageable_late && !is_capturing(stream);
+  if (source == Home::pageable && early) {
     const auto* begin = static_cast<const std::byte*>(from);
     const auto staged = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);
     if (const cudaError_t status = give(stream, function, [=] { std::memcpy(to, staged->data(), bytes); });
@@ -128,7 +130,7 @@ cudaError_t copy(const char* function, void* to, const void* from, std::size_t b
              status != cudaSuccess) {
     return status;
   }
-  return target == Home::pageable && !captured ? cudaStreamSynchronize(stream) : cudaSuccess;
+  return target == Home::pageable && early ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
 
 cudaError_t fill(const char* function, void* data, int value, std::size_t bytes, cudaStream_t stream) {

@@ -22,6 +22,7 @@ struct Machine {
   int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
+  bool pageable_late = false;  // copies touch pageable memory when they run: LOCKSTEP_EMULATED_PAGEABLE=late
 };
 const Machine& machine();
 
