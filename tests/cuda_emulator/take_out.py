@@ -43,7 +43,7 @@ CHECKS = (
     ("cpu", "{bin}/emulated_core_test", "core/"),
     ("cpu", "{bin}/buckets_test", "comm/"),
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
-    ("cpu", RANKS + " 2 {bin}/emulated_nccl_test", ("core/", "comm/")),
+    ("cpu", RANKS + " 2 env LOCKSTEP_EMULATED_DELAY=1ms {bin}/emulated_nccl_test", ("core/", "comm/")),
     ("cpu", "{bin}/emulated_training_test", "launch/"),
     ("cpu", "{bin}/launch_test --gtest_filter=MeasureTogether*:Replicas*:Agreement*", "launch/"),
     ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanTells*:*Traces*", "launch/"),
