@@ -8,7 +8,9 @@
 namespace lockstep {
 namespace {
 
-TEST(FirstStart, SaysThatItTimesKernelsAndASecondDoesNot) {
+// A second start times nothing, unless the machine was busy at the first: what is chosen then is chosen again
+// at up to four more starts.
+TEST(FirstStart, SaysThatItTimesKernelsAndLaterOnesDoNot) {
   const Workplace workplace("first_start");
   // Halves have several candidates on every processor.
   const std::string command = program("lockstep") + " plan " + workplace.path("config.toml").string() +
@@ -19,9 +21,10 @@ TEST(FirstStart, SaysThatItTimesKernelsAndASecondDoesNot) {
   EXPECT_NE(first.output.find("timing "), std::string::npos) << first.output;
   EXPECT_NE(first.output.find(workplace.path("cache").string()), std::string::npos)
       << "where choices are kept is not said: " << first.output;
-  const ProgramResult second = run_shell(command);
-  ASSERT_EQ(second.exit_code, 0) << second.output;
-  EXPECT_EQ(second.output.find("timing "), std::string::npos) << second.output;
+  ProgramResult later = run_shell(command);
+  for (int start = 3; start <= 6 && count(later.output, "timing ") > 0; ++start) later = run_shell(command);
+  ASSERT_EQ(later.exit_code, 0) << later.output;
+  EXPECT_EQ(count(later.output, "timing "), 0) << later.output;
 }
 
 }  // namespace
