@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That ranks start equal, on GPUs: ranks are threads with a device each.
+#include "launch/replicas.h"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "comm/nccl/communicator.h"
+#include "models/network.h"
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<float> values_of(Network& network) {
+  std::vector<float> values(network.values().size());
+  Stream stream(network.device(), StreamUse::copy);
+  stream.copy(values.data(), network.values().data(), values.size() * sizeof(float));
+  stream.synchronize();
+  return values;
+}
+
+// Rank 0's device begins late: whoever does not wait for what it sends reads what was there before.
+TEST(BroadcastState, IsDoneOnEveryGpuWhenItReturns) {
+  Graph graph({.batch = 2, .height = 4, .width = 4, .channels = 1, .classes = 3});
+  graph.classify(graph.linear(graph.input(), {.features = 3}, "fc"));
+  run_thread_ranks(2, [&](Communicator& host) {
+    const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
+    NcclCommunicator nccl(device, host, {}, [](const std::string& reason) { ADD_FAILURE() << reason; });
+    KernelChoices first;
+    // Each its own seed: as if each had read another file.
+    Network network(graph,
+                    {.device = device, .seed = static_cast<std::uint64_t>(host.rank()), .choices = &first});
+    std::vector<float> expected = values_of(network);
+    host.broadcast(expected.data(), expected.size(), DType::f32, 0);
+    host.stream().synchronize();
+
+    if (host.rank() == 0)
+      nccl.stream().enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    broadcast_state(nccl, network);
+    EXPECT_EQ(values_of(network), expected);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
