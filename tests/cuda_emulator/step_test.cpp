@@ -55,6 +55,26 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
   EXPECT_EQ(account[Phase::device_wait], 0);
 }
 
+// However late the device is when the two clocks are compared.
+TEST(StepTimes, AreOnTheHostsClockInATimeline) {
+  Stream stream(kDevice, StreamUse::compute);
+  work(stream, 30);
+  StepTimes times(stream, 1);
+  const std::int64_t before = now_ns();
+  times.begun(stream, 0);
+  times.has_data(stream);
+  times.forward_done(stream, 0);
+  times.backward_done(stream, 0);
+  times.exchanged(stream);
+  times.ended(stream);
+  stream.synchronize();
+  StepAccount account;
+  Timeline timeline;
+  times.account(account, &timeline);
+  ASSERT_EQ(timeline.spans().size(), 5u);
+  for (const Span& span : timeline.spans()) EXPECT_GE(span.begin_ns, before) << span.name;
+}
+
 TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   Stream stream(kDevice, StreamUse::compute);
   const Buffer memory(std::size_t{32} << 20, kDevice);
