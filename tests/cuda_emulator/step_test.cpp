@@ -60,7 +60,8 @@ TEST(StepTimes, AreOnTheHostsClockInATimeline) {
   Stream stream(kDevice, StreamUse::compute);
   work(stream, 30);
   StepTimes times(stream, 1);
-  const std::int64_t before = now_ns();
+  std::int64_t before = 0;
+  stream.enqueue([at = &before] { *at = now_ns(); });
   times.begun(stream, 0);
   times.has_data(stream);
   times.forward_done(stream, 0);
