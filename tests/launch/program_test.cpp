@@ -354,6 +354,13 @@ TEST(BadInput, RanksWithDifferentConfigurationsStop) {
 
 // The last good state is what a run that ends before the failing step exports. With batch norm on one rank:
 // others would end with statistics averaged over ranks.
+TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
+  const Workplace workplace("not_finite");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
+  expect_failure(result, exit_code::failed, {"the loss is not finite on rank 0, 1;"});
+}
+
 TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
   for (const bool batch_norm : {false, true}) {
     SCOPED_TRACE(batch_norm ? "with batch norm" : "without");
