@@ -357,8 +357,8 @@ TEST(BadInput, RanksWithDifferentConfigurationsStop) {
 TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
   const Workplace workplace("not_finite");
   const ProgramResult result =
-      run_ranks(2, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
-  expect_failure(result, exit_code::failed, {"the loss is not finite on rank 0, 1;"});
+      run_ranks(4, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
+  expect_failure(result, exit_code::failed, {"the loss is not finite on rank 0, 1, 2, 3;"});
 }
 
 TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
