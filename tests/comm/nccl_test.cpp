@@ -104,6 +104,18 @@ TEST_F(Nccl, WhatIsUnderWayIsDoneBeforeTheCommunicatorEnds) {
   });
 }
 
+TEST_F(Nccl, AnErrorOfItsStreamIsToldWhenTheCommunicatorEnds) {
+  on_every_rank([this] {
+    Pair ranks(device_);
+    ranks.nccl->stream().enqueue([] { throw std::runtime_error("a task failed"); });
+    testing::internal::CaptureStderr();
+    ranks.nccl.reset();
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_NE(told.find("a communicator (nccl) ends after an error: a task failed"), std::string::npos)
+        << told;
+  });
+}
+
 TEST_F(Nccl, FewerThreadBlocksGiveTheSameSums) {
   on_every_rank([this] {
     const Pair ranks(device_, {.max_ctas = 1});

@@ -147,21 +147,6 @@ TEST(NcclEmulatorAbort, LeavesWhatWasGivenToTheStreamUndone) {
   });
 }
 
-TEST(NcclEmulatorDestroy, IsRefusedWhileOperationsAreNotDone) {
-  run_ranks(1, {}, [](Lobby& lobby, int number) {
-    TestRank rank(lobby, number, 1);
-    float* data = rank.memory(std::vector<float>(100, 1.0f));
-    const auto wait = [](void* at) { static_cast<Lobby*>(at)->barrier(2); };
-    EXPECT_EQ(cudaLaunchHostFunc(rank.stream, wait, &lobby), cudaSuccess);
-    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
-    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidUsage);
-    EXPECT_TRUE(says("1 operations of rank 0 are not done")) << last_error();
-    rank.comm = nullptr;
-    lobby.barrier(2);
-    EXPECT_EQ(rank.synchronize(), cudaSuccess);
-  });
-}
-
 TEST(NcclEmulatorDestroy, IsTheErrorOfWhoStillNeedsTheRank) {
   run_ranks(2, {}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);

@@ -93,10 +93,10 @@ TestRank::TestRank(Lobby& at, int number, int count, int device) : rank(number),
 }
 
 TestRank::~TestRank() {
-  const cudaError_t sound = synchronize();  // a device that has ended with an error says so for ever
   if (comm != nullptr) {
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << ncclGetLastError(nullptr);
   }
+  const cudaError_t sound = synchronize();  // a device that has ended with an error says so for ever
   EXPECT_EQ(cudaStreamDestroy(stream), sound);
   for (void* data : memory_) cudaFree(data);
 }

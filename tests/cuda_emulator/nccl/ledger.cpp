@@ -66,18 +66,10 @@ void Ledger::wait_until_none_runs() {
 
 void Ledger::wait_until_none_is_pending() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return aborted_ || not_done() == 0; });
-}
-
-std::size_t Ledger::pending() {
-  const std::lock_guard lock(mutex_);
-  return not_done();
-}
-
-std::size_t Ledger::not_done() const {
-  return static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [](const Entry* entry) {
-    return entry->running || entry->pending();
-  }));
+  changed_.wait(lock, [this] {
+    return aborted_ || std::none_of(entries_.begin(), entries_.end(),
+                                    [](const Entry* entry) { return entry->running || entry->pending(); });
+  });
 }
 
 std::size_t Ledger::captured() const {

@@ -44,8 +44,6 @@ class Ledger {
   void wait_until_none_runs();
   // Until all operations outside of graphs have run, or are dropped, or the communicator is aborted.
   void wait_until_none_is_pending();
-  // How many of those there are.
-  std::size_t pending();
   // How many operations are in graphs that still live a while later: graphs that were destroyed may be
   // running still.
   std::size_t captured_after(std::chrono::milliseconds patience);
@@ -55,7 +53,6 @@ class Ledger {
 
  private:
   bool may_run(const Entry& entry) const;
-  std::size_t not_done() const;
   std::size_t captured() const;
   bool uses(const std::byte* data, std::size_t bytes) const;
 
