@@ -2,7 +2,6 @@
 //
 // Capture and graphs of the emulated runtime, as CUDA's documents describe them.
 #include <set>
-#include <string>
 #include <thread>
 
 #include "tests/cuda_emulator/runtime_fixture.h"

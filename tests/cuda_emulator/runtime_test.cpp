@@ -2,14 +2,12 @@
 //
 // The emulated runtime keeps CUDA's order and no other, and refuses what CUDA refuses. In these tests an
 // operation that nobody waits for may be held back for a second (main()).
-#include "tests/cuda_emulator/runtime_fixture.h"
-
 #include <atomic>
 #include <cstdlib>
 #include <set>
-#include <string>
 #include <thread>
-#include <vector>
+
+#include "tests/cuda_emulator/runtime_fixture.h"
 
 namespace lockstep::emulator {
 namespace {

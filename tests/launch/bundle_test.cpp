@@ -264,7 +264,8 @@ TEST_F(BundleDriver, IsTheKernelsWhereItsLibraryDoesNotTell) {
 }
 
 TEST_F(BundleDriver, ThatIsMissingIsSaidAndLeavesTheCpu) {
-  if (fs::exists("/proc/driver/nvidia")) GTEST_SKIP() << "this machine has an NVIDIA driver (/proc/driver/nvidia)";
+  if (fs::exists("/proc/driver/nvidia"))
+    GTEST_SKIP() << "this machine has an NVIDIA driver (/proc/driver/nvidia)";
   const ProgramResult result = run("");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_TRUE(contains(result.output, "the programs need 580 or newer")) << result.output;
