@@ -53,13 +53,18 @@ def portable(command):
     return shlex.join(pathlib.PurePath(word).name if word.startswith("/") else word for word in shlex.split(command))
 
 
+def versions_in(info):
+    """What `lockstep info` says, by name; without the presets. An indented line goes on with the one above it."""
+    lines = [line.split() for line in info.splitlines() if line[:1].strip()]
+    return {name: " ".join(rest) for name, *rest in lines if name != "presets"}
+
+
 def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
     """The five fields, of now and of this machine. The versions are what `lockstep info` says. What could not be found
     is empty, and so is missing."""
     return {"machine": {"processor": first_line_with("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
                         "system": first_line_with("/etc/os-release", "PRETTY_NAME"), "kernel": platform.release()},
-            "versions": {name: " ".join(rest) for name, *rest in map(str.split, output_of(lockstep, "info").splitlines())
-                         if name != "presets"},
+            "versions": versions_in(output_of(lockstep, "info")),
             "revision": revision(),
             "date": datetime.date.today().isoformat(),
             "command": portable(command)}

@@ -57,6 +57,10 @@ class Missing(unittest.TestCase):
         self.assertTrue(told["machine"]["processor"])
         self.assertEqual(told["versions"], {}, "what cannot be found is missing, not made up")
 
+    def test_a_list_of_presets_that_goes_on_in_a_second_line_names_no_version(self):
+        told = "Lockstep 0.1.0\ncpu      2 cores; oneDNN 2.6.3\npresets  cifar10_resnet18,\n         fashion_mnist_mlp\n"
+        self.assertEqual(record.versions_in(told), {"Lockstep": "0.1.0", "cpu": "2 cores; oneDNN 2.6.3"})
+
 
 class Check(unittest.TestCase):
     """On a copy of the pages and results."""
