@@ -110,6 +110,27 @@ TEST(RuntimeDeathTest, PageableMemoryMayBeTouchedWhenTheCopyRuns) {
   unsetenv("LOCKSTEP_EMULATED_PAGEABLE");
 }
 
+TEST_F(Runtime, WhatIsHeldBackBeginsWhenItIsWaitedFor) {
+  const Number number(0);
+  int pageable = 0;
+  {
+    const HeldBack held_back;
+    add(first(), number, 1);
+    ASSERT_OK(cudaEventRecord(event(), first()));
+    add(first(), number, 3);
+    ASSERT_OK(cudaStreamWaitEvent(second(), event()));
+    add(second(), number, 2);
+    ASSERT_OK(cudaMemcpyAsync(&pageable, number.data(), sizeof(int), cudaMemcpyDefault, second()));
+    EXPECT_CUDA(cudaErrorNotReady, cudaStreamQuery(second()));
+    EXPECT_EQ(pageable, 0);
+    ASSERT_OK(cudaStreamSynchronize(second()));
+    EXPECT_EQ(pageable, 12);
+    EXPECT_CUDA(cudaErrorNotReady, cudaStreamQuery(first()));
+  }
+  ASSERT_OK(cudaStreamSynchronize(first()));
+  EXPECT_EQ(number.get(), 123);
+}
+
 TEST_F(Runtime, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
   cudaStream_t blocking = nullptr;
   ASSERT_OK(cudaStreamCreate(&blocking));

@@ -122,12 +122,13 @@ struct DeviceBooks {
 
 struct Books {
   std::mutex mutex;
-  std::condition_variable changed;  // an operation is done, or wanted
+  std::condition_variable changed;  // an operation is done, or wanted, or no longer held back
   std::vector<DeviceBooks> devices;
   std::map<const std::byte*, Allocation> allocations;
   std::set<std::shared_ptr<Capture>> captures;  // that have begun and not ended
   std::set<cudaEvent_t> events;
   std::uint64_t streams_made = 0;
+  int held_back = 0;  // how many HeldBack live
   std::uint64_t spinning_waits = 0;
 };
 

@@ -101,9 +101,10 @@ bool allowed(cudaMemcpyKind kind, Home from, Home to) {
   return false;
 }
 
-bool is_capturing(cudaStream_t stream) {
+// Whether a copy on the stream touches pageable memory only when it runs.
+bool is_late(cudaStream_t stream) {
   const BooksLock lock;
-  return stream->capture != nullptr;
+  return machine().pageable_late || books().held_back > 0 || stream->capture != nullptr;
 }
 
 // Pageable memory is read before the call returns, and written, too; pinned memory when the copy runs. CUDA's
@@ -118,7 +119,7 @@ cudaError_t copy(const char* function, void* to, const void* from, std::size_t b
   if (source == Home::outside || target == Home::outside) return cudaErrorInvalidValue;
   if (!allowed(kind, source, target)) return cudaErrorInvalidMemcpyDirection;
   if (bytes == 0) return cudaSuccess;
-  const bool early = !machine().pageable_late && !is_capturing(stream);
+  const bool early = !is_late(stream);
   if (source == Home::pageable && early) {
     const auto* begin = static_cast<const std::byte*>(from);
     const auto staged = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);

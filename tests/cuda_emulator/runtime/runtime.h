@@ -36,6 +36,17 @@ struct DeviceFault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The latest order that CUDA allows. While one lives, an operation begins only when somebody waits for it or
+// for what comes after it, and copies touch pageable memory when they run: whoever does not wait surely finds
+// it undone. Nobody may poll for the end of anything meanwhile (cudaEventQuery).
+class HeldBack {
+ public:
+  HeldBack();
+  ~HeldBack();
+  HeldBack(const HeldBack&) = delete;
+  HeldBack& operator=(const HeldBack&) = delete;
+};
+
 // On a thread of the runtime, in its stream's order. May block (a collective that waits for its peers).
 using Work = std::function<void()>;
 

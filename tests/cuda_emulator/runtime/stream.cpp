@@ -44,7 +44,7 @@ StreamOperationPointer next_of(cudaStream_t stream) {
       continue;
     }
     const StreamOperationPointer& front = stream->waiting.front();
-    if (!can_begin(*front)) {
+    if (!can_begin(*front) || (books().held_back > 0 && !front->wanted)) {
       books().changed.wait(lock.get());
     } else if (front->wanted || front->held_until <= Clock::now()) {
       return front;
@@ -95,6 +95,17 @@ cudaStream_t make_stream(int device, bool blocking) {
 void start(cudaStream_t stream) { std::thread(serve, stream).detach(); }
 
 }  // namespace
+
+HeldBack::HeldBack() {
+  const BooksLock lock;
+  ++books().held_back;
+}
+
+HeldBack::~HeldBack() {
+  const BooksLock lock;
+  --books().held_back;
+  books().changed.notify_all();
+}
 
 void finish(StreamOperation& operation) {
   Work finished_work;  // what it holds is released without the lock
