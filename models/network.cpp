@@ -187,6 +187,7 @@ void Network::bind_memory() {
 // Values depend on the seed, the tensor's name and the element's plain index only: not on layout or device.
 void Network::initialize() {
   Stream stream(options_.device, StreamUse::compute);
+  const Buffer staging = staging_for(state_, options_.device);
   std::size_t next_state = 0;
   std::vector<float> plain;
   for (const PlannedNode& node : plan_.nodes) {
@@ -195,7 +196,8 @@ void Network::initialize() {
         const StateTensor& tensor = state_[next_state++];
         plain.resize(static_cast<std::size_t>(spec.layout.shape().elements()));
         set_initial(spec, Random(options_.seed, "initialize " + tensor.name), plain);
-        write_plain(backend_, stream, tensor, plain);
+        write_plain(backend_, stream, tensor, plain, staging);
+        stream.synchronize();  // the next tensor's values come into the same memory of the host
       }
     }
   }

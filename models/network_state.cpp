@@ -40,40 +40,42 @@ const SafetensorsEntry& matching_entry(const StateTensor& tensor, const Safetens
 
 }  // namespace
 
-void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain) {
-  CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
-  if (tensor.layout.is_plain()) {
-    stream.copy(tensor.value, plain.data(), plain.size_bytes());
-    stream.synchronize();
-    return;
+Buffer staging_for(std::span<const StateTensor> state, Device device) {
+  std::int64_t elements = 0;
+  for (const StateTensor& tensor : state) {
+    if (!tensor.layout.is_plain()) elements = std::max(elements, tensor.layout.shape().elements());
   }
-  const Buffer staging(plain.size_bytes(), stream.device());
-  stream.copy(staging.data(), plain.data(), plain.size_bytes());
-  backend.reorder(plain_of(tensor.layout), tensor.layout)->run(stream, staging.data(), tensor.value);
-  stream.synchronize();
+  return Buffer(static_cast<std::size_t>(elements) * sizeof(float), device);
 }
 
-void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain) {
+void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
+                 const Buffer& staging) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
-  if (tensor.layout.is_plain()) {
-    stream.copy(plain.data(), tensor.value, plain.size_bytes());
-    stream.synchronize();
-    return;
-  }
-  const Buffer staging(plain.size_bytes(), stream.device());
+  if (tensor.layout.is_plain()) return stream.copy(tensor.value, plain.data(), plain.size_bytes());
+  CHECK(plain.size_bytes() <= staging.bytes());
+  stream.copy(staging.data(), plain.data(), plain.size_bytes());
+  backend.reorder(plain_of(tensor.layout), tensor.layout)->run(stream, staging.data(), tensor.value);
+}
+
+void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
+                const Buffer& staging) {
+  CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
+  if (tensor.layout.is_plain()) return stream.copy(plain.data(), tensor.value, plain.size_bytes());
+  CHECK(plain.size_bytes() <= staging.bytes());
   backend.reorder(tensor.layout, plain_of(tensor.layout))->run(stream, tensor.value, staging.data());
   stream.copy(plain.data(), staging.data(), plain.size_bytes());
-  stream.synchronize();
 }
 
 StateSnapshot::StateSnapshot(Network& network) {
   Stream stream(network.device(), StreamUse::compute);
+  const Buffer staging = staging_for(network.state(), network.device());
   for (const StateTensor& tensor : network.state()) {
     Entry entry{.name = tensor.name, .shape = tensor.layout.shape(), .values = {}};
     entry.values.resize(static_cast<std::size_t>(entry.shape.elements()));
-    read_plain(network.backend(), stream, tensor, entry.values);
+    read_plain(network.backend(), stream, tensor, entry.values, staging);
     entries_.push_back(std::move(entry));
   }
+  stream.synchronize();
 }
 
 void StateSnapshot::save(const std::filesystem::path& path,
@@ -96,8 +98,9 @@ void load_state(Network& network, const std::filesystem::path& path) {
     reader.read(entry, std::as_writable_bytes(std::span(plain.back())));
   }
   Stream stream(network.device(), StreamUse::compute);
+  const Buffer staging = staging_for(network.state(), network.device());
   for (std::size_t i = 0; i < plain.size(); ++i) {
-    write_plain(network.backend(), stream, network.state()[i], plain[i]);
+    write_plain(network.backend(), stream, network.state()[i], plain[i], staging);
   }
   network.copy_weights(stream);
   stream.synchronize();

@@ -14,10 +14,15 @@
 
 namespace lockstep {
 
-// One tensor between its layout on the device and plain host memory of shape().elements(). Waits for the
-// stream.
-void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain);
-void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain);
+// Memory of the device through which these tensors go, one after the other: as large as the largest whose
+// layout is not plain, none where all are.
+Buffer staging_for(std::span<const StateTensor> state, Device device);
+// Enqueue one tensor's way between its layout on the device and plain host memory of shape().elements(),
+// which must stay as it is until the stream has done it.
+void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
+                 const Buffer& staging);
+void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
+                const Buffer& staging);
 
 // A copy of the whole state in plain host memory, in the order of Network::state().
 class StateSnapshot {

@@ -53,7 +53,8 @@ std::map<std::string, std::vector<float>> NetworkFixture::plain_gradients() {
                            .to = as_laid_out.data()});
     std::vector<float>& values = gradients[parameter.name];
     values.resize(static_cast<std::size_t>(parameter.layout.shape().elements()));
-    read_plain(backend, stream_, {parameter.name, parameter.layout, as_laid_out.data()}, values);
+    const StateTensor tensor{parameter.name, parameter.layout, as_laid_out.data()};
+    read_plain(backend, stream_, tensor, values, staging_for({&tensor, 1}, {}));
   }
   return gradients;
 }

@@ -62,8 +62,10 @@ class Change {
       }
       steps_.emplace_back(values.size());
       before_.emplace_back(values.begin(), values.end());
-      write_plain(fixture.network().backend(), fixture.stream(),
-                  {.name = parameter.name, .layout = parameter.layout, .value = steps_.back().data()}, plain);
+      const StateTensor tensor{
+          .name = parameter.name, .layout = parameter.layout, .value = steps_.back().data()};
+      write_plain(fixture.network().backend(), fixture.stream(), tensor, plain,
+                  staging_for({&tensor, 1}, {}));
     }
   }
 

@@ -175,12 +175,13 @@ Trained train(const Golden& golden, const Mode& mode) {
   Training training(config, world, *communicator, {});
   Network& network = training.network();
   Stream stream({}, StreamUse::compute);
+  const Buffer staging = staging_for(network.state(), network.device());
   for (const StateTensor& tensor : network.state()) {
     const Shape shape = tensor.layout.shape();
     std::vector<float> values(static_cast<std::size_t>(shape.elements()));
     for (std::int64_t i = 0; i < shape.elements(); ++i)
       values[static_cast<std::size_t>(i)] = start_value(tensor.name, shape, i);
-    write_plain(network.backend(), stream, tensor, values);
+    write_plain(network.backend(), stream, tensor, values, staging);
   }
   network.copy_weights(stream);
   {
