@@ -130,5 +130,43 @@ TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   compute.synchronize();
 }
 
+// After a seek the loader fills its memory again at once, also that of a batch whose copy is still to come.
+// The device does not copy until that has happened, or could long have.
+TEST(DeviceBatches, AreCopiedBeforeASeekHasTheirMemoryFilledAgain) {
+  struct Watched final : NumberedDataset {
+    using NumberedDataset::NumberedDataset;
+    std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+      if (index == last_of_first_batch) filled_again = sought.load();
+      return NumberedDataset::read(index, image);
+    }
+    std::int64_t last_of_first_batch = -1;
+    std::atomic<bool> sought{false};
+    mutable std::atomic<bool> filled_again{false};
+  } dataset(64);
+  const LoaderOptions options{.batch = 4, .slots = 2, .device = kDevice};
+  std::vector<Samples> wanted;  // of the first three batches
+  {
+    BatchLoader loader(dataset, {}, options);
+    for (int i = 0; i < 3; ++i) wanted.push_back(samples_of(loader.next()));
+  }
+  dataset.last_of_first_batch = wanted[0].back();
+  BatchLoader loader(dataset, {}, options);
+  DeviceBatches batches(loader, {.device = kDevice});
+  Stream compute(kDevice, StreamUse::compute);
+  batches.begin(compute);
+  compute.enqueue([&dataset] {
+    for (int i = 0; i < 100 && !dataset.filled_again; ++i) std::this_thread::sleep_for(milliseconds(1));
+  });
+  batches.begin(compute);
+  batches.begin(compute);  // its memory is the first step's, which the device is not done with
+  const Batch& batch = batches.next();
+  dataset.sought = true;
+  batches.seek(0, 0);
+  std::vector<std::int32_t> labels(wanted[2].size());
+  compute.copy(labels.data(), batch.labels.data, labels.size() * sizeof(std::int32_t));
+  compute.synchronize();
+  EXPECT_EQ(Samples(labels.begin(), labels.end()), wanted[2]);
+}
+
 }  // namespace
 }  // namespace lockstep

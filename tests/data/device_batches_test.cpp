@@ -103,6 +103,18 @@ TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
   }
 }
 
+// Sanitizers see it: while a step is late the copy that waits for its memory is, too.
+TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
+  const NumberedDataset dataset(30);
+  BatchLoader loader(dataset, {}, kOptions);
+  Stream compute({}, StreamUse::communication);  // on a thread of its own
+  DeviceBatches batches(loader, {.staging = Staging::always});
+  batches.begin(compute);
+  compute.enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  batches.begin(compute);
+  batches.prefetch();
+}
+
 // An error belongs to the step whose batch could not be read, not to the one before it, and nothing is lost.
 TEST(DeviceBatches, ErrorsAreThrownByTheirOwnStep) {
   struct Broken final : NumberedDataset {
