@@ -39,6 +39,7 @@ RANKS = "mpirun --oversubscribe --bind-to none -np"
 # (build, test, files that it is for): what catches most first. The tests are CI's; under ThreadSanitizer the race itself
 # is seen, even if it went well.
 CHECKS = (
+    ("cpu", "{bin}/emulated_training_test", "models/"),
     ("cpu", "{bin}/emulated_program_test --gtest_filter=*EverySeed:*Export*:*EachRank*", ""),
     ("cpu", "{bin}/emulated_core_test", "core/"),
     ("cpu", "{bin}/buckets_test", "comm/"),
@@ -176,7 +177,7 @@ def run(folder, preset, command, number):
         return ""
     text = output.read_text(errors="replace")
     at = re.findall(r"\[  FAILED  \] (\S+) \(", text) or re.findall(r"\[ RUN      \] (\S+)", text)[-1:]
-    race = "a reported race in " if "WARNING: ThreadSanitizer: data race" in text else ""
+    race = "ThreadSanitizer in " if "WARNING: ThreadSanitizer" in text else ""
     hang = ", which hangs" if code == "hangs" else ""
     return f"{race}{program_of(command)}: {at[0] if at else 'its start'}{hang}"
 
