@@ -1,7 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "comm/reduce.h"
+#include "core/error.h"
+
 namespace lockstep {
+namespace {
+
+constexpr std::size_t kComparable = 256;  // collectives that a mismatch can be looked for in
+
+struct CallsSoFar {
+  std::uint64_t sequence;
+  std::uint64_t hash;
+};
+
+std::string describe_call(int rank, const CollectiveIdentity& call) {
+  if (call.sequence == 0) return fmt::format("rank {} has none there", rank);
+  return fmt::format("rank {} is in {}", rank, describe(collective_of(call)));
+}
+
+}  // namespace
+
+Communicator::Communicator(std::string_view name, int rank, int size)
+    : rank_(rank), size_(size), log_(name, rank, size), calls_(kComparable) {}
+
+std::uint64_t Communicator::enqueue(Collective collective) {
+  check(collective);
+  collective.sequence = ++sequence_;
+  const CollectiveIdentity identity = identity_of(collective);
+  calls_hash_ = chained_hash(calls_hash_, identity);
+  calls_[collective.sequence % kComparable] = identity;
+  if (call_check_ == CallCheck::collective) compare({&identity, 1});
+  const bool recorded = recording();
+  recorded ? recorded_.collectives.push_back(collective) : begin(collective);
+  if (collective.count == 0 && collective.kind != CollectiveKind::barrier) return collective.sequence;
+  run(collective);
+  const std::uint64_t bytes = bytes_sent_by(collective);
+  recorded ? void(recorded_.sent_bytes += bytes) : sent(collective, bytes);
+  return collective.sequence;
+}
+
+void Communicator::check(const Collective& collective) const {
+  const CollectiveKind kind = collective.kind;
+  const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+  const bool has_send = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather;
+  CHECK(!reduces || reducible(collective.dtype), "{} cannot be reduced", name_of(collective.dtype));
+  CHECK(kind != CollectiveKind::broadcast || (collective.root >= 0 && collective.root < size_),
+        "root {} of {} ranks", collective.root, size_);
+  if (collective.count == 0) return;
+  CHECK(collective.recv != nullptr && (!has_send || collective.send != nullptr), "{} without memory",
+        describe(collective));
+}
+
+void Communicator::begin(const Collective& collective) {
+  ++operations_;
+  log_.begin(collective);
+}
+
+void Communicator::sent(const Collective& collective, std::uint64_t bytes) {
+  if (collective.sequence == 0) return;
+  sent_bytes_ += bytes;
+  if (bytes > 0) log_.sent(collective.sequence, bytes);
+}
+
+RecordedCollectives Communicator::take_recorded() { return std::exchange(recorded_, {}); }
+
+void Communicator::replayed(const RecordedCollectives& recorded) {
+  for (Collective collective : recorded.collectives) {
+    collective.sequence = ++sequence_;
+    collective.final_ns = 0;
+    begin(collective);
+  }
+  sent_bytes_ += recorded.sent_bytes;
+}
+
+void Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  enqueue({.kind = CollectiveKind::all_reduce, .dtype = dtype, .op = op, .recv = data, .count = count});
+}
+
+void Communicator::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+  enqueue({.kind = CollectiveKind::reduce_scatter,
+           .dtype = dtype,
+           .op = op,
+           .send = send,
+           .recv = recv,
+           .count = count});
+}
+
+void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  enqueue({.kind = CollectiveKind::all_gather, .dtype = dtype, .send = send, .recv = recv, .count = count});
+}
+
+void Communicator::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  enqueue({.kind = CollectiveKind::broadcast, .dtype = dtype, .root = root, .recv = data, .count = count});
+}
+
+void Communicator::barrier() { enqueue({.kind = CollectiveKind::barrier}); }
+
+void Communicator::check_calls() {
+  if (size_ == 1) return;
+  const CallsSoFar mine{sequence_, calls_hash_};
+  std::vector<CallsSoFar> all(static_cast<std::size_t>(size_));
+  gather_unseen(&mine, all.data(), sizeof(mine));
+  const bool same = std::ranges::all_of(all, [&](const CallsSoFar& other) {
+    return other.sequence == all[0].sequence && other.hash == all[0].hash;
+  });
+  if (!same) compare(calls_);
+}
+
+// The lowest number at which a rank differs from rank 0; ranks may hold different windows of numbers.
+void Communicator::compare(std::span<const CollectiveIdentity> mine) {
+  if (size_ == 1) return;
+  const std::size_t each = mine.size();
+  std::vector<CollectiveIdentity> all(each * static_cast<std::size_t>(size_));
+  gather_unseen(mine.data(), all.data(), mine.size_bytes());
+  const auto of = [&](int rank, std::size_t i) { return all[static_cast<std::size_t>(rank) * each + i]; };
+  struct Difference {
+    std::uint64_t sequence;
+    int rank;
+    std::size_t place;
+  };
+  std::optional<Difference> first;
+  for (int rank = 1; rank < size_; ++rank) {
+    for (std::size_t i = 0; i < each; ++i) {
+      if (of(rank, i) == of(0, i)) continue;
+      const std::uint64_t sequence = std::max(of(0, i).sequence, of(rank, i).sequence);
+      if (!first || sequence < first->sequence) first = Difference{sequence, rank, i};
+    }
+  }
+  if (!first) return;
+  Error error(exit_code::failed,
+              fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the "
+                          "same collectives in the same order",
+                          name(), describe_call(0, of(0, first->place)),
+                          describe_call(first->rank, of(first->rank, first->place))));
+  error.set_agreed();
+  throw error;
+}
+
+void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {
+  Communicator& over = host();
+  over.run({.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
+  over.stream().synchronize();
+}
 
 int first_rank_where(Communicator& host, bool found) {
   const std::int32_t size = host.size();

@@ -15,28 +15,28 @@
 // On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
+#include "comm/collective.h"
+#include "comm/collective_log.h"
 #include "core/buffer.h"
 #include "core/dtype.h"
 #include "core/stream.h"
 
 namespace lockstep {
 
-enum class ReduceOp { sum, max };
-
-// Counted where bytes leave a rank for another: payload, not protocol.
-struct Traffic {
-  std::uint64_t sent_bytes = 0;
-  std::uint64_t operations = 0;
-
-  Traffic& operator+=(const Traffic& more) {
-    sent_bytes += more.sent_bytes;
-    operations += more.operations;
-    return *this;
-  }
+// How often ranks compare what they are about to do together. A difference is an error on every rank, which
+// names the first collective that differs, before a wrong sum is used.
+enum class CallCheck {
+  off,
+  plan,        // in the first step of every new plan: whoever drives the communicator says when (check_calls)
+  step,        // in every step
+  collective,  // before each collective, which then waits for all ranks: to find a mistake
 };
 
 class Communicator {
@@ -54,39 +54,82 @@ class Communicator {
   // Must be freed on every rank, before the communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
+  // Checks, numbers, counts, records, and enqueues; returns its number. Throws Error for what no rank can do,
+  // and, as CallCheck says, where ranks differ. The methods below are this with names.
+  std::uint64_t enqueue(Collective collective);
+
   // In place over `count` elements; f32, f16, bf16, i32. On the CPU 16-bit floats are added in fp32 and
   // rounded once; NCCL may round each partial sum.
-  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
   // may be that share's place in send.
-  virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
   // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv.
   // Any type.
-  virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
   // From root's `data` to everybody's. Any type.
-  virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
+  void broadcast(void* data, std::size_t count, DType dtype, int root);
   // No rank's later work starts before all ranks' earlier work is done.
-  virtual void barrier() = 0;
+  void barrier();
 
   // This rank gives up on its peers: a collective that waits for them ends with an error, and so does every
   // later one. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
   virtual void abandon() noexcept = 0;
 
-  // What has been sent so far; call when the stream is idle. Of collectives that were recorded (Stream) it
-  // knows what replayed() was told.
-  virtual Traffic traffic() const = 0;
-  // What a replay will send of all that was recorded since the last call.
-  virtual Traffic take_recorded() { return {}; }
-  virtual void replayed(const Traffic&) {}
+  // What has been sent so far, replays included. Bytes are counted when they are sent, so of a stream that is
+  // not idle they may be few. Any thread.
+  Traffic traffic() const { return {.sent_bytes = sent_bytes_.load(), .operations = operations_.load()}; }
+  // What was recorded with the work around it since the last call.
+  RecordedCollectives take_recorded();
+  // It was replayed: it counts, and is recorded in log(), as if it had been enqueued now.
+  void replayed(const RecordedCollectives& recorded);
   // Held to pass messages through, beside what allocate() gave.
   virtual std::size_t memory_bytes() const { return 0; }
 
+  // The last collectives and how far they got. On a GPU the host knows only when they were enqueued.
+  const CollectiveLog& log() const { return log_; }
+
+  void set_call_check(CallCheck check) { call_check_ = check; }
+  CallCheck call_check() const { return call_check_; }
+  // Collective. Compares what was enqueued so far with the other ranks', over host(), and waits for that.
+  // Throws an agreed Error that names the first collective that differs.
+  void check_calls();
+
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  Communicator(std::string_view name, int rank, int size);
+
+  // Enqueues it on stream(). count is 0 for a barrier only. What is neither counted nor in the log (a check's
+  // own messages) has no sequence; the methods below ignore it.
+  virtual void run(const Collective& collective) = 0;
+  // Whether what is enqueued now is recorded with the work around it instead of run.
+  virtual bool recording() { return false; }
+  // What this rank sends for it, where that is known beforehand; sent() tells the rest.
+  virtual std::uint64_t bytes_sent_by(const Collective&) const { return 0; }
+
+  // How a collective gets on. Any thread.
+  void started(const Collective& collective) { log_.started(collective.sequence); }
+  void met(const Collective& collective, std::int64_t at_ns) { log_.met(collective.sequence, at_ns); }
+  void sent(const Collective& collective, std::uint64_t bytes);
+  void finished(const Collective& collective) { log_.finished(collective.sequence); }
 
  private:
+  void check(const Collective& collective) const;
+  void begin(const Collective& collective);
+  // Not counted, in the log, or checked itself. Waits.
+  void gather_unseen(const void* mine, void* all, std::size_t bytes);
+  // Collective. Throws an agreed Error where a rank's are not rank 0's.
+  void compare(std::span<const CollectiveIdentity> mine);
+
   int rank_;
   int size_;
+  CollectiveLog log_;
+  std::uint64_t sequence_ = 0;
+  std::atomic<std::uint64_t> operations_{0};
+  std::atomic<std::uint64_t> sent_bytes_{0};
+  RecordedCollectives recorded_;
+  CallCheck call_check_ = CallCheck::plan;
+  std::uint64_t calls_hash_ = 0;
+  std::vector<CollectiveIdentity> calls_;  // the last ones, each at its sequence modulo their number
 };
 
 // Collective over host memory. The lowest rank that calls it with true, or -1 for none: the rank that speaks

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread, checks each call and
-// runs it there; what a backend adds is a HostTransport: the collectives themselves, blocking, called by the
-// worker only. Nothing is allocated for an operation.
+// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread and runs collectives there;
+// what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker only.
+// Nothing is allocated for an operation.
 #pragma once
 
 #include <memory>
@@ -21,12 +21,9 @@ class HostTransport {
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* data) = 0;
 
-  // As in Communicator, but done when they return. count is never 0.
-  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
-  virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
-  virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
-  virtual void barrier() = 0;
+  // Blocks until this rank's part is done. Returns when all ranks were there, by now_ns(), or 0 where it cannot
+  // tell. count is 0 for a barrier only.
+  virtual std::int64_t run(const Collective& collective) = 0;
   virtual std::uint64_t sent_bytes() const = 0;
   virtual std::size_t memory_bytes() const { return 0; }
 
@@ -44,24 +41,17 @@ class HostCommunicator final : public Communicator {
   std::string_view name() const override { return transport_->name(); }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override;
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
-  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
-  void barrier() override;
   void abandon() noexcept override { transport_->fail(); }
-  Traffic traffic() const override { return {transport_->sent_bytes(), operations_}; }
   std::size_t memory_bytes() const override { return transport_->memory_bytes(); }
 
  private:
-  // Enqueues function(transport).
-  template <typename F>
-  void enqueue(F function);
+  void run(const Collective& collective) override;
+  // On the worker.
+  void run_now(const Collective& collective);
   void release(void* data) noexcept;
   bool unwinding() const;
 
   int exceptions_;  // being handled when this was made
-  std::uint64_t operations_ = 0;
   std::unique_ptr<HostTransport> transport_;
   Stream stream_;  // last: its worker uses the rest
 };

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator.h"
-#include "comm/reduce.h"
-#include "core/error.h"
 
 namespace lockstep {
 namespace {
@@ -10,38 +8,24 @@ namespace {
 class SelfCommunicator final : public Communicator {
  public:
   explicit SelfCommunicator(Device device)
-      : Communicator(0, 1), device_(device), stream_(device, StreamUse::communication) {}
+      : Communicator("self", 0, 1), device_(device), stream_(device, StreamUse::communication) {}
 
   std::string_view name() const override { return "self"; }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override { return Buffer(bytes, device_); }
-  void all_reduce(void*, std::size_t, DType dtype, ReduceOp) override {
-    CHECK(reducible(dtype), "{} cannot be reduced", name_of(dtype));
-    ++operations_;
-  }
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp) override {
-    CHECK(reducible(dtype), "{} cannot be reduced", name_of(dtype));
-    copy(send, recv, count * size_of(dtype));
-  }
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override {
-    copy(send, recv, count * size_of(dtype));
-  }
-  void broadcast(void*, std::size_t, DType, int root) override {
-    CHECK(root == 0, "root {} of 1 rank", root);
-    ++operations_;
-  }
-  void barrier() override { ++operations_; }
   void abandon() noexcept override {}  // there are no peers
-  Traffic traffic() const override { return {.sent_bytes = 0, .operations = operations_}; }
 
  private:
-  void copy(const void* send, void* recv, std::size_t bytes) {
-    ++operations_;
-    if (send != recv && bytes > 0) stream_.copy(recv, send, bytes);
+  void run(const Collective& collective) override {
+    const bool on_host = device_.kind == DeviceKind::cpu;
+    if (on_host) stream_.enqueue([this, collective] { started(collective); });
+    const std::size_t bytes = collective.count * size_of(collective.dtype);
+    if (collective.send != nullptr && collective.send != collective.recv)
+      stream_.copy(collective.recv, collective.send, bytes);
+    if (on_host) stream_.enqueue([this, collective] { finished(collective); });
   }
 
   Device device_;
-  std::uint64_t operations_ = 0;
   Stream stream_;
 };
 

@@ -9,6 +9,7 @@
 #include "comm/partition.h"
 #include "comm/reduce.h"
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -102,9 +103,32 @@ class ThreadTransport final : public HostTransport {
   std::string_view name() const override { return "threads"; }
   void* allocate(std::size_t) override { return nullptr; }
   void free(void*) override {}
+  std::int64_t run(const Collective& c) override {
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        all_reduce(c.recv, c.count, c.dtype, c.op);
+        break;
+      case CollectiveKind::reduce_scatter:
+        reduce_scatter(c.send, c.recv, c.count, c.dtype, c.op);
+        break;
+      case CollectiveKind::all_gather:
+        all_gather(c.send, c.recv, c.count, c.dtype);
+        break;
+      case CollectiveKind::broadcast:
+        broadcast(c.recv, c.count, c.dtype, c.root);
+        break;
+      case CollectiveKind::barrier:
+        meet({.operation = "barrier"});
+        hub_->finish();
+    }
+    return met_ns_;
+  }
+  std::uint64_t sent_bytes() const override { return sent_bytes_; }
+  void fail() noexcept override { hub_->leave(rank_); }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override {
-    hub_->meet(rank_, {.operation = "all_reduce", .count = count, .dtype = dtype, .data = data});
+ private:
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+    meet({.operation = "all_reduce", .count = count, .dtype = dtype, .data = data});
     const std::size_t element = size_of(dtype);
     const Partition partition = Partition::even(count, hub_->size(), element);
     for (int rank = 0; rank < hub_->size(); ++rank) {
@@ -118,8 +142,8 @@ class ThreadTransport final : public HostTransport {
     hub_->finish();
   }
 
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override {
-    hub_->meet(rank_, call("reduce_scatter", send, count, dtype));
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+    meet(call("reduce_scatter", send, count, dtype));
     for (int rank = 0; rank < hub_->size(); ++rank) {
       sources_[static_cast<std::size_t>(rank)] =
           theirs(rank) + static_cast<std::size_t>(rank_) * count * size_of(dtype);
@@ -129,8 +153,8 @@ class ThreadTransport final : public HostTransport {
     hub_->finish();
   }
 
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override {
-    hub_->meet(rank_, call("all_gather", send, count, dtype));
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+    meet(call("all_gather", send, count, dtype));
     const std::size_t bytes = count * size_of(dtype);
     for (int rank = 0; rank < hub_->size(); ++rank) {
       std::byte* to = static_cast<std::byte*>(recv) + static_cast<std::size_t>(rank) * bytes;
@@ -140,8 +164,8 @@ class ThreadTransport final : public HostTransport {
     hub_->finish();
   }
 
-  void broadcast(void* data, std::size_t count, DType dtype, int root) override {
-    hub_->meet(rank_, {.operation = "broadcast", .count = count, .dtype = dtype, .root = root, .data = data});
+  void broadcast(void* data, std::size_t count, DType dtype, int root) {
+    meet({.operation = "broadcast", .count = count, .dtype = dtype, .root = root, .data = data});
     const std::size_t bytes = count * size_of(dtype);
     if (rank_ == root) {
       sent_bytes_ += (size() - 1) * bytes;
@@ -151,14 +175,10 @@ class ThreadTransport final : public HostTransport {
     hub_->finish();
   }
 
-  void barrier() override {
-    hub_->meet(rank_, {.operation = "barrier"});
-    hub_->finish();
+  void meet(const ThreadHub::Call& call) {
+    hub_->meet(rank_, call);
+    met_ns_ = now_ns();
   }
-  std::uint64_t sent_bytes() const override { return sent_bytes_; }
-  void fail() noexcept override { hub_->leave(rank_); }
-
- private:
   static ThreadHub::Call call(std::string_view operation, const void* send, std::size_t count, DType dtype) {
     return {.operation = operation, .count = count, .dtype = dtype, .data = const_cast<void*>(send)};
   }
@@ -168,6 +188,7 @@ class ThreadTransport final : public HostTransport {
   std::shared_ptr<ThreadHub> hub_;
   int rank_;
   std::uint64_t sent_bytes_ = 0;
+  std::int64_t met_ns_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
 };

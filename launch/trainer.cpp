@@ -124,7 +124,7 @@ void Trainer::run_step() {
   if (records_ && step_ >= 2 && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
-  parts_.communicator.replayed(recorded.traffic);
+  parts_.communicator.replayed(recorded.collectives);
 }
 
 // Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
@@ -132,7 +132,7 @@ void Trainer::run_step() {
 Trainer::RecordedStep Trainer::record_step() {
   std::string reason;
   RecordedStep step{.work = stream_.record_work([this] { enqueue_step(); }, reason),
-                    .traffic = parts_.communicator.take_recorded()};
+                    .collectives = parts_.communicator.take_recorded()};
   Communicator& host = parts_.communicator.host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
@@ -180,6 +180,7 @@ void Trainer::enqueue_step() {
   const std::int64_t exchange_begin = now_ns();
   parts_.buckets.wait(stream_);
   if (times_) times_->exchanged(stream_);
+  check_calls();
   record("exchange", Track::compute, exchange_begin);
   clock_.enter(Phase::optimizer);
   const std::int64_t begin = now_ns();
@@ -190,6 +191,13 @@ void Trainer::enqueue_step() {
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
   results_.copy_control(stream_, optimizer.control());
   record("optimizer", Track::compute, begin);
+}
+
+// A replay calls what was checked when it was recorded: in the third step, or the fourth.
+void Trainer::check_calls() {
+  const CallCheck check = parts_.communicator.call_check();
+  const bool new_plan = step_ == 0 || (records_ && step_ >= 2);
+  if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) parts_.communicator.check_calls();
 }
 
 void Trainer::micro_batch(std::int64_t micro) {

@@ -90,10 +90,13 @@ class Trainer {
  private:
   struct RecordedStep {
     Recording work;
-    Traffic traffic;  // of a replay
+    RecordedCollectives collectives;
   };
 
   void enqueue_step();
+  // Collective. Where the communicator is told to look for ranks that call other collectives: before the sums
+  // of this step are used.
+  void check_calls();
   // What a CPU did since `begin_ns`, for the timeline, if there is one; of a GPU StepTimes tells.
   void record(const char* name, Track track, std::int64_t begin_ns);
   void micro_batch(std::int64_t micro);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -101,6 +102,29 @@ std::size_t MpiTransport::memory_bytes() const {
   return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() : 0) + partial_.bytes();
 }
 
+// Of messages nobody can tell when all ranks were there, but that a barrier has ended.
+std::int64_t MpiTransport::run(const Collective& c) {
+  met_ns_ = 0;
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      all_reduce(c.recv, c.count, c.dtype, c.op);
+      break;
+    case CollectiveKind::reduce_scatter:
+      reduce_scatter(c.send, c.recv, c.count, c.dtype, c.op);
+      break;
+    case CollectiveKind::all_gather:
+      all_gather(c.send, c.recv, c.count, c.dtype);
+      break;
+    case CollectiveKind::broadcast:
+      world_->broadcast(c.recv, c.count * size_of(c.dtype), c.root);
+      break;
+    case CollectiveKind::barrier:
+      world_->barrier();
+      met_ns_ = now_ns();
+  }
+  return met_ns_;
+}
+
 void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
   for (const Allocation& allocation : allocations_) {
@@ -118,6 +142,7 @@ void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t o
                .count = count,
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
+  met_ns_ = now_ns();
   const std::size_t element = size_of(dtype);
   const Partition partition = Partition::even(count, node_->size(), element);
   const std::size_t own = partition.size(node_->rank());
@@ -173,10 +198,6 @@ void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, D
   if (own != send) std::memcpy(own, send, bytes);
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
   world_->all_gather(partition, recv, size_of(dtype));
-}
-
-void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
-  world_->broadcast(data, count * size_of(dtype), root);
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session) {

@@ -26,11 +26,7 @@ class MpiTransport final : public HostTransport {
   std::string_view name() const override { return "mpi"; }
   void* allocate(std::size_t bytes) override;
   void free(void* data) override;
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
-  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
-  void barrier() override { world_->barrier(); }
+  std::int64_t run(const Collective& collective) override;
   std::uint64_t sent_bytes() const override;
   std::size_t memory_bytes() const override;
   void fail() noexcept override { broken_ = true; }
@@ -43,6 +39,9 @@ class MpiTransport final : public HostTransport {
   struct Part;  // of a shared all_reduce
 
   void connect_node();
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
   void all_reduce_shared(const Allocation& allocation, std::size_t offset, std::size_t count, DType dtype,
                          ReduceOp op);
   void reduce_over_nodes(const Part& part);
@@ -63,6 +62,7 @@ class MpiTransport final : public HostTransport {
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
   std::uint64_t shared_bytes_ = 0;
+  std::int64_t met_ns_ = 0;
 };
 
 }  // namespace lockstep

@@ -7,7 +7,6 @@
 
 #include "comm/nccl/check.h"
 #include "comm/partition.h"
-#include "comm/reduce.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
 
@@ -75,7 +74,7 @@ std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int 
 
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
-    : Communicator(host.rank(), host.size()),
+    : Communicator("nccl", host.rank(), host.size()),
       device_(device),
       host_(host),
       options_(options),
@@ -120,34 +119,62 @@ bool NcclCommunicator::healthy() {
 
 std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
   const std::lock_guard lock(mutex_);
-  return fmt::format("the communication stream of {} {} {} (operation {}, {} elements of {}) on {}: {}",
-                     to_string(device_), event, last_.name, last_.number, last_.count, name_of(last_.dtype),
+  const std::string what = last_.sequence == 0 ? "it was connected" : lockstep::describe(last_);
+  return fmt::format("the communication stream of {} {} {} on {}: {}", to_string(device_), event, what,
                      current_place(), nccl_words(status));
 }
 
-Traffic& NcclCommunicator::counted() {
+bool NcclCommunicator::recording() {
   make_current(device_);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   CUDA_CHECK(cudaStreamIsCapturing(cuda_stream(stream_), &capture));
-  return capture == cudaStreamCaptureStatusNone ? sent_ : recorded_;
+  return capture != cudaStreamCaptureStatusNone;
 }
 
-template <typename F>
-void NcclCommunicator::enqueue(Call call, std::size_t sent_bytes, F function) {
-  Traffic& traffic = counted();
-  ++traffic.operations;
-  call.number = sent_.operations + recorded_.operations;
-  if (call.count == 0) return;
-  CHECK(communicator_ != nullptr, "{} after the communicator was aborted", call.name);
+void NcclCommunicator::run(const Collective& collective) {
+  CHECK(communicator_ != nullptr, "{} after the communicator was aborted", lockstep::describe(collective));
   {
     const std::lock_guard lock(mutex_);
-    last_ = call;
+    last_ = collective;
   }
-  traffic.sent_bytes += sent_bytes;
-  const ncclResult_t status = function(communicator_, cuda_stream(stream_));
+  const ncclResult_t status = call(collective, cuda_stream(stream_));
   if (status == ncclSuccess) return;
   watch_.reset();  // thrown here; told once
   throw Error(exit_code::failed, describe("failed in", status));
+}
+
+ncclResult_t NcclCommunicator::call(const Collective& c, cudaStream_t stream) {
+  const ncclDataType_t type = nccl_type(c.dtype);
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      return ncclAllReduce(c.recv, c.recv, c.count, type, nccl_op(c.op), communicator_, stream);
+    case CollectiveKind::reduce_scatter:
+      return ncclReduceScatter(c.send, c.recv, c.count, type, nccl_op(c.op), communicator_, stream);
+    case CollectiveKind::all_gather:
+      return ncclAllGather(c.send, c.recv, c.count, type, communicator_, stream);
+    case CollectiveKind::broadcast:
+      return ncclBroadcast(c.recv, c.recv, c.count, type, c.root, communicator_, stream);
+    case CollectiveKind::barrier:  // NCCL has none: the smallest all_reduce, on memory nobody looks at
+      return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator_, stream);
+  }
+  return ncclInvalidArgument;
+}
+
+std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
+  const std::uint64_t bytes = c.count * size_of(c.dtype);
+  const bool passes_on = (rank() + 1) % size() != c.root;  // the last of a broadcast's ring does not
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      return ring_all_reduce_bytes(c.count, c.dtype, rank(), size());
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
+      return static_cast<std::uint64_t>(size() - 1) * bytes;
+    case CollectiveKind::broadcast:
+      return passes_on ? bytes : 0;
+    case CollectiveKind::barrier:
+      return 0;
+  }
+  return 0;
 }
 
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
@@ -185,51 +212,6 @@ void NcclCommunicator::release(void* data, void* registration) noexcept {
     log_failure("ncclCommDeregister", ncclCommDeregister(communicator_, registration));
   }
   log_failure("ncclMemFree", ncclMemFree(data));
-}
-
-void NcclCommunicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
-  CHECK(data != nullptr || count == 0);
-  CHECK(reducible(dtype), "{} cannot be reduced", name_of(dtype));
-  enqueue({"ncclAllReduce", count, dtype}, ring_all_reduce_bytes(count, dtype, rank(), size()),
-          [&](ncclComm_t communicator, cudaStream_t stream) {
-            return ncclAllReduce(data, data, count, nccl_type(dtype), nccl_op(op), communicator, stream);
-          });
-}
-
-void NcclCommunicator::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
-                                      ReduceOp op) {
-  CHECK((send != nullptr && recv != nullptr) || count == 0);
-  CHECK(reducible(dtype), "{} cannot be reduced", name_of(dtype));
-  enqueue({"ncclReduceScatter", count, dtype}, static_cast<std::size_t>(size() - 1) * count * size_of(dtype),
-          [&](ncclComm_t communicator, cudaStream_t stream) {
-            return ncclReduceScatter(send, recv, count, nccl_type(dtype), nccl_op(op), communicator, stream);
-          });
-}
-
-void NcclCommunicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
-  CHECK((send != nullptr && recv != nullptr) || count == 0);
-  enqueue({"ncclAllGather", count, dtype}, static_cast<std::size_t>(size() - 1) * count * size_of(dtype),
-          [&](ncclComm_t communicator, cudaStream_t stream) {
-            return ncclAllGather(send, recv, count, nccl_type(dtype), communicator, stream);
-          });
-}
-
-void NcclCommunicator::broadcast(void* data, std::size_t count, DType dtype, int root) {
-  CHECK(data != nullptr || count == 0);
-  CHECK(root >= 0 && root < size(), "root {} of {} ranks", root, size());
-  const bool passes_on = (rank() + 1) % size() != root;  // the last of the ring does not
-  enqueue({"ncclBroadcast", count, dtype}, passes_on ? count * size_of(dtype) : 0,
-          [&](ncclComm_t communicator, cudaStream_t stream) {
-            return ncclBroadcast(data, data, count, nccl_type(dtype), root, communicator, stream);
-          });
-}
-
-// NCCL has none: the smallest all_reduce, on memory nobody looks at.
-void NcclCommunicator::barrier() {
-  enqueue({"ncclAllReduce as a barrier", 1, DType::i32}, 0,
-          [this](ncclComm_t communicator, cudaStream_t stream) {
-            return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator, stream);
-          });
 }
 
 }  // namespace lockstep

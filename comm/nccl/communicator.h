@@ -13,8 +13,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include "comm/communicator.h"
@@ -38,35 +38,21 @@ class NcclCommunicator final : public Communicator {
   Communicator& host() override { return host_; }
   // Registered with NCCL; plain device memory when that is switched off or fails on any rank.
   Buffer allocate(std::size_t bytes) override;
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
-  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
-  void barrier() override;
   void abandon() noexcept override { abort(); }
-  // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
-  // (trees, reduction in the switch) send other amounts.
-  Traffic traffic() const override { return sent_; }
-  Traffic take_recorded() override { return std::exchange(recorded_, {}); }
-  void replayed(const Traffic& recorded) override { sent_ += recorded; }
 
  private:
-  struct Call {
-    const char* name = "ncclCommInitRankConfig";
-    std::size_t count = 0;
-    DType dtype = DType::u8;
-    std::uint64_t number = 0;
-  };
-
-  // function(communicator, stream), on the device, after `sent_bytes` were counted.
-  template <typename F>
-  void enqueue(Call call, std::size_t sent_bytes, F function);
+  // On the device. Errors that the call returns are thrown.
+  void run(const Collective& collective) override;
+  ncclResult_t call(const Collective& collective, cudaStream_t stream);
+  // Whether the stream is being captured into a graph.
+  bool recording() override;
+  // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
+  // (trees, reduction in the switch) send other amounts.
+  std::uint64_t bytes_sent_by(const Collective& collective) const override;
   void release(void* data, void* registration) noexcept;
   void abort() noexcept;
   bool healthy();
   bool unwinding() const;
-  // What is enqueued now goes where.
-  Traffic& counted();
   std::string describe(const char* event, ncclResult_t status);
 
   Device device_;
@@ -74,10 +60,8 @@ class NcclCommunicator final : public Communicator {
   DeviceCommunicatorOptions options_;
   EndJob end_job_;
   int exceptions_;  // being handled when this was made
-  Traffic sent_;
-  Traffic recorded_;  // since it was taken
   std::mutex mutex_;
-  Call last_;  // guarded: the Watch reads it
+  Collective last_;  // guarded: the Watch reads it
   Buffer flag_;
   Stream stream_;
   ncclComm_t communicator_ = nullptr;

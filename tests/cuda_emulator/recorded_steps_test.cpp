@@ -35,6 +35,7 @@ Traffic train(Communicator& host, bool record, Report& report) {
                   {.record_steps = record});
   trainer.fit(report);
   nccl.stream().synchronize();
+  EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations) << "replays are in the log like other steps";
   return nccl.traffic();
 }
 

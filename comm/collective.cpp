@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/collective.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                    "barrier"};
+
+// Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, bucket + 1 32.
+constexpr int kTypeAt = 4;
+constexpr int kOpAt = 8;
+constexpr int kRootAt = 12;
+constexpr int kBucketAt = 32;
+
+std::uint64_t field(std::uint64_t call, int at, int bits) {
+  return (call >> at) & ((std::uint64_t{1} << bits) - 1);
+}
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {  // FNV-1a over 64 bits, mixed as splitmix64 does
+  hash = (hash ^ value) * 0x100000001b3u;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+  return hash ^ (hash >> 27);
+}
+
+}  // namespace
+
+std::string_view name_of(CollectiveKind kind) {
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kCollectiveNames.size() ? kCollectiveNames[index] : "?";
+}
+
+std::string describe(const Collective& collective) {
+  std::string text(name_of(collective.kind));
+  if (collective.sequence > 0) text += fmt::format(" {}", collective.sequence);
+  if (collective.kind == CollectiveKind::barrier) return text;
+  text += fmt::format(" of {} {}", collective.count, name_of(collective.dtype));
+  std::string more;
+  if (collective.kind == CollectiveKind::broadcast) more = fmt::format("from rank {}", collective.root);
+  if (collective.kind == CollectiveKind::all_reduce || collective.kind == CollectiveKind::reduce_scatter)
+    more = collective.op == ReduceOp::sum ? "sum" : "max";
+  if (collective.bucket >= 0) more += fmt::format("{}bucket {}", more.empty() ? "" : ", ", collective.bucket);
+  return more.empty() ? text : fmt::format("{} ({})", text, more);
+}
+
+CollectiveIdentity identity_of(const Collective& collective) {
+  const auto call = static_cast<std::uint64_t>(collective.kind) |
+                    static_cast<std::uint64_t>(collective.dtype) << kTypeAt |
+                    static_cast<std::uint64_t>(collective.op) << kOpAt |
+                    field(static_cast<std::uint64_t>(collective.root), 0, 20) << kRootAt |
+                    static_cast<std::uint64_t>(collective.bucket + 1) << kBucketAt;
+  return {.sequence = collective.sequence, .call = call, .count = collective.count};
+}
+
+Collective collective_of(const CollectiveIdentity& identity) {
+  return {.kind = static_cast<CollectiveKind>(field(identity.call, 0, 4)),
+          .dtype = static_cast<DType>(field(identity.call, kTypeAt, 4)),
+          .op = static_cast<ReduceOp>(field(identity.call, kOpAt, 4)),
+          .root = static_cast<std::int32_t>(field(identity.call, kRootAt, 20)),
+          .bucket = static_cast<std::int32_t>(field(identity.call, kBucketAt, 32)) - 1,
+          .count = identity.count,
+          .sequence = identity.sequence};
+}
+
+std::uint64_t chained_hash(std::uint64_t before, const CollectiveIdentity& identity) {
+  return mixed(mixed(mixed(before, identity.sequence), identity.call), identity.count);
+}
+
+}  // namespace lockstep

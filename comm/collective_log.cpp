@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/collective_log.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/timeline.h"
+
+namespace lockstep {
+
+// A reader takes a record whose sequence is the same before and after it has read the rest.
+struct CollectiveLog::Slot {
+  std::atomic<std::uint64_t> sequence;  // 0: empty, or being written
+  std::atomic<std::uint64_t> call;      // CollectiveIdentity
+  std::atomic<std::uint64_t> count;
+  std::atomic<std::int64_t> final_ns;
+  std::atomic<std::int64_t> enqueued_ns;
+  std::atomic<std::int64_t> started_ns;
+  std::atomic<std::int64_t> met_ns;
+  std::atomic<std::int64_t> finished_ns;
+  std::atomic<std::uint64_t> sent_bytes;
+};
+
+// The file, from its first byte. All of it is in the machine's byte order.
+struct CollectiveLog::Memory {
+  std::array<char, 8> magic;  // "LSCOLL01"
+  std::int32_t rank;
+  std::int32_t size;
+  std::int32_t process;
+  std::array<char, 12> communicator;  // ends with zeros
+  std::array<Slot, kRecords> slots;
+};
+
+namespace {
+
+using Slot = CollectiveLog::Slot;
+using LogMemory = CollectiveLog::Memory;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "records are read by other processes");
+
+constexpr std::array<char, 8> kMagic = {'L', 'S', 'C', 'O', 'L', 'L', '0', '1'};
+constexpr std::string_view kFolder = "/dev/shm";
+constexpr std::string_view kFilePrefix = "lockstep.";
+constexpr std::chrono::hours kKeptAfterDeath{1};
+
+std::string system_words() { return std::generic_category().message(errno); }
+
+std::filesystem::path next_path() {
+  static std::atomic<int> made{0};
+  return std::filesystem::path(kFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
+}
+
+// A new file of this size, locked; -1 where there is none to be had.
+int create_log_file(const std::filesystem::path& path) {
+  unlink(path.c_str());  // of a dead process with this number
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (descriptor < 0) return -1;
+  flock(descriptor, LOCK_SH | LOCK_NB);
+  // Room is taken now: later the lack of it would be a SIGBUS.
+  errno = posix_fallocate(descriptor, 0, sizeof(LogMemory));
+  if (errno == 0) return descriptor;
+  const int reason = errno;
+  close(descriptor);
+  unlink(path.c_str());
+  errno = reason;
+  return -1;
+}
+
+std::optional<CollectiveRecord> read_slot(const Slot& slot) {
+  const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
+  if (sequence == 0) return std::nullopt;
+  const auto value = [](const auto& field) { return field.load(std::memory_order_acquire); };
+  CollectiveRecord record{
+      .collective = collective_of(
+          {.sequence = sequence, .call = value(slot.call), .count = value(slot.count)}),
+      .moments = {.final_ns = value(slot.final_ns),
+                  .enqueued_ns = value(slot.enqueued_ns),
+                  .started_ns = value(slot.started_ns),
+                  .met_ns = value(slot.met_ns),
+                  .finished_ns = value(slot.finished_ns)},
+      .sent_bytes = value(slot.sent_bytes)};
+  record.collective.final_ns = record.moments.final_ns;
+  if (slot.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+  return record;
+}
+
+std::vector<CollectiveRecord> read_slots(const LogMemory& memory) {
+  std::vector<CollectiveRecord> records;
+  for (const Slot& slot : memory.slots) {
+    if (const auto record = read_slot(slot)) records.push_back(*record);
+  }
+  std::ranges::sort(records, {}, [](const CollectiveRecord& record) { return record.collective.sequence; });
+  return records;
+}
+
+std::optional<CollectiveLogFile> read_collective_log(int descriptor) {
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0 || static_cast<std::size_t>(status.st_size) != sizeof(LogMemory))
+    return std::nullopt;
+  void* mapped = mmap(nullptr, sizeof(LogMemory), PROT_READ, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return std::nullopt;
+  const auto& memory = *static_cast<const LogMemory*>(mapped);
+  std::optional<CollectiveLogFile> file;
+  if (memory.magic == kMagic) {
+    const char* name = memory.communicator.data();
+    file = CollectiveLogFile{.communicator = std::string(name, strnlen(name, memory.communicator.size())),
+                             .rank = memory.rank,
+                             .size = memory.size,
+                             .process = memory.process,
+                             .records = read_slots(memory)};
+  }
+  munmap(mapped, sizeof(LogMemory));
+  return file;
+}
+
+}  // namespace
+
+void remove_abandoned_logs(std::chrono::seconds older_than) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
+    if (!entry.path().filename().string().starts_with(kFilePrefix)) continue;
+    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) continue;  // another user's
+    const bool abandoned = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    const auto log = abandoned ? read_collective_log(descriptor) : std::nullopt;
+    if (log) {
+      const std::int64_t last_ns = log->records.empty() ? 0 : log->records.back().moments.enqueued_ns;
+      if (std::chrono::nanoseconds(now_ns() - last_ns) >= older_than) unlink(entry.path().c_str());
+    }
+    close(descriptor);
+  }
+}
+
+CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) : path_(next_path()) {
+  static std::once_flag once;
+  std::call_once(once, remove_abandoned_logs, kKeptAfterDeath);
+  descriptor_ = create_log_file(path_);
+  const int shared = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  if (descriptor_ < 0) {
+    log::info("{}: no room for the record of collectives ({}); only this process can read it", path_.string(),
+              system_words());
+    path_.clear();
+  }
+  void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, shared, descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    throw MemoryError(fmt::format("no memory for the record of collectives: {}", system_words()));
+  }
+  memory_ = std::construct_at(static_cast<Memory*>(memory));  // of zeros
+  memory_->rank = rank;
+  memory_->size = size;
+  memory_->process = getpid();
+  communicator.copy(memory_->communicator.data(), memory_->communicator.size() - 1);
+  memory_->magic = kMagic;
+}
+
+CollectiveLog::~CollectiveLog() {
+  munmap(memory_, sizeof(Memory));
+  if (descriptor_ < 0) return;
+  unlink(path_.c_str());
+  close(descriptor_);
+}
+
+void CollectiveLog::begin(const Collective& collective) {
+  const CollectiveIdentity identity = identity_of(collective);
+  Slot& slot = memory_->slots[identity.sequence % kRecords];
+  slot.sequence.store(0, std::memory_order_release);
+  slot.call.store(identity.call, std::memory_order_release);
+  slot.count.store(identity.count, std::memory_order_release);
+  slot.final_ns.store(collective.final_ns, std::memory_order_release);
+  slot.enqueued_ns.store(now_ns(), std::memory_order_release);
+  slot.started_ns.store(0, std::memory_order_release);
+  slot.met_ns.store(0, std::memory_order_release);
+  slot.finished_ns.store(0, std::memory_order_release);
+  slot.sent_bytes.store(0, std::memory_order_release);
+  slot.sequence.store(identity.sequence, std::memory_order_release);
+}
+
+CollectiveLog::Slot* CollectiveLog::find(std::uint64_t sequence) const {
+  Slot& slot = memory_->slots[sequence % kRecords];
+  const bool there = sequence > 0 && slot.sequence.load(std::memory_order_acquire) == sequence;
+  return there ? &slot : nullptr;
+}
+
+void CollectiveLog::started(std::uint64_t sequence) {
+  if (Slot* slot = find(sequence)) slot->started_ns.store(now_ns(), std::memory_order_release);
+}
+
+void CollectiveLog::met(std::uint64_t sequence, std::int64_t at_ns) {
+  if (Slot* slot = find(sequence)) slot->met_ns.store(at_ns, std::memory_order_release);
+}
+
+void CollectiveLog::sent(std::uint64_t sequence, std::uint64_t bytes) {
+  if (Slot* slot = find(sequence)) slot->sent_bytes.store(bytes, std::memory_order_release);
+}
+
+void CollectiveLog::finished(std::uint64_t sequence) {
+  if (Slot* slot = find(sequence)) slot->finished_ns.store(now_ns(), std::memory_order_release);
+}
+
+std::vector<CollectiveRecord> CollectiveLog::read() const { return read_slots(*memory_); }
+
+std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw IoError(fmt::format("{}: {}", path.string(), system_words()));
+  auto file = read_collective_log(descriptor);
+  close(descriptor);
+  return file;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/collective_log.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Collective, IsDescribedWithWhatMattersToIt) {
+  EXPECT_EQ(describe({.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 2, .count = 4096, .sequence = 17}),
+            "all_reduce 17 of 4096 fp32 (sum, bucket 2)");
+  EXPECT_EQ(describe({.kind = CollectiveKind::broadcast, .dtype = DType::u8, .root = 3, .count = 5}),
+            "broadcast of 5 u8 (from rank 3)");
+  EXPECT_EQ(describe({.kind = CollectiveKind::all_gather, .dtype = DType::i32, .count = 1, .sequence = 2}),
+            "all_gather 2 of 1 i32");
+  EXPECT_EQ(describe({.kind = CollectiveKind::barrier, .sequence = 9}), "barrier 9");
+}
+
+TEST(Collective, IsFoundAgainInItsIdentity) {
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                    CollectiveKind::all_gather, CollectiveKind::broadcast, CollectiveKind::barrier}) {
+    for (const std::int32_t bucket : {-1, 0, 70'000}) {
+      const Collective collective{.kind = kind, .dtype = DType::bf16, .op = ReduceOp::max, .root = 1'000'000,
+                                  .bucket = bucket, .count = std::size_t{1} << 40, .sequence = 12};
+      EXPECT_EQ(describe(collective_of(identity_of(collective))), describe(collective));
+    }
+  }
+}
+
+TEST(CollectiveLog, TellsWhenEachCollectiveGotHowFar) {
+  constexpr std::size_t kCount = 1000;
+  run_thread_ranks(3, [](Communicator& communicator) {
+    std::vector<float> data(kCount, 1.0f);
+    for (int i = 0; i < 5; ++i) communicator.all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
+    communicator.barrier();
+    communicator.stream().synchronize();
+    const std::vector<CollectiveRecord> records = communicator.log().read();
+    ASSERT_EQ(records.size(), 6u);
+    std::uint64_t sent = 0;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const CollectiveRecord& record = records[i];
+      EXPECT_EQ(record.collective.sequence, i + 1);
+      EXPECT_EQ(record.collective.kind, i < 5 ? CollectiveKind::all_reduce : CollectiveKind::barrier);
+      EXPECT_GT(record.moments.enqueued_ns, 0);
+      EXPECT_LE(record.moments.enqueued_ns, record.moments.started_ns);
+      EXPECT_LE(record.moments.started_ns, record.moments.met_ns);
+      EXPECT_LE(record.moments.met_ns, record.moments.finished_ns);
+      sent += record.sent_bytes;
+    }
+    EXPECT_GT(sent, 0u);
+    EXPECT_EQ(sent, communicator.traffic().sent_bytes);
+    EXPECT_EQ(communicator.traffic().operations, 6u);
+  });
+}
+
+// The rank that comes last to a collective is the one that waits least for it.
+TEST(CollectiveLog, MeetsNoSoonerThanTheLastRankStarts) {
+  std::promise<void> late;
+  std::vector<std::vector<CollectiveRecord>> records(2);
+  run_thread_ranks(2, [&](Communicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    if (rank == 0) {
+      communicator.barrier();
+      while (communicator.log().read().front().moments.started_ns == 0) std::this_thread::yield();
+      EXPECT_EQ(communicator.log().read().front().moments.met_ns, 0) << "nobody else is there";
+      late.set_value();
+    } else {
+      late.get_future().wait();
+      communicator.barrier();
+    }
+    communicator.stream().synchronize();
+    records[rank] = communicator.log().read();
+  });
+  EXPECT_LE(records[0].front().moments.started_ns, records[1].front().moments.started_ns);
+  for (const auto& of_rank : records)
+    EXPECT_GE(of_rank.front().moments.met_ns, records[1].front().moments.started_ns);
+}
+
+TEST(CollectiveLog, HoldsTheLastOnes) {
+  constexpr std::uint64_t kMore = 37;
+  const auto self = make_self_communicator();
+  for (std::uint64_t i = 0; i < CollectiveLog::kRecords + kMore; ++i) self->barrier();
+  self->stream().synchronize();
+  const std::vector<CollectiveRecord> records = self->log().read();
+  ASSERT_EQ(records.size(), CollectiveLog::kRecords);
+  EXPECT_EQ(records.front().collective.sequence, kMore + 1);
+  EXPECT_EQ(records.back().collective.sequence, CollectiveLog::kRecords + kMore);
+}
+
+TEST(CollectiveLog, IsGoneWithItsCommunicator) {
+  auto self = make_self_communicator();
+  const std::filesystem::path path = self->log().path();
+  if (path.empty()) GTEST_SKIP() << "no room in /dev/shm";
+  self->barrier();
+  const auto file = read_collective_log(path);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->communicator, "self");
+  EXPECT_EQ(file->process, getpid());
+  self.reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_THROW(read_collective_log(path), IoError);
+}
+
+// A process that is killed while it waits in a collective leaves behind where it stood, until an hour later.
+TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
+  if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto alone = make_thread_communicator(make_thread_hub(2), 1);
+    static float value = 0;
+    alone->enqueue({.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 4, .recv = &value, .count = 1});
+    while (alone->log().read().front().moments.started_ns == 0) std::this_thread::yield();
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  std::vector<std::filesystem::path> left;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().starts_with(fmt::format("lockstep.{}.", child))) left.push_back(entry.path());
+  }
+  ASSERT_EQ(left.size(), 1u);
+  const auto file = read_collective_log(left[0]);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->process, child);
+  EXPECT_EQ(file->rank, 1);
+  EXPECT_EQ(file->size, 2);
+  ASSERT_EQ(file->records.size(), 1u);
+  EXPECT_EQ(describe(file->records[0].collective), "all_reduce 1 of 1 fp32 (sum, bucket 4)");
+  EXPECT_EQ(file->records[0].moments.finished_ns, 0);
+
+  remove_abandoned_logs(std::chrono::hours(1));
+  EXPECT_TRUE(std::filesystem::exists(left[0])) << "it is young";
+  const auto mine = make_self_communicator();
+  remove_abandoned_logs(std::chrono::seconds(-1));
+  EXPECT_FALSE(std::filesystem::exists(left[0]));
+  EXPECT_TRUE(std::filesystem::exists(mine->log().path())) << "its process lives";
+}
+
+TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("lockstep_no_log_{}", getpid());
+  std::ofstream(path) << std::string(200'000, 'x');
+  EXPECT_FALSE(read_collective_log(path));
+  std::filesystem::remove(path);
+}
+
+// Transports do not look at buckets, so this goes well until somebody compares.
+TEST(CallCheck, NamesTheFirstCallThatDiffers) {
+  const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
+    float value = 1;
+    const auto sum = [&](std::int32_t bucket) {
+      communicator.enqueue(
+          {.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = bucket, .recv = &value, .count = 1});
+    };
+    sum(0);
+    communicator.check_calls();
+    for (int i = 0; i < 300; ++i) sum(1);
+    communicator.check_calls();
+    sum(communicator.rank() == 2 ? 5 : 4);
+    sum(6);
+    communicator.check_calls();
+    ADD_FAILURE() << "nothing was thrown";
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("rank 0 is in all_reduce 302 of 1 fp32 (sum, bucket 4), rank 2 is in all_reduce 302 of 1 "
+                         "fp32 (sum, bucket 5)"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
+  const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
+    communicator.set_call_check(CallCheck::collective);
+    std::vector<float> values(3, 1.0f);
+    communicator.all_reduce(values.data(), 3, DType::f32, ReduceOp::sum);
+    communicator.stream().synchronize();
+    EXPECT_EQ(values[0], 3.0f);
+    try {
+      if (communicator.rank() == 1) communicator.broadcast(values.data(), 3, DType::f32, 0);
+      else communicator.all_reduce(values.data(), 3, DType::f32, ReduceOp::sum);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.agreed());
+      communicator.stream().synchronize();
+      EXPECT_EQ(values[0], 3.0f) << "it ran";
+      throw;
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("rank 0 is in all_reduce 2 of 3 fp32 (sum), rank 1 is in broadcast 2 of 3 fp32 (from rank 0)"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST(CallCheck, CountsAndRecordsNothingItself) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    communicator.set_call_check(CallCheck::collective);
+    communicator.barrier();
+    communicator.check_calls();
+    communicator.stream().synchronize();
+    EXPECT_EQ(communicator.log().read().size(), 1u);
+    EXPECT_EQ(communicator.traffic().operations, 1u);
+    EXPECT_EQ(communicator.traffic().sent_bytes, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
