@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                    "barrier"};
+constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather",
+                                                              "broadcast", "barrier"};
 
 // Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, bucket + 1 32.
 constexpr int kTypeAt = 4;
@@ -21,7 +21,8 @@ std::uint64_t field(std::uint64_t call, int at, int bits) {
   return (call >> at) & ((std::uint64_t{1} << bits) - 1);
 }
 
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {  // FNV-1a over 64 bits, mixed as splitmix64 does
+std::uint64_t mixed(std::uint64_t hash,
+                    std::uint64_t value) {  // FNV-1a over 64 bits, mixed as splitmix64 does
   hash = (hash ^ value) * 0x100000001b3u;
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
   return hash ^ (hash >> 27);

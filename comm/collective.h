@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collective: one operation that all ranks of a communicator take part in, as a value. A communicator is asked
-// for it, numbers, checks and records it, and its transport runs it.
+// Collective: one operation that all ranks of a communicator take part in, as a value. A communicator is
+// asked for it, numbers, checks and records it, and its transport runs it.
 #pragma once
 
 #include <cstddef>

@@ -84,15 +84,14 @@ std::optional<CollectiveRecord> read_slot(const Slot& slot) {
   const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
   if (sequence == 0) return std::nullopt;
   const auto value = [](const auto& field) { return field.load(std::memory_order_acquire); };
-  CollectiveRecord record{
-      .collective = collective_of(
-          {.sequence = sequence, .call = value(slot.call), .count = value(slot.count)}),
-      .moments = {.final_ns = value(slot.final_ns),
-                  .enqueued_ns = value(slot.enqueued_ns),
-                  .started_ns = value(slot.started_ns),
-                  .met_ns = value(slot.met_ns),
-                  .finished_ns = value(slot.finished_ns)},
-      .sent_bytes = value(slot.sent_bytes)};
+  CollectiveRecord record{.collective = collective_of(
+                              {.sequence = sequence, .call = value(slot.call), .count = value(slot.count)}),
+                          .moments = {.final_ns = value(slot.final_ns),
+                                      .enqueued_ns = value(slot.enqueued_ns),
+                                      .started_ns = value(slot.started_ns),
+                                      .met_ns = value(slot.met_ns),
+                                      .finished_ns = value(slot.finished_ns)},
+                          .sent_bytes = value(slot.sent_bytes)};
   record.collective.final_ns = record.moments.final_ns;
   if (slot.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   return record;

@@ -23,12 +23,13 @@
 
 namespace lockstep {
 
-// Moments by the clock of the host (now_ns(), the same for all processes of a node); 0: not yet, or not known.
+// Moments by the clock of the host (now_ns(), the same for all processes of a node); 0: not yet, or not
+// known.
 struct CollectiveMoments {
   std::int64_t final_ns = 0;     // what is sent was final
   std::int64_t enqueued_ns = 0;  // asked for
   std::int64_t started_ns = 0;   // this rank is in it
-  std::int64_t met_ns = 0;       // all ranks are in it: a wait before is for a late rank, after it for the wire
+  std::int64_t met_ns = 0;  // all ranks are in it: a wait before is for a late rank, after it for the wire
   std::int64_t finished_ns = 0;
 };
 

@@ -133,18 +133,20 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
     }
   }
   if (!first) return;
-  Error error(exit_code::failed,
-              fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the "
-                          "same collectives in the same order",
-                          name(), describe_call(0, of(0, first->place)),
-                          describe_call(first->rank, of(first->rank, first->place))));
+  Error error(
+      exit_code::failed,
+      fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the "
+                  "same collectives in the same order",
+                  name(), describe_call(0, of(0, first->place)),
+                  describe_call(first->rank, of(first->rank, first->place))));
   error.set_agreed();
   throw error;
 }
 
 void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {
   Communicator& over = host();
-  over.run({.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
+  over.run(
+      {.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
   over.stream().synchronize();
 }
 

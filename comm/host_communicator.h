@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread and runs collectives there;
-// what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker only.
-// Nothing is allocated for an operation.
+// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread and runs collectives
+// there; what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker
+// only. Nothing is allocated for an operation.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ class HostTransport {
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* data) = 0;
 
-  // Blocks until this rank's part is done. Returns when all ranks were there, by now_ns(), or 0 where it cannot
-  // tell. count is 0 for a barrier only.
+  // Blocks until this rank's part is done. Returns when all ranks were there, by now_ns(), or 0 where it
+  // cannot tell. count is 0 for a barrier only.
   virtual std::int64_t run(const Collective& collective) = 0;
   virtual std::uint64_t sent_bytes() const = 0;
   virtual std::size_t memory_bytes() const { return 0; }

@@ -11,6 +11,7 @@
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/layout.h"
+#include "kernels/rank_gather.h"
 
 namespace lockstep {
 
@@ -20,6 +21,9 @@ struct BatchNormOptions {
   Activation activation = Activation::none;
   bool residual = false;       // a second input is added before the activation
   float initial_scale = 1.0f;  // of gamma, where training starts
+  // Whose batches are normalised together in training, all of one size (synchronised batch norm): moments,
+  // and in backward the sums they depend on, are gathered and added along the tree over ranks, in fp64.
+  int ranks = 1;
 };
 
 // Per channel; each [C], fp32.
@@ -38,9 +42,10 @@ struct BatchNormForward {
   const void* residual = nullptr;
   BatchNormParameters parameters;
   BatchNormStatistics running;
-  bool update_running = true;  // training only; false: the repetition of a forward that did
-  void* y = nullptr;           // may not be x, which backward reads; may be the residual
-  void* saved = nullptr;       // training only
+  bool update_running = true;    // training only; false: the repetition of a forward that did
+  RankGather* across = nullptr;  // training only; of as many ranks as the options say; null for one
+  void* y = nullptr;             // may not be x, which backward reads; may be the residual
+  void* saved = nullptr;         // training only
   void* scratch = nullptr;
 };
 struct BatchNormBackward {
@@ -52,7 +57,8 @@ struct BatchNormBackward {
   void* residual_gradient = nullptr;  // may be y_gradient
   float* scale_gradient = nullptr;    // [C]
   float* shift_gradient = nullptr;    // [C]
-  Write write = Write::overwrite;     // of scale and shift gradients
+  Write write = Write::overwrite;     // of scale and shift gradients, which are this rank's
+  RankGather* across = nullptr;       // as in forward
   void* scratch = nullptr;
 };
 

@@ -212,7 +212,8 @@ void Trainer::micro_batch(std::int64_t micro) {
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
                   .listener = last ? &parts_.buckets : nullptr,
-                  .observer = parts_.observer};
+                  .observer = parts_.observer,
+                  .across = parts_.across};
 
   clock_.enter(Phase::forward);
   const std::int64_t forward_begin = now_ns();

@@ -54,7 +54,7 @@ struct LossTotals {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch. timeline and observer may be null.
+  // network's batch. timeline, observer and across may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -64,6 +64,8 @@ class Trainer {
     Communicator& communicator;
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
+    // Where the network's batch norm is synchronised: over as many ranks as there are.
+    RankGather* across = nullptr;
   };
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);

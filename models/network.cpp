@@ -16,7 +16,8 @@ NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backe
   PlanOptions wanted{.precision = options.precision,
                      .mean = options.mean,
                      .deviation = options.deviation,
-                     .augmentation = options.augmentation};
+                     .augmentation = options.augmentation,
+                     .batch_norm_ranks = options.batch_norm_ranks};
   wanted.augmentation.key = key_for(options.seed, "augmentation");
   NetworkPlan plan = plan_network(graph, backend, choices, wanted);
   plan_memory(plan, options.recompute, options.sharing);

@@ -41,6 +41,9 @@ struct NetworkOptions {
   // less memory, more time.
   Recompute recompute = Recompute::nothing;
   MemorySharing sharing = MemorySharing::planned;
+  // How many ranks normalise their batches together (synchronised batch norm); training passes then need
+  // Pass::across.
+  int batch_norm_ranks = 1;
   // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
 };

@@ -129,8 +129,10 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& ch
                                           .type = storage_type(options.precision),
                                           .augmentation = options.augmentation});
   plan.needs_samples = options.augmentation.any();
-  const LayerContext context{
-      .backend = backend, .choices = choices, .tf32 = options.precision == Precision::tf32};
+  const LayerContext context{.backend = backend,
+                             .choices = choices,
+                             .tf32 = options.precision == Precision::tf32,
+                             .batch_norm_ranks = options.batch_norm_ranks};
   NodePlanner(graph, context, plan).run();
   return plan;
 }

@@ -62,6 +62,7 @@ struct PlanOptions {
   std::span<const float> mean = {};
   std::span<const float> deviation = {};
   Augmentation augmentation = {};
+  int batch_norm_ranks = 1;  // see BatchNormOptions::ranks
 };
 
 // Throws ConfigError for a graph without logits.

@@ -8,6 +8,7 @@
 #include "core/stream.h"
 #include "kernels/affine.h"
 #include "kernels/parameter.h"
+#include "kernels/rank_gather.h"
 
 namespace lockstep {
 
@@ -36,6 +37,8 @@ struct Pass {
   // Told of each gradient when it is final; set on the last micro-batch only.
   GradientListener* listener = nullptr;
   LayerObserver* observer = nullptr;
+  // Where batch norm is synchronised over ranks: gathers what they tell. Not used in evaluation.
+  RankGather* across = nullptr;
   // A forward that was run before, for backward's sake: it changes no state.
   bool repeats = false;
 };

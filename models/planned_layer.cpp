@@ -114,6 +114,7 @@ class BatchNormLayer final : public PlannedLayer {
         .parameters = parameters(memory),
         .running = {.mean = memory.statistics[0], .variance = memory.statistics[1]},
         .update_running = !pass.repeats,
+        .across = pass.across,
         .y = memory.outputs[0],
         .saved = memory.saved,
         .scratch = memory.scratch};
@@ -132,6 +133,7 @@ class BatchNormLayer final : public PlannedLayer {
                                     .scale_gradient = gradient(memory, 0),
                                     .shift_gradient = gradient(memory, 1),
                                     .write = pass.gradients,
+                                    .across = pass.across,
                                     .scratch = memory.scratch});
     if (from_output_) from_output_->run(pass.stream, residual_scratch(memory), memory.input_gradients[1]);
   }
@@ -315,7 +317,8 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
       return std::make_unique<AffineLayer>(backend.linear(shape, x, context.choices), shape.in_features,
                                            o.features, o.features, o.bias, o.initialization);
     }
-    std::unique_ptr<PlannedLayer> operator()(const BatchNormOptions& o) const {
+    std::unique_ptr<PlannedLayer> operator()(BatchNormOptions o) const {
+      o.ranks = context.batch_norm_ranks;
       return std::make_unique<BatchNormLayer>(backend, o, inputs);
     }
     std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {

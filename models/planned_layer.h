@@ -88,6 +88,7 @@ struct LayerContext {
   Backend& backend;
   KernelChoices& choices;
   bool tf32 = false;
+  int batch_norm_ranks = 1;
   bool input_gradient = true;  // false: nobody wants the gradient of its input
   // Convolution and linear: the activation that follows, to be applied with them. The activation's own layer
   // is then planned with `applied`: it only has a backward.

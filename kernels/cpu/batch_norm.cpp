@@ -13,6 +13,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/moments.h"
 #include "kernels/shape_checks.h"
 
 namespace lockstep {
@@ -60,7 +61,8 @@ Rows rows_of(const Layout& layout) {
 }
 
 // saved: mean and 1 / deviation, a row of floats each; then, with a residual and an activation, a byte for
-// each element: whether the activation passed it. scratch: rows of floats (see Row), then sums in fp64.
+// each element: whether the activation passed it. scratch: rows of floats (see Row), then sums in fp64, then,
+// of several ranks, what this rank tells the others of each channel, and what all tell.
 class CpuBatchNorm final : public BatchNormKernel {
  public:
   CpuBatchNorm(const BatchNormOptions& options, const Layout& input)
@@ -75,10 +77,12 @@ class CpuBatchNorm final : public BatchNormKernel {
     saved_bytes_ =
         2 * row_bytes_ + (keeps_passed_ ? align_up(static_cast<std::size_t>(input.physical_elements())) : 0);
     sums_offset_ = kScratchRows * row_bytes_;
-    scratch_bytes_ = sums_offset_ + 2 * static_cast<std::size_t>(pieces_) * 2 * row_bytes_;
+    told_offset_ = sums_offset_ + 2 * static_cast<std::size_t>(pieces_) * 2 * row_bytes_;
+    const auto told = static_cast<std::size_t>(options.ranks > 1 ? options.ranks + 1 : 0);
+    scratch_bytes_ = told_offset_ + align_up(told * static_cast<std::size_t>(channels_) * sizeof(Moments));
   }
 
-  void forward_training(Stream&, const BatchNormForward& f) override {
+  void forward_training(Stream& stream, const BatchNormForward& f) override {
     float* mean = saved_row(f.saved, 0);
     float* inverse = saved_row(f.saved, 1);
     float* center = row(f.scratch, kCenter);
@@ -91,27 +95,29 @@ class CpuBatchNorm final : public BatchNormKernel {
                  .from = tensor(f.x, rows_.at(0, block)),
                  .to = center + block * rows_.lanes});
     }
-    in_two_passes(
-        [&](const Piece& p) {
-          const Sums sums = sums_of(f.scratch, p);
-          for_rows(p, [&](std::int64_t at, std::int64_t channel) {
-            add_moments(row_shape(), tensor(f.x, at), center + channel, sums.first, sums.second);
-          });
-        },
-        [&](std::int64_t block) {
-          for (std::int64_t c = block * rows_.lanes; c < (block + 1) * rows_.lanes; ++c) {
-            const auto [sum, square] = total(f.scratch, c);
-            const double shifted = sum / count_;
-            const double variance = std::max(0.0, square / count_ - shifted * shifted);
-            mean[c] = static_cast<float>(static_cast<double>(center[c]) + shifted);
-            inverse[c] =
-                static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(options_.epsilon)));
-            slope[c] = c < channels_ ? f.parameters.scale[c] * inverse[c] : 0.0f;
-            offset[c] = c < channels_ ? f.parameters.shift[c] : 0.0f;
-            if (f.update_running && c < channels_) update_running(f.running, c, mean[c], variance);
-          }
-        },
-        [&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, passed(f.saved)); });
+    const auto add_up = [&](const Piece& p) {
+      const Sums sums = sums_of(f.scratch, p);
+      for_rows(p, [&](std::int64_t at, std::int64_t channel) {
+        add_moments(row_shape(), tensor(f.x, at), center + channel, sums.first, sums.second);
+      });
+    };
+    const auto moments = [&](std::int64_t c) {
+      const auto [sum, square] = total(f.scratch, c);
+      const double shifted = sum / count_;
+      const double variance = std::max(0.0, square / count_ - shifted * shifted);
+      return Moments{count_, static_cast<double>(center[c]) + shifted, variance * count_};
+    };
+    const auto use = [&](std::int64_t c, const Moments& all) {
+      const double variance = all.squares / all.count;
+      mean[c] = static_cast<float>(all.mean);
+      inverse[c] = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(options_.epsilon)));
+      slope[c] = c < channels_ ? f.parameters.scale[c] * inverse[c] : 0.0f;
+      offset[c] = c < channels_ ? f.parameters.shift[c] : 0.0f;
+      if (f.update_running && c < channels_) update_running(f.running, c, all);
+    };
+    in_two_passes<Moments>({stream, f.across, f.scratch}, add_up, moments, use, [&](const Piece& p) {
+      normalize_piece(f, p, mean, slope, offset, passed(f.saved));
+    });
   }
 
   void forward_evaluation(Stream&, const BatchNormForward& f) override {
@@ -124,11 +130,10 @@ class CpuBatchNorm final : public BatchNormKernel {
       slope[c] = real ? f.parameters.scale[c] / std::sqrt(f.running.variance[c] + options_.epsilon) : 0.0f;
       offset[c] = real ? f.parameters.shift[c] : 0.0f;
     }
-    in_two_passes([](const Piece&) {}, [](std::int64_t) {},
-                  [&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, nullptr); });
+    for_pieces([&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, nullptr); });
   }
 
-  void backward(Stream&, const BatchNormBackward& b) override {
+  void backward(Stream& stream, const BatchNormBackward& b) override {
     auto* saved = const_cast<void*>(b.saved);  // only read
     const float* mean = saved_row(saved, 0);
     const float* inverse = saved_row(saved, 1);
@@ -138,9 +143,11 @@ class CpuBatchNorm final : public BatchNormKernel {
       slope[c] = c < channels_ ? b.parameters.scale[c] * inverse[c] : 0.0f;
       offset[c] = c < channels_ ? b.parameters.shift[c] : 0.0f;
     }
-    in_two_passes([&](const Piece& p) { sum_gradients(b, p, mean, slope, offset); },
-                  [&](std::int64_t block) { finish_gradients(b, block, inverse); },
-                  [&](const Piece& p) { write_gradients(b, p, mean, slope, offset); });
+    in_two_passes<GradientSums>(
+        {stream, b.across, b.scratch}, [&](const Piece& p) { sum_gradients(b, p, mean, slope, offset); },
+        [&](std::int64_t c) { return parameter_gradients(b, c, inverse); },
+        [&](std::int64_t c, const GradientSums& all) { set_coefficients(b, c, inverse, all); },
+        [&](const Piece& p) { write_gradients(b, p, mean, slope, offset); });
   }
 
  private:
@@ -156,6 +163,11 @@ class CpuBatchNorm final : public BatchNormKernel {
   struct Sums {
     double* first;
     double* second;
+  };
+  struct Across {
+    Stream& stream;
+    RankGather* ranks;  // null: this rank alone
+    void* scratch;
   };
 
   BatchNormRow row_shape() const {
@@ -204,36 +216,62 @@ class CpuBatchNorm final : public BatchNormKernel {
     }
   }
 
-  // first(piece) for all pieces of a block, then finish(block), then second(piece). A block of channels that
-  // is one piece goes through all three at once, while it is still in cache.
-  template <typename First, typename Finish, typename Second>
-  void in_two_passes(First first, Finish finish, Second second) const {
-    const int threads = layout_.physical_elements() >= kParallelElements ? omp_get_max_threads() : 1;
-    if (pieces_ == 1) {
-      return deal(rows_.blocks, threads, [&](std::int64_t block) {
+  // first(piece) for all pieces of a block; then, for each of its channels, use(channel, value(channel)),
+  // where the value is the sum over all ranks'; then second(piece). On one rank a block of channels that is
+  // one piece goes through all three at once, while it is still in cache.
+  template <typename Value, typename First, typename Local, typename Use, typename Second>
+  void in_two_passes(const Across& across, First first, Local value, Use use, Second second) const {
+    const auto finish = [&](std::int64_t block) {
+      for (std::int64_t c = block * rows_.lanes; c < (block + 1) * rows_.lanes; ++c) use(c, value(c));
+    };
+    if (pieces_ == 1 && across.ranks == nullptr) {
+      return deal(rows_.blocks, threads(), [&](std::int64_t block) {
         const Piece whole{.block = block, .last = rows_.samples};
         first(whole);
         finish(block);
         second(whole);
       });
     }
-    const auto piece = [&](std::int64_t task) {
-      const std::int64_t index = task % pieces_;
-      return Piece{.block = task / pieces_,
-                   .index = index,
-                   .first = rows_.samples * index / pieces_,
-                   .last = rows_.samples * (index + 1) / pieces_};
-    };
-    const std::int64_t tasks = rows_.blocks * pieces_;
-    deal(tasks, threads, [&](std::int64_t task) { first(piece(task)); });
-    for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);  // few: they did not suffice
-    deal(tasks, threads, [&](std::int64_t task) { second(piece(task)); });
+    for_pieces(first);
+    if (across.ranks != nullptr) {
+      use_of_all_ranks<Value>(across, value, use);
+    } else {
+      for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);  // few: they did not suffice
+    }
+    for_pieces(second);
   }
 
-  void update_running(const BatchNormStatistics& running, std::int64_t c, float mean, double variance) const {
+  template <typename Body>
+  void for_pieces(Body body) const {
+    deal(rows_.blocks * pieces_, threads(), [&](std::int64_t task) {
+      const std::int64_t index = task % pieces_;
+      body(Piece{.block = task / pieces_,
+                 .index = index,
+                 .first = rows_.samples * index / pieces_,
+                 .last = rows_.samples * (index + 1) / pieces_});
+    });
+  }
+
+  // Channels that are padding are used with this rank's value.
+  template <typename Value, typename Local, typename Use>
+  void use_of_all_ranks(const Across& across, Local value, Use use) const {
+    CHECK(across.ranks->ranks() == options_.ranks, "batch norm of {} ranks over {}", options_.ranks,
+          across.ranks->ranks());
+    auto* mine = reinterpret_cast<Value*>(static_cast<std::byte*>(across.scratch) + told_offset_);
+    Value* all = mine + channels_;
+    for (std::int64_t c = 0; c < channels_; ++c) mine[c] = value(c);
+    across.ranks->gather(across.stream, mine, all, static_cast<std::size_t>(channels_) * sizeof(Value));
+    for (std::int64_t c = 0; c < channels_; ++c) use(c, sum_along_tree(all + c, options_.ranks, channels_));
+    for (std::int64_t c = channels_; c < rows_.physical_channels(); ++c) use(c, value(c));
+  }
+
+  int threads() const { return layout_.physical_elements() >= kParallelElements ? omp_get_max_threads() : 1; }
+
+  void update_running(const BatchNormStatistics& running, std::int64_t c, const Moments& all) const {
     const float keep = 1.0f - options_.momentum;
-    const double unbiased = count_ > 1 ? variance * (count_ / (count_ - 1)) : variance;
-    running.mean[c] = keep * running.mean[c] + options_.momentum * mean;
+    const double variance = all.squares / all.count;
+    const double unbiased = all.count > 1 ? variance * (all.count / (all.count - 1)) : variance;
+    running.mean[c] = keep * running.mean[c] + options_.momentum * static_cast<float>(all.mean);
     running.variance[c] = keep * running.variance[c] + options_.momentum * static_cast<float>(unbiased);
   }
 
@@ -269,25 +307,28 @@ class CpuBatchNorm final : public BatchNormKernel {
     });
   }
 
-  void finish_gradients(const BatchNormBackward& b, std::int64_t block, const float* inverse) const {
-    float* by_gradient = row(b.scratch, kByGradient);
-    float* by_x = row(b.scratch, kByX);
-    float* constant = row(b.scratch, kConstant);
-    for (std::int64_t c = block * rows_.lanes; c < (block + 1) * rows_.lanes; ++c) {
-      by_gradient[c] = by_x[c] = constant[c] = 0.0f;
-      if (c >= channels_) continue;
-      const auto [sum, product] = total(b.scratch, c);
-      const double deviations = static_cast<double>(inverse[c]);
-      const double factor = static_cast<double>(b.parameters.scale[c]) * deviations;
-      by_gradient[c] = static_cast<float>(factor);
-      by_x[c] = static_cast<float>(-factor * deviations * deviations * product / count_);
-      constant[c] = static_cast<float>(-factor * sum / count_);
-      const auto scale_gradient = static_cast<float>(product * deviations);
-      const auto shift_gradient = static_cast<float>(sum);
-      const bool adds = b.write == Write::accumulate;
-      b.scale_gradient[c] = adds ? b.scale_gradient[c] + scale_gradient : scale_gradient;
-      b.shift_gradient[c] = adds ? b.shift_gradient[c] + shift_gradient : shift_gradient;
-    }
+  // Writes this rank's gradients of a channel's parameters, and returns the sums they are made of.
+  GradientSums parameter_gradients(const BatchNormBackward& b, std::int64_t c, const float* inverse) const {
+    if (c >= channels_) return {};
+    const auto [sum, product] = total(b.scratch, c);
+    const auto scale_gradient = static_cast<float>(product * static_cast<double>(inverse[c]));
+    const auto shift_gradient = static_cast<float>(sum);
+    const bool adds = b.write == Write::accumulate;
+    b.scale_gradient[c] = adds ? b.scale_gradient[c] + scale_gradient : scale_gradient;
+    b.shift_gradient[c] = adds ? b.shift_gradient[c] + shift_gradient : shift_gradient;
+    return {.sum = sum, .product = product};
+  }
+
+  void set_coefficients(const BatchNormBackward& b, std::int64_t c, const float* inverse,
+                        const GradientSums& all) const {
+    const bool real = c < channels_;
+    const double count = count_ * options_.ranks;
+    const double deviations = static_cast<double>(inverse[c]);
+    const double factor = real ? static_cast<double>(b.parameters.scale[c]) * deviations : 0.0;
+    row(b.scratch, kByGradient)[c] = static_cast<float>(factor);
+    row(b.scratch, kByX)[c] =
+        real ? static_cast<float>(-factor * deviations * deviations * all.product / count) : 0.0f;
+    row(b.scratch, kConstant)[c] = real ? static_cast<float>(-factor * all.sum / count) : 0.0f;
   }
 
   void write_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
@@ -317,6 +358,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   bool keeps_passed_ = false;
   std::size_t row_bytes_ = 0;    // of one float for each physical channel
   std::size_t sums_offset_ = 0;  // in scratch
+  std::size_t told_offset_ = 0;  // in scratch
 };
 
 }  // namespace

@@ -9,35 +9,21 @@
 #include "kernels/cuda/batch_norm_memory.h"
 #include "kernels/cuda/tiling.h"
 #include "kernels/functors.h"
+#include "kernels/moments.h"
 
 namespace lockstep {
 namespace {
 
-// Mean and sum of squared distances from it (Chan, Golub and LeVeque, "Algorithms for computing the sample
-// variance", 1983).
-struct Moments {
-  double count;
-  double mean;
-  double squares;
-
-  __device__ void add(const Moments& other) {
-    const double both = count + other.count;
-    if (both == 0) return;
-    const double share = other.count / both;
-    const double distance = other.mean - mean;
-    mean += distance * share;
-    squares += other.squares + distance * distance * count * share;
-    count = both;
-  }
-  __device__ Moments of_lane(unsigned distance) const {
+struct WarpMoments : Moments {
+  __device__ WarpMoments of_lane(unsigned distance) const {
     const int mask = static_cast<int>(distance);
-    return {__shfl_xor_sync(kWholeWarp, count, mask), __shfl_xor_sync(kWholeWarp, mean, mask),
-            __shfl_xor_sync(kWholeWarp, squares, mask)};
+    return {{__shfl_xor_sync(kWholeWarp, count, mask), __shfl_xor_sync(kWholeWarp, mean, mask),
+             __shfl_xor_sync(kWholeWarp, squares, mask)}};
   }
 };
 
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kBlockThreads) moments_kernel(Tiling t, const T* x, Moments* partial) {
+__global__ void __launch_bounds__(kBlockThreads) moments_kernel(Tiling t, const T* x, WarpMoments* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> pivot = {}, sum = {}, squares = {};
   int count = 0;
@@ -55,15 +41,15 @@ __global__ void __launch_bounds__(kBlockThreads) moments_kernel(Tiling t, const 
       ++count;
     }
   }
-  Moments moments[kLanes] = {};
+  WarpMoments moments[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
     if (count == 0) continue;
     const double shift = static_cast<double>(sum[i]) / count;
-    moments[i] = {static_cast<double>(count), static_cast<double>(pivot[i]) + shift,
-                  fmax(static_cast<double>(squares[i]) - static_cast<double>(sum[i]) * shift, 0.0)};
+    moments[i] = {{static_cast<double>(count), static_cast<double>(pivot[i]) + shift,
+                   fmax(static_cast<double>(squares[i]) - static_cast<double>(sum[i]) * shift, 0.0)}};
   }
-  sum_over_rows(t, moments, [&](int channel, const Moments& total) {
+  sum_over_rows(t, moments, [&](int channel, const WarpMoments& total) {
     partial[std::int64_t{blockIdx.y} * t.channels + channel] = total;
   });
 }
@@ -75,24 +61,40 @@ struct StatisticsOutput {
   bool update_running;
   float epsilon;
   float momentum;
+
+  __device__ void write(int channel, const Moments& all) const {
+    const double variance = all.squares / all.count;
+    const auto batch_mean = static_cast<float>(all.mean);
+    mean[channel] = batch_mean;
+    inverse[channel] = static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
+    if (!update_running) return;
+    const float keep = 1.0f - momentum;
+    const double unbiased = all.count > 1 ? variance * (all.count / (all.count - 1)) : variance;
+    running.mean[channel] = keep * running.mean[channel] + momentum * batch_mean;
+    running.variance[channel] = keep * running.variance[channel] + momentum * static_cast<float>(unbiased);
+  }
 };
 
 __global__ void __launch_bounds__(kBlockThreads)
-    statistics_kernel(Tiling t, const Moments* partial, StatisticsOutput out) {
+    statistics_kernel(Tiling t, const WarpMoments* partial, StatisticsOutput out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
   if (channel >= t.channels) return;  // the whole warp
-  const Moments all = sum_over_slices(partial, t, channel);
-  if (threadIdx.x % kWarpThreads != 0) return;
-  const double variance = all.squares / all.count;
-  const auto mean = static_cast<float>(all.mean);
-  out.mean[channel] = mean;
-  out.inverse[channel] = static_cast<float>(1.0 / sqrt(variance + static_cast<double>(out.epsilon)));
-  if (!out.update_running) return;
-  const float keep = 1.0f - out.momentum;
-  const double unbiased = all.count > 1 ? variance * (all.count / (all.count - 1)) : variance;
-  out.running.mean[channel] = keep * out.running.mean[channel] + out.momentum * mean;
-  out.running.variance[channel] =
-      keep * out.running.variance[channel] + out.momentum * static_cast<float>(unbiased);
+  const WarpMoments all = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads == 0) out.write(channel, all);
+}
+
+// The same of several ranks: what this one tells, and, when all have told, what all tell.
+__global__ void __launch_bounds__(kBlockThreads)
+    told_moments_kernel(Tiling t, const WarpMoments* partial, Moments* mine) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
+  if (channel >= t.channels) return;  // the whole warp
+  const WarpMoments total = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads == 0) mine[channel] = total;
+}
+__global__ void __launch_bounds__(kBlockThreads)
+    statistics_of_ranks_kernel(int channels, int ranks, const Moments* told, StatisticsOutput out) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
+  if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
 // Of the batch, or running.
@@ -181,17 +183,35 @@ std::size_t CudaBatchNorm::saved_bytes() const {
   return 2 * BatchNormMemory::row_bytes(channels) + passed;
 }
 
+std::size_t CudaBatchNorm::told_bytes() const {
+  const auto told = static_cast<std::size_t>(options.ranks > 1 ? options.ranks + 1 : 0);
+  return align_up(told * static_cast<std::size_t>(channels) * sizeof(Moments));
+}
+
+void* CudaBatchNorm::told(void* scratch) const {
+  return static_cast<std::byte*>(scratch) + scratch_bytes() - told_bytes();
+}
+
+const void* CudaBatchNorm::gather_told(Stream& stream, RankGather& across, void* scratch,
+                                       std::size_t channel_bytes) const {
+  CHECK(across.ranks() == options.ranks, "batch norm of {} ranks over {}", options.ranks, across.ranks());
+  const std::size_t bytes = static_cast<std::size_t>(channels) * channel_bytes;
+  std::byte* mine = static_cast<std::byte*>(told(scratch));
+  across.gather(stream, mine, mine + bytes, bytes);
+  return mine + bytes;
+}
+
 std::size_t CudaBatchNorm::scratch_bytes() const {
   if (rows * channels == 0) return 0;
   const unsigned slices = std::max(Tiling::of(*this, kPackedChannels, kReductionBlocks).slices,
                                    Tiling::of(*this, 1, kReductionBlocks).slices);
   return 3 * BatchNormMemory::row_bytes(channels) +
-         align_up(slices * static_cast<std::size_t>(channels) * sizeof(Moments));
+         align_up(slices * static_cast<std::size_t>(channels) * sizeof(Moments)) + told_bytes();
 }
 
 void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f) {
   if (norm.rows * norm.channels == 0) return;
-  auto* partial = static_cast<Moments*>(f.scratch);
+  auto* partial = static_cast<WarpMoments*>(f.scratch);
   float* mean = BatchNormMemory::row(f.saved, norm.channels, 0);
   float* inverse = BatchNormMemory::row(f.saved, norm.channels, 1);
   with_channels(norm, aligned(f.x), [&](auto element, auto lanes) {
@@ -205,8 +225,15 @@ void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm,
                                .update_running = f.update_running,
                                .epsilon = norm.options.epsilon,
                                .momentum = norm.options.momentum};
-    launch(statistics_kernel, channel_warps(norm.channels), stream, tiling,
-           static_cast<const Moments*>(partial), out);
+    const LaunchShape warps = channel_warps(norm.channels);
+    if (f.across == nullptr)
+      return launch(statistics_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), out);
+    auto* mine = static_cast<Moments*>(norm.told(f.scratch));
+    launch(told_moments_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), mine);
+    const auto* all =
+        static_cast<const Moments*>(norm.gather_told(stream, *f.across, f.scratch, sizeof(Moments)));
+    launch(statistics_of_ranks_kernel, channel_threads(norm.channels), stream,
+           static_cast<int>(norm.channels), norm.options.ranks, all, out);
   });
   auto* passed = norm.keeps_passed()
                      ? reinterpret_cast<std::uint8_t*>(BatchNormMemory::row(f.saved, norm.channels, 2))

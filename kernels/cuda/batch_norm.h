@@ -26,6 +26,14 @@ struct CudaBatchNorm {
   // Aligned to kAlignment, both.
   std::size_t saved_bytes() const;
   std::size_t scratch_bytes() const;
+
+  // Of several ranks, at the end of scratch: what this rank tells the others of each channel (Moments, or
+  // GradientSums), and behind it what all tell, once gathered.
+  void* told(void* scratch) const;
+  const void* gather_told(Stream& stream, RankGather& across, void* scratch, std::size_t channel_bytes) const;
+
+ private:
+  std::size_t told_bytes() const;
 };
 
 void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f);

@@ -7,22 +7,15 @@
 #include "kernels/cuda/batch_norm_memory.h"
 #include "kernels/cuda/tiling.h"
 #include "kernels/functors.h"
+#include "kernels/moments.h"
 
 namespace lockstep {
 namespace {
 
-// Of g and g * (x - mean), where g is the gradient behind the activation.
-struct GradientSums {
-  double sum;
-  double product;
-
-  __device__ void add(const GradientSums& other) {
-    sum += other.sum;
-    product += other.product;
-  }
-  __device__ GradientSums of_lane(unsigned distance) const {
+struct WarpSums : GradientSums {
+  __device__ WarpSums of_lane(unsigned distance) const {
     const int mask = static_cast<int>(distance);
-    return {__shfl_xor_sync(kWholeWarp, sum, mask), __shfl_xor_sync(kWholeWarp, product, mask)};
+    return {{__shfl_xor_sync(kWholeWarp, sum, mask), __shfl_xor_sync(kWholeWarp, product, mask)}};
   }
 };
 
@@ -82,7 +75,7 @@ struct RowValues {
 
 template <int kLanes, typename T, typename Function>
 __global__ void __launch_bounds__(kBlockThreads)
-    gradient_sums_kernel(Tiling t, GivenTensors<T> given, Function function, GradientSums* partial) {
+    gradient_sums_kernel(Tiling t, GivenTensors<T> given, Function function, WarpSums* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> sum = {}, product = {};
   if (part.has_channel) {
@@ -97,12 +90,12 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
   }
-  GradientSums sums[kLanes] = {};
+  WarpSums sums[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
-    sums[i] = {static_cast<double>(sum[i]), static_cast<double>(product[i])};
+    sums[i] = {{static_cast<double>(sum[i]), static_cast<double>(product[i])}};
   }
-  sum_over_rows(t, sums, [&](int channel, const GradientSums& total) {
+  sum_over_rows(t, sums, [&](int channel, const WarpSums& total) {
     partial[std::int64_t{blockIdx.y} * t.channels + channel] = total;
   });
 }
@@ -112,35 +105,60 @@ struct Coefficients {
   float* by_gradient;
   float* by_distance;
   float* constant;
+  const float* scale;
+  const float* inverse;
+  double count;  // of values, over all ranks
+
+  __device__ void write(int channel, const GradientSums& all) const {
+    const auto deviations = static_cast<double>(inverse[channel]);
+    const double factor = static_cast<double>(scale[channel]) * deviations;
+    by_gradient[channel] = static_cast<float>(factor);
+    by_distance[channel] = static_cast<float>(-factor * deviations * deviations * all.product / count);
+    constant[channel] = static_cast<float>(-factor * all.sum / count);
+  }
 };
 
+// This rank's.
 struct ParameterGradients {
-  const float* scale;
   const float* inverse;
   float* scale_gradient;
   float* shift_gradient;
   bool adds;
+
+  __device__ void write(int channel, const GradientSums& sums) const {
+    const auto of_scale = static_cast<float>(sums.product * static_cast<double>(inverse[channel]));
+    const auto of_shift = static_cast<float>(sums.sum);
+    float& scale = scale_gradient[channel];
+    float& shift = shift_gradient[channel];
+    scale = adds ? scale + of_scale : of_scale;
+    shift = adds ? shift + of_shift : of_shift;
+  }
 };
 
 __global__ void __launch_bounds__(kBlockThreads)
-    coefficients_kernel(Tiling t, const GradientSums* partial, ParameterGradients parameters,
-                        Coefficients out) {
+    coefficients_kernel(Tiling t, const WarpSums* partial, ParameterGradients parameters, Coefficients out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
   if (channel >= t.channels) return;  // the whole warp
-  const GradientSums all = sum_over_slices(partial, t, channel);
+  const WarpSums all = sum_over_slices(partial, t, channel);
   if (threadIdx.x % kWarpThreads != 0) return;
-  const auto count = static_cast<double>(t.rows);
-  const auto inverse = static_cast<double>(parameters.inverse[channel]);
-  const double factor = static_cast<double>(parameters.scale[channel]) * inverse;
-  out.by_gradient[channel] = static_cast<float>(factor);
-  out.by_distance[channel] = static_cast<float>(-factor * inverse * inverse * all.product / count);
-  out.constant[channel] = static_cast<float>(-factor * all.sum / count);
-  const auto scale_gradient = static_cast<float>(all.product * inverse);
-  const auto shift_gradient = static_cast<float>(all.sum);
-  float& scale = parameters.scale_gradient[channel];
-  float& shift = parameters.shift_gradient[channel];
-  scale = parameters.adds ? scale + scale_gradient : scale_gradient;
-  shift = parameters.adds ? shift + shift_gradient : shift_gradient;
+  parameters.write(channel, all);
+  out.write(channel, all);
+}
+
+// The same of several ranks: what this one tells, and, when all have told, what all tell.
+__global__ void __launch_bounds__(kBlockThreads)
+    told_sums_kernel(Tiling t, const WarpSums* partial, ParameterGradients parameters, GradientSums* mine) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
+  if (channel >= t.channels) return;  // the whole warp
+  const WarpSums total = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads != 0) return;
+  parameters.write(channel, total);
+  mine[channel] = total;
+}
+__global__ void __launch_bounds__(kBlockThreads)
+    coefficients_of_ranks_kernel(int channels, int ranks, const GradientSums* told, Coefficients out) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
+  if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
 template <typename T>
@@ -176,14 +194,34 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// From the slices' sums, on one rank or over all of them.
+void set_coefficients(Stream& stream, const CudaBatchNorm& norm, const BatchNormBackward& b,
+                      const Tiling& tiling, const WarpSums* partial, const ParameterGradients& parameters,
+                      const Coefficients& out) {
+  const LaunchShape warps = channel_warps(norm.channels);
+  if (b.across == nullptr)
+    return launch(coefficients_kernel, warps, stream, tiling, partial, parameters, out);
+  auto* mine = static_cast<GradientSums*>(norm.told(b.scratch));
+  launch(told_sums_kernel, warps, stream, tiling, partial, parameters, mine);
+  const auto* told =
+      static_cast<const GradientSums*>(norm.gather_told(stream, *b.across, b.scratch, sizeof(GradientSums)));
+  launch(coefficients_of_ranks_kernel, channel_threads(norm.channels), stream,
+         static_cast<int>(norm.channels), norm.options.ranks, told, out);
+}
+
 }  // namespace
 
 void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const BatchNormBackward& b) {
   if (norm.rows * norm.channels == 0) return;
   void* residual_gradient = norm.options.residual ? b.residual_gradient : nullptr;
   const auto row = [&](std::size_t index) { return BatchNormMemory::row(b.scratch, norm.channels, index); };
-  const Coefficients coefficients{row(0), row(1), row(2)};
-  auto* partial = reinterpret_cast<GradientSums*>(row(3));
+  const Coefficients coefficients{.by_gradient = row(0),
+                                  .by_distance = row(1),
+                                  .constant = row(2),
+                                  .scale = b.parameters.scale,
+                                  .inverse = BatchNormMemory::row(b.saved, norm.channels, 1),
+                                  .count = static_cast<double>(norm.rows * norm.options.ranks)};
+  auto* partial = reinterpret_cast<WarpSums*>(row(3));
   const float* inverse = BatchNormMemory::row(b.saved, norm.channels, 1);
   with_channels(
       norm, aligned(b.x, b.y_gradient, b.x_gradient, residual_gradient), [&](auto element, auto lanes) {
@@ -196,8 +234,7 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
                                     .mean = BatchNormMemory::row(b.saved, norm.channels, 0),
                                     .inverse = inverse,
                                     .parameters = b.parameters};
-        const ParameterGradients parameters{.scale = b.parameters.scale,
-                                            .inverse = inverse,
+        const ParameterGradients parameters{.inverse = inverse,
                                             .scale_gradient = b.scale_gradient,
                                             .shift_gradient = b.shift_gradient,
                                             .adds = b.write == Write::accumulate};
@@ -209,8 +246,7 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
           using Function = decltype(function);
           launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,
                  function, partial);
-          launch(coefficients_kernel, channel_warps(norm.channels), stream, reduction,
-                 static_cast<const GradientSums*>(partial), parameters, coefficients);
+          set_coefficients(stream, norm, b, reduction, partial, parameters, coefficients);
           launch(input_gradient_kernel<kLanes, T, Function>, elementwise.shape(), stream, elementwise, given,
                  function, coefficients, out);
         });

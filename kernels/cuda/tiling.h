@@ -123,6 +123,12 @@ inline LaunchShape channel_warps(std::int64_t channels) {
   return {.grid = dim3(static_cast<unsigned>(ceil_div(channels, kBlockWarps))), .block = dim3(kBlockThreads)};
 }
 
+// A thread for each channel.
+inline LaunchShape channel_threads(std::int64_t channels) {
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(channels, kBlockThreads))),
+          .block = dim3(kBlockThreads)};
+}
+
 // function(std::type_identity<T>, std::integral_constant<int, channels of a thread>)
 template <typename Rows, typename F>
 void with_channels(const Rows& tensor, bool aligned_memory, F function) {

@@ -17,7 +17,11 @@ namespace lockstep {
 namespace {
 
 TEST(Collective, IsDescribedWithWhatMattersToIt) {
-  EXPECT_EQ(describe({.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 2, .count = 4096, .sequence = 17}),
+  EXPECT_EQ(describe({.kind = CollectiveKind::all_reduce,
+                      .dtype = DType::f32,
+                      .bucket = 2,
+                      .count = 4096,
+                      .sequence = 17}),
             "all_reduce 17 of 4096 fp32 (sum, bucket 2)");
   EXPECT_EQ(describe({.kind = CollectiveKind::broadcast, .dtype = DType::u8, .root = 3, .count = 5}),
             "broadcast of 5 u8 (from rank 3)");
@@ -27,11 +31,17 @@ TEST(Collective, IsDescribedWithWhatMattersToIt) {
 }
 
 TEST(Collective, IsFoundAgainInItsIdentity) {
-  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                                    CollectiveKind::all_gather, CollectiveKind::broadcast, CollectiveKind::barrier}) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+        CollectiveKind::broadcast, CollectiveKind::barrier}) {
     for (const std::int32_t bucket : {-1, 0, 70'000}) {
-      const Collective collective{.kind = kind, .dtype = DType::bf16, .op = ReduceOp::max, .root = 1'000'000,
-                                  .bucket = bucket, .count = std::size_t{1} << 40, .sequence = 12};
+      const Collective collective{.kind = kind,
+                                  .dtype = DType::bf16,
+                                  .op = ReduceOp::max,
+                                  .root = 1'000'000,
+                                  .bucket = bucket,
+                                  .count = std::size_t{1} << 40,
+                                  .sequence = 12};
       EXPECT_EQ(describe(collective_of(identity_of(collective))), describe(collective));
     }
   }
@@ -119,7 +129,8 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   if (child == 0) {
     const auto alone = make_thread_communicator(make_thread_hub(2), 1);
     static float value = 0;
-    alone->enqueue({.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 4, .recv = &value, .count = 1});
+    alone->enqueue(
+        {.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 4, .recv = &value, .count = 1});
     while (alone->log().read().front().moments.started_ns == 0) std::this_thread::yield();
     raise(SIGKILL);
   }
@@ -128,7 +139,8 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   ASSERT_TRUE(WIFSIGNALED(status));
   std::vector<std::filesystem::path> left;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().starts_with(fmt::format("lockstep.{}.", child))) left.push_back(entry.path());
+    if (entry.path().filename().string().starts_with(fmt::format("lockstep.{}.", child)))
+      left.push_back(entry.path());
   }
   ASSERT_EQ(left.size(), 1u);
   const auto file = read_collective_log(left[0]);
@@ -160,8 +172,11 @@ TEST(CallCheck, NamesTheFirstCallThatDiffers) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     float value = 1;
     const auto sum = [&](std::int32_t bucket) {
-      communicator.enqueue(
-          {.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = bucket, .recv = &value, .count = 1});
+      communicator.enqueue({.kind = CollectiveKind::all_reduce,
+                            .dtype = DType::f32,
+                            .bucket = bucket,
+                            .recv = &value,
+                            .count = 1});
     };
     sum(0);
     communicator.check_calls();
@@ -173,9 +188,10 @@ TEST(CallCheck, NamesTheFirstCallThatDiffers) {
     ADD_FAILURE() << "nothing was thrown";
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find("rank 0 is in all_reduce 302 of 1 fp32 (sum, bucket 4), rank 2 is in all_reduce 302 of 1 "
-                         "fp32 (sum, bucket 5)"),
-              std::string::npos)
+    EXPECT_NE(
+        error.find("rank 0 is in all_reduce 302 of 1 fp32 (sum, bucket 4), rank 2 is in all_reduce 302 of 1 "
+                   "fp32 (sum, bucket 5)"),
+        std::string::npos)
         << error;
   }
 }
@@ -188,8 +204,10 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
     communicator.stream().synchronize();
     EXPECT_EQ(values[0], 3.0f);
     try {
-      if (communicator.rank() == 1) communicator.broadcast(values.data(), 3, DType::f32, 0);
-      else communicator.all_reduce(values.data(), 3, DType::f32, ReduceOp::sum);
+      if (communicator.rank() == 1)
+        communicator.broadcast(values.data(), 3, DType::f32, 0);
+      else
+        communicator.all_reduce(values.data(), 3, DType::f32, ReduceOp::sum);
     } catch (const Error& error) {
       EXPECT_TRUE(error.agreed());
       communicator.stream().synchronize();
@@ -198,8 +216,10 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
     }
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find("rank 0 is in all_reduce 2 of 3 fp32 (sum), rank 1 is in broadcast 2 of 3 fp32 (from rank 0)"),
-              std::string::npos)
+    EXPECT_NE(
+        error.find(
+            "rank 0 is in all_reduce 2 of 3 fp32 (sum), rank 1 is in broadcast 2 of 3 fp32 (from rank 0)"),
+        std::string::npos)
         << error;
   }
 }

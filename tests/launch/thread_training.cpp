@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "comm/communicator_gather.h"
 #include "launch/digest.h"
 #include "models/network_state.h"
 #include "tests/comm/thread_ranks.h"
@@ -11,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, Communicator& communicator) {
+TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, Communicator& communicator,
+                       Communicator& for_layers) {
   Graph graph({.batch = training.batch,
                .height = training.image.height,
                .width = training.image.width,
@@ -25,6 +27,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                           .augmentation = training.augmentation,
                           .label_smoothing = training.label_smoothing,
                           .recompute = training.recompute,
+                          .batch_norm_ranks = training.sync_batch_norm ? training.ranks : 1,
                           .choices = &first});
   GradientBuckets buckets(network.parameters(), communicator, training.buckets);
   const auto optimizer =
@@ -34,8 +37,15 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
       dataset, shard,
       {.batch = training.batch, .accumulation = training.accumulation, .seed = training.seed, .threads = 2});
   BatchLoader test(dataset, shard, {.batch = training.batch, .tail = Tail::pad});
-  Trainer trainer({network, buckets, *optimizer, train, test, communicator}, {.base = training.learning_rate},
-                  {.accumulation = training.accumulation});
+  CommunicatorGather across(for_layers);
+  Trainer trainer({.network = network,
+                   .buckets = buckets,
+                   .optimizer = *optimizer,
+                   .train = train,
+                   .test = test,
+                   .communicator = communicator,
+                   .across = training.sync_batch_norm ? &across : nullptr},
+                  {.base = training.learning_rate}, {.accumulation = training.accumulation});
   for (int step = 1; step <= training.steps; ++step) {
     trainer.step();
     if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);
@@ -49,8 +59,11 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
 std::vector<TrainedRank> train_on_threads(const ThreadTraining& training) {
   const Grays dataset(training.image);
   std::vector<TrainedRank> trained(static_cast<std::size_t>(training.ranks));
+  const std::shared_ptr<ThreadHub> layers_hub = make_thread_hub(training.ranks);
   run_thread_ranks(training.ranks, [&](Communicator& communicator) {
-    trained[static_cast<std::size_t>(communicator.rank())] = train_rank(training, dataset, communicator);
+    const auto for_layers = make_thread_communicator(layers_hub, communicator.rank());
+    trained[static_cast<std::size_t>(communicator.rank())] =
+        train_rank(training, dataset, communicator, *for_layers);
   });
   return trained;
 }

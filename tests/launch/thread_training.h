@@ -25,6 +25,7 @@ struct ThreadTraining {
   std::uint64_t seed = 1;
   Augmentation augmentation;
   float label_smoothing = 0;
+  bool sync_batch_norm = false;
   Recompute recompute = Recompute::nothing;
   BucketOptions buckets;
   OptimizerOptions optimizer = SgdOptions{};

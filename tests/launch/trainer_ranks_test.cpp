@@ -119,6 +119,48 @@ TEST(TrainerRanks, TheDigestDependsOnTheSeedAndTheAugmentationButNotOnRecomputat
   EXPECT_NE(digest_of(training), cropped);
 }
 
+// N ranks that normalise together train as one rank with N times the batch does, running statistics included.
+void expect_one_large_batch(ThreadTraining training, int ranks) {
+  constexpr std::int64_t kBatch = 24;
+  training.batch = kBatch;
+  const auto whole = states_after(training, {1, 10});
+  training.ranks = ranks;
+  training.batch = kBatch / ranks;
+  training.sync_batch_norm = true;
+  const auto shared = states_after(training, {1, 10});
+  training.sync_batch_norm = false;
+  const auto apart = states_after(training, {1, 10});
+  double most = 0, most_apart = 0;
+  for (const auto& [steps, tolerance] : {std::pair{1, 2e-6}, std::pair{10, 1e-4}}) {
+    for (const auto& [name, values] : whole.at(steps)) {
+      EXPECT_LE(distance(shared.at(steps).at(name), values), tolerance)
+          << name << " after " << steps << " steps on " << ranks << " ranks";
+      most = std::max(most, distance(shared.at(steps).at(name), values));
+      most_apart = std::max(most_apart, distance(apart.at(steps).at(name), values));
+    }
+  }
+  EXPECT_GT(most_apart, 100 * most) << "each for itself they train something else";
+}
+
+TEST(SyncBatchNorm, OfAPlainNetworkIsThatOfOneLargeBatch) {
+  const ThreadTraining training{.network = {.name = "cnn", .batch_norm = true}};
+  for (const int ranks : {2, 3, 4}) expect_one_large_batch(training, ranks);
+}
+
+TEST(SyncBatchNorm, OfAResidualNetworkIsThatOfOneLargeBatch) {
+  expect_one_large_batch({.network = {.name = "resnet20"}, .learning_rate = 1e-3}, 2);
+}
+
+TEST(SyncBatchNorm, IsTheSameOnAllRanksWhateverIsRecomputedOrAccumulated) {
+  ThreadTraining training{.network = {.name = "resnet20"}, .ranks = 3, .accumulation = 2, .steps = 2};
+  training.sync_batch_norm = true;
+  const std::string digest = digest_of(training);
+  training.recompute = Recompute::blocks;
+  EXPECT_EQ(digest_of(training), digest);
+  training.buckets = kSmallBuckets;
+  EXPECT_EQ(digest_of(training), digest);
+}
+
 // In half precision gradients overflow at first: all ranks skip the same steps, then train.
 TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
   for (const int ranks : {2, 3}) {

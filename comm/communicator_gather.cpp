@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_gather.h"
+
+namespace lockstep {
+
+CommunicatorGather::CommunicatorGather(Communicator& communicator)
+    : communicator_(communicator),
+      ready_(communicator.stream().device()),
+      gathered_(communicator.stream().device()) {}
+
+void CommunicatorGather::gather(Stream& stream, const void* mine, void* all, std::size_t bytes) {
+  stream.record(ready_);
+  communicator_.stream().wait(ready_);
+  communicator_.all_gather(mine, all, bytes, DType::u8);
+  communicator_.stream().record(gathered_);
+  stream.wait(gathered_);
+}
+
+}  // namespace lockstep
