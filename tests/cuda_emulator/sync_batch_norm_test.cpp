@@ -25,9 +25,9 @@ using State = std::map<std::string, std::vector<float>>;
 // With a residual and without, on channels that are packed and that are not.
 Graph graph_of(std::int64_t batch) {
   Graph graph({.batch = batch, .height = kSide, .width = kSide, .channels = 1, .classes = 4});
-  const Value a = graph.batch_norm(graph.convolution(graph.input(), {.channels = 8, .padding = 1}, "conv1"),
+  const Value a = graph.batch_norm(graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "conv1"),
                                    {.activation = Activation::relu}, "bn1");
-  const Value b = graph.batch_norm(graph.convolution(a, {.channels = 8, .padding = 1}, "conv2"), a,
+  const Value b = graph.batch_norm(graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "conv2"), a,
                                    {.activation = Activation::relu}, "bn2");
   const Value c = graph.batch_norm(graph.convolution(b, {.channels = 5, .kernel = 1}, "conv3"), {}, "bn3");
   graph.classify(graph.linear(c, {.features = 4}, "fc"));
