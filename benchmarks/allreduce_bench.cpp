@@ -88,6 +88,26 @@ std::vector<std::vector<double>> measure(Communicator& communicator, const std::
   return seconds;
 }
 
+// Nanoseconds that the log takes for one collective, from its beginning to its end.
+std::vector<double> measure_log(int repeats) {
+  constexpr std::uint64_t kCollectives = 100'000;
+  CollectiveLog log("bench", 0, 1);
+  std::uint64_t sequence = 0;
+  std::vector<double> nanoseconds;
+  for (int repeat = -2; repeat < repeats; ++repeat) {  // two to warm up
+    const std::int64_t begin = now_ns();
+    for (std::uint64_t i = 0; i < kCollectives; ++i) {
+      log.begin({.kind = CollectiveKind::all_reduce, .count = i, .sequence = ++sequence});
+      log.started(sequence);
+      log.met(sequence, now_ns());
+      log.sent(sequence, i);
+      log.finished(sequence);
+    }
+    if (repeat >= 0) nanoseconds.push_back(static_cast<double>(now_ns() - begin) / kCollectives);
+  }
+  return nanoseconds;
+}
+
 int run(const Options& options, World& world) {
   CHECK(options.largest / sizeof(float) <= std::size_t{std::numeric_limits<int>::max()},
         "MPI_Allreduce takes no more than 2^31 - 1 elements");
@@ -124,11 +144,16 @@ int run(const Options& options, World& world) {
                       {"speed_over_mpi_spread", {least, most}}});
     }
   }
+  const std::vector<double> of_log = measure_log(options.repeats);
   if (speaks) {
+    std::printf("the log takes %.0f ns for a collective\n", median(of_log));
+    const auto [least, most] = std::ranges::minmax(of_log);
     write_json(options.json, {{"benchmark", "allreduce"},
                               {"machine", describe_machine()},
                               {"ranks", n},
                               {"repeats", options.repeats},
+                              {"log_ns", median(of_log)},
+                              {"log_ns_spread", {least, most}},
                               {"rows", rows}});
   }
   return exit_code::done;
@@ -143,7 +168,9 @@ int main(int argc, char** argv) {
       "All-reduce in place over fp32: ours in memory that the communicator allocated (window) and in other "
       "memory (plain), MPI_Allreduce and Gloo's. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, "
       "what "
-      "each rank sends and receives; \"times as MPI\" is the median of the turns' ratios.",
+      "each rank sends and receives; \"times as MPI\" is the median of the turns' ratios. The last line is "
+      "what "
+      "recording a collective costs, without running it.",
       "allreduce_bench");
   app.add_option("--smallest", options.smallest, "bytes, a multiple of 4");
   app.add_option("--largest", options.largest, "bytes; sizes grow by 4");
