@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
-#include "launch/agreement.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +19,15 @@ void require_writable_folder(const std::string& path) {
   if (access(folder.c_str(), W_OK) != 0) {
     throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
   }
+}
+
+void require_same_config(Communicator& communicator, const std::string& toml) {
+  const Difference found = find_difference(communicator, toml);
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
+                              "rank with the same command",
+                              fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
 }
 
 // Rank 0's file counts; another one's would be ignored.

@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -97,9 +98,7 @@ std::string describe_contention(std::span<const RankCores> ranks, std::span<cons
 
 int choose_threads(std::int64_t wanted, const World& world, Communicator& host) {
   const RankCores mine = cores_of_this_process(world.node());
-  std::vector<RankCores> ranks(static_cast<std::size_t>(host.size()));
-  host.all_gather(&mine, ranks.data(), sizeof(RankCores), DType::u8);
-  host.stream().synchronize();
+  const std::vector<RankCores> ranks = gather_values(host, mine);
   const std::vector<int> threads = divide_cores(ranks, wanted);
   const std::string contention = describe_contention(ranks, threads);
   if (!contention.empty()) log::shared_warning("{}", contention);

@@ -7,10 +7,10 @@
 #include <sstream>
 #include <utility>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "kernels/backend.h"
-#include "launch/agreement.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <unistd.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
-#include "launch/agreement.h"
 #include "launch/terminal.h"
 
 namespace lockstep {

@@ -3,8 +3,8 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
-#include "launch/agreement.h"
 
 namespace lockstep {
 namespace {

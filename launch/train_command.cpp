@@ -7,10 +7,10 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
-#include "launch/agreement.h"
 #include "launch/commands.h"
 #include "launch/digest.h"
 #include "launch/job_end.h"

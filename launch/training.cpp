@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "data/verify.h"
-#include "launch/agreement.h"
 #include "launch/cores.h"
 #include "launch/engine_options.h"
 #include "launch/kernel_cache.h"

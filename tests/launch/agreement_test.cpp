@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ranks agree on before and after training, with threads for ranks.
-#include "launch/agreement.h"
+#include "comm/agreement.h"
 
 #include <algorithm>
 #include <new>

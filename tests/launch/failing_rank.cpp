@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
-#include "launch/agreement.h"
 #include "launch/digest.h"
 #include "launch/job_end.h"
 #include "launch/replicas.h"

@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decisions all ranks take alike before the first step: whether everyone got through a phase of the start,
-// and whether everyone was told the same. All of it is host memory: give the communicator over MPI.
+// What ranks tell each other and decide alike: whether everyone got through a phase of the work, and whether
+// everyone was told the same. All of it is host memory: give Communicator::host(). The caller waits.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "core/error.h"
 
 namespace lockstep {
+
+// Collective. Every rank's value, by rank.
+template <typename T>
+std::vector<T> gather_values(Communicator& communicator, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> values(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(&value, values.data(), sizeof(T), DType::u8);
+  communicator.stream().synchronize();
+  return values;
+}
 
 // Collective. Root's text on every rank.
 std::string broadcast_text(Communicator& communicator, std::string text, int root);
@@ -41,9 +52,5 @@ Error as_error(const std::exception& exception);
 
 // Throws what every rank throws alike.
 [[noreturn]] void throw_agreed(Error error);
-
-// Collective. Throws an agreed ConfigError on all ranks when this rank's configuration text (Config's TOML)
-// differs from rank 0's on any rank, naming the ranks and the first differing key.
-void require_same_config(Communicator& communicator, const std::string& toml);
 
 }  // namespace lockstep

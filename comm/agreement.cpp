@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/agreement.h"
+#include "comm/agreement.h"
 
 #include <algorithm>
 #include <new>
@@ -8,17 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
-#include "launch/config.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<std::int32_t> gather(Communicator& communicator, std::int32_t value) {
-  std::vector<std::int32_t> values(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&value, values.data(), 1, DType::i32);
-  communicator.stream().synchronize();
-  return values;
-}
 
 std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
   std::vector<int> ranks;
@@ -41,7 +33,8 @@ std::string broadcast_text(Communicator& communicator, std::string text, int roo
 }
 
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
-  const std::vector<std::int32_t> lengths = gather(communicator, static_cast<std::int32_t>(text.size()));
+  const std::vector<std::int32_t> lengths =
+      gather_values(communicator, static_cast<std::int32_t>(text.size()));
   const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
   std::string mine = text;
   mine.resize(longest);
@@ -62,7 +55,8 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   } catch (const std::exception& exception) {
     mine = as_error(exception);
   }
-  const std::vector<std::int32_t> codes = gather(communicator, mine ? mine->exit_code() : exit_code::done);
+  const std::vector<std::int32_t> codes =
+      gather_values<std::int32_t>(communicator, mine ? mine->exit_code() : exit_code::done);
   const std::vector<int> failed = ranks_where(codes);
   if (failed.empty()) return;
 
@@ -75,7 +69,7 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
 
 Difference find_difference(Communicator& communicator, const std::string& text) {
   Difference found{.reference = broadcast_text(communicator, text, 0)};
-  found.ranks = ranks_where(gather(communicator, text == found.reference ? 0 : 1));
+  found.ranks = ranks_where(gather_values<std::int32_t>(communicator, text == found.reference ? 0 : 1));
   if (!found.ranks.empty()) found.text = broadcast_text(communicator, text, found.ranks.front());
   return found;
 }
@@ -90,15 +84,6 @@ Error as_error(const std::exception& exception) {
 void throw_agreed(Error error) {
   error.set_agreed();
   throw error;
-}
-
-void require_same_config(Communicator& communicator, const std::string& toml) {
-  const Difference found = find_difference(communicator, toml);
-  if (found.ranks.empty()) return;
-  throw_agreed(
-      ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
-                              "rank with the same command",
-                              fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
 }
 
 }  // namespace lockstep
