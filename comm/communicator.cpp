@@ -119,17 +119,17 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
   std::vector<CollectiveIdentity> all(each * static_cast<std::size_t>(size_));
   gather_unseen(mine.data(), all.data(), mine.size_bytes());
   const auto of = [&](int rank, std::size_t i) { return all[static_cast<std::size_t>(rank) * each + i]; };
-  struct Difference {
+  struct FirstDifference {
     std::uint64_t sequence;
     int rank;
     std::size_t place;
   };
-  std::optional<Difference> first;
+  std::optional<FirstDifference> first;
   for (int rank = 1; rank < size_; ++rank) {
     for (std::size_t i = 0; i < each; ++i) {
       if (of(rank, i) == of(0, i)) continue;
       const std::uint64_t sequence = std::max(of(0, i).sequence, of(rank, i).sequence);
-      if (!first || sequence < first->sequence) first = Difference{sequence, rank, i};
+      if (!first || sequence < first->sequence) first = FirstDifference{sequence, rank, i};
     }
   }
   if (!first) return;
