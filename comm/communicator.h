@@ -4,10 +4,10 @@
 // operation is enqueued on stream() and returns at once; completion is stream order (record an Event and wait
 // for it). All ranks must enqueue the same operations in the same order.
 //
-// Results are the same bits on every rank. On the CPU a sum is taken element by element in the order of ranks
-// (over several nodes: within each node, then over the nodes), whatever the size, alignment or kind of
-// memory, so splitting one all_reduce into several changes nothing. Between devices the order is NCCL's, and
-// depends on size and topology.
+// Results are the same bits on every rank. On the CPU a sum is taken element by element along one tree over
+// the ranks, ((0+1)+(2+3))+((4+5)+(6+7)) (comm/sum_tree.h), whatever the size, alignment or kind of memory,
+// and however ranks are dealt to nodes, so splitting one all_reduce into several changes nothing. Between
+// devices the order is NCCL's, and depends on size and topology.
 //
 // Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. What ranks
 // agree on in host memory goes through host().

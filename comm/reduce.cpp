@@ -2,6 +2,7 @@
 #include "comm/reduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -14,8 +15,10 @@
 namespace lockstep {
 namespace {
 
-// Elements accumulated at a time: two blocks of accumulators stay in the first-level cache.
+// Elements added up at a time: the two sums that most additions are of stay in the first-level cache.
 constexpr std::size_t kBlock = 2048;
+// Enough for a million ranks.
+constexpr std::size_t kMostPending = 21;
 
 template <typename T>
 using Accumulator = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, float>;
@@ -64,35 +67,79 @@ INLINE void accumulate(A* total, const From* from, std::size_t count, Op op) {
       });
 }
 
-template <typename From, typename A, typename Op>
-INLINE void reduce_group(std::span<const void* const> sources, std::size_t at, A* total, std::size_t count,
-                         Op op) {
-  convert<A>(total, static_cast<const From*>(sources[0]) + at, count);
-  for (const void* source : sources.subspan(1)) {
-    accumulate(total, static_cast<const From*>(source) + at, count, op);
-  }
+// total = one + other
+template <typename A, typename From, typename Op>
+INLINE void add_two(A* total, const From* one, const From* other, std::size_t count, Op op) {
+  for_each_element<A>(
+      count, [=]<typename V>(std::size_t i) __attribute__((always_inline)) {
+        store(total + i, op(load<V>(one + i), load<V>(other + i)));
+      });
+}
+
+// total = (a + b) + (c + d)
+template <typename A, typename From, typename Op>
+INLINE void add_four(A* total, const From* a, const From* b, const From* c, const From* d, std::size_t count,
+                     Op op) {
+  for_each_element<A>(
+      count, [=]<typename V>(std::size_t i) __attribute__((always_inline)) {
+        store(total + i, op(op(load<V>(a + i), load<V>(b + i)), op(load<V>(c + i), load<V>(d + i))));
+      });
 }
 
 struct Reduced {
   std::span<const void* const> sources;
   std::span<void* const> destinations;
   std::size_t count;
-  std::size_t group;
+  std::span<const int> ends;
+
+  // Partial sums that are pending once the first `taken` sources have been added: the ones of the counter.
+  std::size_t pending_after(std::size_t taken) const {
+    if (taken == sources.size()) return 1;
+    const auto ranks = ends.empty() ? taken : static_cast<std::size_t>(ends[taken - 1]);
+    return static_cast<std::size_t>(std::popcount(ranks));
+  }
+  // Whether sources k and k + 1 are added to one another first of all, when `pending` sums wait for them.
+  bool pair_at(std::size_t k, std::size_t pending) const {
+    return k + 2 <= sources.size() && pending_after(k + 1) == pending + 1 &&
+           pending_after(k + 2) <= pending + 1;
+  }
+  bool two_pairs_at(std::size_t k, std::size_t pending) const {
+    return pair_at(k, pending) && pending_after(k + 2) == pending + 1 && pair_at(k + 2, pending + 1) &&
+           pending_after(k + 4) <= pending + 1;
+  }
 };
+
+// Leaves the sum of `length` elements of the sources, from element `at` on, in pending[0].
+template <typename From, typename A, typename Op>
+INLINE void add_up(const Reduced& a, std::size_t at, std::size_t length, A (*pending)[kBlock], Op op) {
+  const auto source = [&a, at](std::size_t k) { return static_cast<const From*>(a.sources[k]) + at; };
+  std::size_t sums = 0;
+  for (std::size_t k = 0; k < a.sources.size();) {
+    if (a.two_pairs_at(k, sums)) {
+      add_four(pending[sums++], source(k), source(k + 1), source(k + 2), source(k + 3), length, op);
+      k += 4;
+    } else if (a.pair_at(k, sums)) {
+      add_two(pending[sums++], source(k), source(k + 1), length, op);
+      k += 2;
+    } else if (a.pending_after(k + 1) <= sums) {
+      accumulate(pending[sums - 1], source(k++), length, op);
+    } else {
+      convert<A>(pending[sums++], source(k++), length);
+    }
+    for (; sums > a.pending_after(k); --sums) accumulate(pending[sums - 2], pending[sums - 1], length, op);
+  }
+}
 
 template <typename From, typename To, typename Op>
 INLINE void reduce(const Reduced& a, Op op) {
   using A = Accumulator<From>;
-  alignas(kAlignment) A total[kBlock];
-  alignas(kAlignment) A partial[kBlock];
+  alignas(kAlignment) A pending[kMostPending][kBlock];
   for (std::size_t at = 0; at < a.count; at += kBlock) {
     const std::size_t length = std::min(kBlock, a.count - at);
-    reduce_group<From>(a.sources.first(a.group), at, total, length, op);
-    for (std::size_t k = a.group; k < a.sources.size(); k += a.group) {
-      reduce_group<From>(a.sources.subspan(k, a.group), at, partial, length, op);
-      accumulate(total, partial, length, op);
+    add_up<From>(a, at, length, pending, op);
+    for (void* destination : a.destinations) {
+      convert<A>(static_cast<To*>(destination) + at, pending[0], length);
     }
-    for (void* destination : a.destinations) convert<A>(static_cast<To*>(destination) + at, total, length);
   }
 }
 
@@ -111,18 +158,31 @@ LOCKSTEP_REDUCE(reduce_bf16_to_f32, BFloat16, float)
 LOCKSTEP_REDUCE(reduce_i32, std::int32_t, std::int32_t)
 #undef LOCKSTEP_REDUCE
 
+void check_tree(const Reduced& a) {
+  CHECK(!a.sources.empty(), "nothing to add up");
+  CHECK(a.ends.empty() || a.ends.size() == a.sources.size(), "{} ends of {} sources", a.ends.size(),
+        a.sources.size());
+  std::size_t pending = 0;
+  for (std::size_t taken = 1; taken <= a.sources.size(); ++taken) {
+    const std::size_t left = a.pending_after(taken);
+    CHECK(++pending <= kMostPending && left >= 1 && left <= pending,
+          "after {} of {} sources {} sums are pending, and {} should be", taken, a.sources.size(), pending,
+          left);
+    pending = left;
+  }
+}
+
 }  // namespace
 
 bool reducible(DType dtype) { return dtype != DType::u8; }
 
 DType accumulator_of(DType dtype) { return dtype == DType::i32 ? DType::i32 : DType::f32; }
 
-void reduce_in_rank_order(std::span<const void* const> sources, std::span<void* const> destinations,
-                          std::size_t count, const Reduction& reduction) {
-  const std::size_t group = reduction.group == 0 ? sources.size() : reduction.group;
-  CHECK(!sources.empty() && sources.size() % group == 0, "{} sources in groups of {}", sources.size(), group);
+void reduce_along_tree(std::span<const void* const> sources, std::span<void* const> destinations,
+                       std::size_t count, const Reduction& reduction) {
+  const Reduced all{sources, destinations, count, reduction.ends};
+  check_tree(all);
   const auto is = [&](DType from, DType to) { return reduction.from == from && reduction.to == to; };
-  const Reduced all{sources, destinations, count, group};
   const ReduceOp op = reduction.op;
   if (is(DType::f32, DType::f32)) return reduce_f32(all, op);
   if (is(DType::f32, DType::f16)) return reduce_f32_to_f16(all, op);

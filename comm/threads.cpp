@@ -137,7 +137,7 @@ class ThreadTransport final : public HostTransport {
       destinations_[static_cast<std::size_t>(rank)] = part;
     }
     const std::size_t own = partition.size(rank_);
-    reduce_in_rank_order(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
+    reduce_along_tree(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
     sent_bytes_ += (count - own + (size() - 1) * own) * element;
     hub_->finish();
   }
@@ -148,7 +148,7 @@ class ThreadTransport final : public HostTransport {
       sources_[static_cast<std::size_t>(rank)] =
           theirs(rank) + static_cast<std::size_t>(rank_) * count * size_of(dtype);
     }
-    reduce_in_rank_order(sources_, {&recv, 1}, count, {.from = dtype, .to = dtype, .op = op});
+    reduce_along_tree(sources_, {&recv, 1}, count, {.from = dtype, .to = dtype, .op = op});
     sent_bytes_ += (size() - 1) * count * size_of(dtype);
     hub_->finish();
   }

@@ -13,17 +13,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPartialBytes = std::size_t{4} << 20;
-
-// Ranks node by node: the order of every sum.
-MpiExchange::Options summation_order(const MpiSession& session) {
-  if (!session.equal_nodes || session.nodes == 1) return {};
-  std::vector<int> order(static_cast<std::size_t>(session.size));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return session.node_of[static_cast<std::size_t>(a)] < session.node_of[static_cast<std::size_t>(b)];
-  });
-  return {.order = std::move(order), .group = static_cast<std::size_t>(session.local_size)};
+// What ranks that share no memory bring to a sum: each its own data.
+std::vector<PartialSum> every_rank(int size) {
+  std::vector<int> alone(static_cast<std::size_t>(size));
+  std::iota(alone.begin(), alone.end(), 0);
+  return partial_sums(alone);
 }
 
 void free_communicator(MPI_Comm& communicator) {
@@ -43,8 +37,8 @@ struct MpiTransport::Part {
 
 MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session) : session_(std::move(session)) {
   MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_));
-  world_.emplace(world_comm_, summation_order(*session_), *session_, broken_);
-  if (session_->equal_nodes && session_->local_size > 1) connect_node();
+  world_.emplace(world_comm_, every_rank(session_->size), *session_, broken_);
+  if (session_->largest_node > 1) connect_node();
   ++session_->communicators;
 }
 
@@ -53,10 +47,18 @@ void MpiTransport::connect_node() {
   node_.emplace(node_comm_, broken_);
   sources_.resize(static_cast<std::size_t>(node_->size()));
   destinations_.resize(sources_.size());
-  if (session_->nodes == 1) return;
-  MPI_CHECK(MPI_Comm_split(world_comm_, session_->local_rank, session_->node, &peers_comm_));
-  peers_.emplace(peers_comm_, MpiExchange::Options{}, *session_, broken_);
-  partial_ = Buffer(kPartialBytes, Device{});
+  parts_ = session_->smallest_node;
+  if (session_->nodes > 1) connect_peers();
+}
+
+void MpiTransport::connect_peers() {
+  const bool drives = session_->local_rank < parts_;
+  MPI_CHECK(MPI_Comm_split(world_comm_, drives ? session_->local_rank : MPI_UNDEFINED, session_->node,
+                           &peers_comm_));
+  if (!drives) return;
+  const std::vector<PartialSum> terms = partial_sums(session_->node_of);
+  peers_.emplace(peers_comm_, terms, *session_, broken_);
+  sums_.emplace(terms, session_->node, session_->nodes);
 }
 
 MpiTransport::~MpiTransport() {
@@ -99,7 +101,7 @@ std::uint64_t MpiTransport::sent_bytes() const {
 }
 
 std::size_t MpiTransport::memory_bytes() const {
-  return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() : 0) + partial_.bytes();
+  return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() + sums_->memory_bytes() : 0);
 }
 
 // Of messages nobody can tell when all ranks were there, but that a barrier has ended.
@@ -144,14 +146,14 @@ void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t o
                .op = static_cast<std::uint32_t>(op)});
   met_ns_ = now_ns();
   const std::size_t element = size_of(dtype);
-  const Partition partition = Partition::even(count, node_->size(), element);
+  const Partition partition = Partition::even(count, parts_, element);
   const std::size_t own = partition.size(node_->rank());
   const Part part{allocation, offset + partition.begin(node_->rank()) * element, own, dtype, op};
   if (peers_) {
     reduce_over_nodes(part);
-  } else {
+  } else if (own > 0) {
     point_at(allocation, part.offset);
-    reduce_in_rank_order(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
+    reduce_along_tree(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
   }
   // The others read what is not this rank's part, and get the part that is.
   shared_bytes_ += (count - own + static_cast<std::size_t>(node_->size() - 1) * own) * element;
@@ -159,19 +161,17 @@ void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t o
 }
 
 void MpiTransport::reduce_over_nodes(const Part& part) {
-  const DType wide = accumulator_of(part.dtype);
   const std::size_t element = size_of(part.dtype);
-  const std::size_t step = partial_.bytes() / size_of(wide);
-  void* partial = partial_.data();
+  const std::size_t step = sums_->most_elements(part.dtype);
   for (std::size_t at = 0; at < part.count; at += step) {
     const std::size_t count = std::min(step, part.count - at);
     point_at(part.allocation, part.offset + at * element);
-    reduce_in_rank_order(sources_, {&partial, 1}, count, {.from = part.dtype, .to = wide, .op = part.op});
+    const auto terms = sums_->add(sources_, count, part.dtype, part.op);
 
     auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
     const Partition partition = Partition::even(count, peers_->size(), element);
-    peers_->reduce_scatter(partition, partial, result + partition.begin(peers_->rank()) * element,
-                           {.from = wide, .to = part.dtype, .op = part.op});
+    peers_->reduce_scatter(partition, terms, result + partition.begin(peers_->rank()) * element,
+                           {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op});
     peers_->all_gather(partition, result, element);
     for (void* destination : destinations_) {
       if (destination != result) std::memcpy(destination, result, count * element);
@@ -189,7 +189,7 @@ void MpiTransport::point_at(const Allocation& allocation, std::size_t offset) {
 
 void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
-  world_->reduce_scatter(partition, send, recv, {.from = dtype, .to = dtype, .op = op});
+  world_->reduce_scatter(partition, {&send, 1}, recv, {.from = dtype, .to = dtype, .op = op});
 }
 
 void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {

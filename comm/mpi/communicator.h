@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MpiTransport: the collectives of CPU ranks under mpirun. An all_reduce inside memory from allocate()
-// happens in place in memory the ranks of a node share: local rank l reduces part l of everybody's data,
-// exchanges it with local rank l of the other nodes, and writes it into everybody's data. Everything else
-// goes by messages. Both give the same bits: ranks are summed node by node, then the nodes.
+// happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
+// as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
+// other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
+// node. Everything else goes by messages. Both add along the same tree and give the same bits.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include "comm/host_communicator.h"
 #include "comm/mpi/exchange.h"
 #include "comm/mpi/node_group.h"
+#include "comm/mpi/node_sums.h"
 #include "comm/mpi/session.h"
 
 namespace lockstep {
@@ -39,6 +41,7 @@ class MpiTransport final : public HostTransport {
   struct Part;  // of a shared all_reduce
 
   void connect_node();
+  void connect_peers();
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
@@ -54,9 +57,10 @@ class MpiTransport final : public HostTransport {
   MPI_Comm node_comm_ = MPI_COMM_NULL;
   MPI_Comm peers_comm_ = MPI_COMM_NULL;
   std::optional<MpiExchange> world_;
-  std::optional<NodeGroup> node_;     // where several ranks share a node, as many on each
-  std::optional<MpiExchange> peers_;  // the same local rank of every node, where there are several
-  Buffer partial_;                    // sums of this node, for peers_
+  std::optional<NodeGroup> node_;     // where several ranks share a node
+  int parts_ = 1;                     // of a shared all_reduce: the first local ranks drive one each
+  std::optional<MpiExchange> peers_;  // who drives the same part on every node, where there are several
+  std::optional<NodeSums> sums_;      // of this node, for peers_
   std::vector<Allocation> allocations_;
   std::uint64_t allocated_ = 0;
   std::vector<const void*> sources_;

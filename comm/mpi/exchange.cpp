@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <thread>
-#include <utility>
 
 #include "core/error.h"
 
@@ -39,27 +37,23 @@ std::size_t clip(std::size_t size, std::size_t at, std::size_t step) {
 
 }  // namespace
 
-MpiExchange::MpiExchange(MPI_Comm communicator, Options options, MpiSession& session,
+MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, MpiSession& session,
                          const std::atomic<bool>& broken)
-    : communicator_(communicator),
-      session_(session),
-      broken_(broken),
-      order_(std::move(options.order)),
-      group_(options.group) {
+    : communicator_(communicator), session_(session), broken_(broken) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
-  if (order_.empty()) {
-    order_.resize(static_cast<std::size_t>(size_));
-    std::iota(order_.begin(), order_.end(), 0);
+  std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
+  for (const PartialSum& term : terms) {
+    const std::size_t place = term.node == rank_ ? own_terms_++ : terms_.size() - own_terms_;
+    terms_.push_back({.rank = term.node, .place = place});
+    ends_.push_back(term.end);
+    ++brought[static_cast<std::size_t>(term.node)];
   }
+  slots_ = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
+  staging_ = Buffer(std::max(kStagingBytes, slots_ * kAlignment), Device{});
+  sources_.resize(terms_.size());
   const auto peers = static_cast<std::size_t>(size_ - 1);
-  staging_ = Buffer(std::max(kStagingBytes, peers * kAlignment), Device{});
-  sources_.resize(order_.size());
-  requests_.reserve(2 * std::max<std::size_t>(peers, 1));
-}
-
-std::byte* MpiExchange::slot(int peer, std::size_t slot_bytes) const {
-  return staging_.data() + static_cast<std::size_t>(peer < rank_ ? peer : peer - 1) * slot_bytes;
+  requests_.reserve(std::max<std::size_t>(terms_.size() + own_terms_ * peers, 1));
 }
 
 void MpiExchange::send(const void* data, std::size_t bytes, int to) {
@@ -90,54 +84,65 @@ void MpiExchange::wait() {
   requests_.clear();
 }
 
-void MpiExchange::reduce_slots(const void* own, void* destination, std::size_t count, std::size_t slot_bytes,
-                               const Reduction& reduction) {
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    sources_[i] = order_[i] == rank_ ? own : slot(order_[i], slot_bytes);
+void MpiExchange::receive_terms(std::size_t bytes, std::size_t slot_bytes) {
+  for (const Term& term : terms_) {
+    if (term.rank != rank_) receive(slot(term.place, slot_bytes), bytes, term.rank);
   }
-  reduce_in_rank_order(sources_, {&destination, 1}, count, reduction);
+}
+
+void MpiExchange::reduce_slots(std::span<const void* const> own, std::size_t skip, void* destination,
+                               std::size_t count, std::size_t slot_bytes, Reduction reduction) {
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    const Term& term = terms_[i];
+    sources_[i] = term.rank == rank_ ? static_cast<const std::byte*>(own[term.place]) + skip
+                                     : slot(term.place, slot_bytes);
+  }
+  reduction.ends = ends_;
+  reduce_along_tree(sources_, {&destination, 1}, count, reduction);
 }
 
 void MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   if (size_ == 1) return;
   const std::size_t element = size_of(dtype);
-  const auto peers = static_cast<std::size_t>(size_ - 1);
-  if (count * element <= kSmallBytes && peers * align_up(count * element) <= staging_.bytes()) {
+  if (count * element <= kSmallBytes && slots_ * align_up(count * element) <= staging_.bytes()) {
     return all_reduce_small(data, count, dtype, op);
   }
   const Partition partition = Partition::even(count, size_, element);
   std::byte* own = static_cast<std::byte*>(data) + partition.begin(rank_) * element;
-  reduce_scatter(partition, data, own, {.from = dtype, .to = dtype, .op = op});
+  const void* term = data;
+  reduce_scatter(partition, {&term, 1}, own, {.from = dtype, .to = dtype, .op = op});
   all_gather(partition, data, element);
 }
 
 void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
   const std::size_t slot_bytes = align_up(bytes);
-  for (int k = 1; k < size_; ++k) receive(slot(peer(k), slot_bytes), bytes, peer(k));
+  const void* own = data;
+  receive_terms(bytes, slot_bytes);
   for (int k = 1; k < size_; ++k) send(data, bytes, peer(k));
   wait();
-  reduce_slots(data, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op, .group = group_});
+  reduce_slots({&own, 1}, 0, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op});
 }
 
-void MpiExchange::reduce_scatter(const Partition& partition, const void* send_data, void* recv,
-                                 Reduction reduction) {
-  reduction.group = group_;
+void MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own_data,
+                                 void* recv, Reduction reduction) {
+  CHECK(own_data.size() == own_terms_, "{} terms of {}", own_data.size(), own_terms_);
   const std::size_t from = size_of(reduction.from);
-  const auto* data = static_cast<const std::byte*>(send_data);
-  const std::size_t slots = std::max<std::size_t>(static_cast<std::size_t>(size_ - 1), 1);
-  const std::size_t slot_bytes = staging_.bytes() / slots / kAlignment * kAlignment;
+  const std::size_t slot_bytes = staging_.bytes() / slots_ / kAlignment * kAlignment;
   const std::size_t step = slot_bytes / from;
   for (std::size_t at = 0; at < partition.size(0); at += step) {
     const std::size_t own = clip(partition.size(rank_), at, step);
-    for (int k = 1; k < size_; ++k) receive(slot(peer(k), slot_bytes), own * from, peer(k));
+    receive_terms(own * from, slot_bytes);
     for (int k = 1; k < size_; ++k) {
       const int to = peer(k);
-      send(data + (partition.begin(to) + at) * from, clip(partition.size(to), at, step) * from, to);
+      const std::size_t length = clip(partition.size(to), at, step);
+      for (const void* term : own_data) {
+        send(static_cast<const std::byte*>(term) + (partition.begin(to) + at) * from, length * from, to);
+      }
     }
     wait();
     if (own == 0) continue;
-    reduce_slots(data + (partition.begin(rank_) + at) * from,
+    reduce_slots(own_data, (partition.begin(rank_) + at) * from,
                  static_cast<std::byte*>(recv) + at * size_of(reduction.to), own, slot_bytes, reduction);
   }
 }

@@ -65,19 +65,7 @@ void find_place(MpiSession& session, int ranks_per_node) {
   const int leader = find_leader(session, ranks_per_node);
   std::vector<int> leaders(static_cast<std::size_t>(session.size));
   MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-
-  const std::set<int> distinct(leaders.begin(), leaders.end());
-  const auto node_led_by = [&](int rank) {
-    return static_cast<int>(std::distance(distinct.begin(), distinct.find(rank)));
-  };
-  session.nodes = static_cast<int>(distinct.size());
-  session.node = node_led_by(leader);
-  for (int other : leaders) session.node_of.push_back(node_led_by(other));
-  session.local_size = static_cast<int>(std::count(leaders.begin(), leaders.end(), leader));
-  session.local_rank = static_cast<int>(std::count(leaders.begin(), leaders.begin() + session.rank, leader));
-  session.equal_nodes = std::all_of(distinct.begin(), distinct.end(), [&](int other) {
-    return std::count(leaders.begin(), leaders.end(), other) == session.local_size;
-  });
+  place_ranks(session, leaders);
 }
 
 // Where ranks were dealt over nodes, only some may see that their launch was split: the largest number
@@ -92,6 +80,24 @@ void require_whole_launch(MpiSession& session) {
 }
 
 }  // namespace
+
+void place_ranks(MpiSession& session, std::span<const int> leaders) {
+  const std::set<int> distinct(leaders.begin(), leaders.end());
+  session.nodes = static_cast<int>(distinct.size());
+  session.node_of.clear();
+  std::vector<int> ranks_on(distinct.size(), 0);
+  for (const int leader : leaders) {
+    const auto node = static_cast<std::size_t>(std::distance(distinct.begin(), distinct.find(leader)));
+    const auto rank = static_cast<int>(session.node_of.size());
+    if (rank == session.rank) session.local_rank = ranks_on[node];
+    session.node_of.push_back(static_cast<int>(node));
+    ++ranks_on[node];
+  }
+  session.node = session.node_of[static_cast<std::size_t>(session.rank)];
+  session.local_size = ranks_on[static_cast<std::size_t>(session.node)];
+  session.smallest_node = std::ranges::min(ranks_on);
+  session.largest_node = std::ranges::max(ranks_on);
+}
 
 bool MpiSession::usable() const {
   int finalized = 0;

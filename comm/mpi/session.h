@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct MpiSession {
   int local_size = 1;
   int node = 0;
   int nodes = 1;
-  std::vector<int> node_of;    // by rank
-  bool equal_nodes = true;     // as many ranks on each
+  std::vector<int> node_of;  // by rank
+  int smallest_node = 1;     // ranks on it
+  int largest_node = 1;
   bool multithreaded = false;  // MPI_THREAD_MULTIPLE: several communicators at a time
   std::string host;
 
@@ -41,6 +43,10 @@ struct MpiSession {
 
   bool usable() const;
 };
+
+// Where this rank, and every other, stands; leaders[r] is the lowest rank of rank r's node. Session knows its
+// rank and size.
+void place_ranks(MpiSession& session, std::span<const int> leaders);
 
 // Starts MPI; collective over all processes.
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options);

@@ -10,14 +10,13 @@
 
 namespace lockstep {
 
-// What sums promise. In the order of ranks: the same bits as that sum. In any order: right where every order
-// gives the same, so such values are used.
-enum class Sums { in_rank_order, in_any_order };
+// What sums promise. Along the tree: the same bits as that sum. In any order: right where every order gives
+// the same, so such values are used.
+enum class Sums { along_the_tree, in_any_order };
 
 struct ContractRank {
   Communicator& communicator;
-  int ranks_per_node;  // sums are taken within a node first
-  Sums sums = Sums::in_rank_order;
+  Sums sums = Sums::along_the_tree;
 };
 
 struct ContractCase {
@@ -26,5 +25,8 @@ struct ContractCase {
 };
 
 std::span<const ContractCase> communicator_contract();
+
+// One case of it: sums of every type, in either kind of memory, of sizes that split badly.
+void sums_follow_the_tree(ContractRank rank);
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 
 #include "core/buffer.h"
 #include "tests/comm/contract.h"
+#include "tests/comm/naive_tree.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -85,17 +86,9 @@ using Wide = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, f
 
 template <typename T>
 T expected(ContractRank rank, std::size_t i, ReduceOp op) {
-  const auto combine = [op](Wide<T> a, Wide<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); };
-  const int size = rank.communicator.size();
-  const int group = size % rank.ranks_per_node == 0 ? rank.ranks_per_node : size;
-  Wide<T> total = {};
-  for (int node = 0; node < size; node += group) {
-    auto partial = static_cast<Wide<T>>(value<T>(rank.sums, node, i));
-    for (int k = node + 1; k < node + group; ++k)
-      partial = combine(partial, static_cast<Wide<T>>(value<T>(rank.sums, k, i)));
-    total = node == 0 ? partial : combine(total, partial);
-  }
-  return static_cast<T>(total);
+  return static_cast<T>(naive_tree(
+      rank.communicator.size(), [&](int k) { return static_cast<Wide<T>>(value<T>(rank.sums, k, i)); },
+      [op](Wide<T> a, Wide<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); }));
 }
 
 // This rank's values.

@@ -13,7 +13,7 @@ class SelfContract : public testing::TestWithParam<ContractCase> {};
 TEST_P(SelfContract, Holds) {
   const std::unique_ptr<Communicator> communicator = make_self_communicator();
   EXPECT_EQ(communicator->name(), "self");
-  GetParam().check({*communicator, 1});
+  GetParam().check({*communicator});
 }
 
 class ThreadContract : public testing::TestWithParam<std::tuple<int, ContractCase>> {};
@@ -22,8 +22,14 @@ TEST_P(ThreadContract, Holds) {
   const auto& [ranks, contract] = GetParam();
   run_thread_ranks(ranks, [&, check = contract.check](Communicator& communicator) {
     EXPECT_EQ(communicator.name(), "threads");
-    check({communicator, communicator.size()});
+    check({communicator});
   });
+}
+
+TEST(Threads, SumsOfAnyNumberOfRanksFollowTheTree) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    run_thread_ranks(ranks, [](Communicator& communicator) { sums_follow_the_tree({communicator}); });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Self, SelfContract,

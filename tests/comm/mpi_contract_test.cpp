@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "comm/mpi/session.h"
 #include "core/error.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/mpi_world.h"
+#include "tests/comm/naive_tree.h"
 
 namespace lockstep {
 namespace {
@@ -14,8 +16,17 @@ TEST_P(MpiContract, Holds) {
   on_every_rank([] {
     const std::unique_ptr<Communicator> communicator = test_world().communicator();
     EXPECT_EQ(communicator->name(), "mpi");
-    GetParam().check({*communicator, test_world().local_size()});
+    GetParam().check({*communicator});
   });
+}
+
+// Of a world in which rank r's node is that of rank leaders[r].
+std::unique_ptr<Communicator> dealt_communicator(const std::vector<int>& leaders) {
+  auto session = std::make_shared<MpiSession>();
+  session->rank = test_world().rank();
+  session->size = test_world().size();
+  place_ranks(*session, leaders);
+  return make_mpi_communicator(session);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
@@ -38,6 +49,43 @@ TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
     } catch (const Error& error) {
       EXPECT_NE(std::string_view(error.what()).find("ranks of one node differ"), std::string_view::npos);
     }
+  });
+}
+
+// The same ranks as if on other nodes: every way to deal them out, as far as they are few.
+TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  on_every_rank([&] {
+    const std::vector<std::vector<int>> all = dealings(world.size());
+    const std::size_t step = all.size() > 20 ? 7 : 1;
+    for (std::size_t k = 0; k < all.size(); k += step) {
+      SCOPED_TRACE(testing::PrintToString(all[k]));
+      sums_follow_the_tree({*dealt_communicator(all[k])});
+    }
+  });
+}
+
+// Pairs that are added first are on different nodes: each sends all that its ranks hold.
+TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
+  if (test_world().size() != 4 || test_world().nodes() > 1) return;
+  on_every_rank([&] {
+    constexpr std::size_t kCount = 1 << 16;
+    const auto sent_by_all = [&](const std::vector<int>& leaders) {
+      const std::unique_ptr<Communicator> communicator = dealt_communicator(leaders);
+      const Buffer data = communicator->allocate(kCount * sizeof(float));
+      communicator->all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
+      communicator->stream().synchronize();
+      auto times = static_cast<std::int32_t>(communicator->traffic().sent_bytes);
+      communicator->all_reduce(&times, 1, DType::i32, ReduceOp::sum);
+      communicator->stream().synchronize();
+      return static_cast<double>(times) / (kCount * sizeof(float));
+    };
+    // 4 in the memory of two nodes; 1 and 1 between them.
+    EXPECT_EQ(sent_by_all({0, 0, 2, 2}), 6);
+    // 4 in the memory of one node; of its two sums and the other's one, 1.5 travel to the parts' owners.
+    EXPECT_EQ(sent_by_all({0, 0, 0, 3}), 6.5);
+    EXPECT_EQ(sent_by_all({0, 1, 0, 1}), 7);
   });
 }
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reduce.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "comm/partition.h"
+#include "comm/sum_tree.h"
 #include "core/error.h"
+#include "tests/comm/naive_tree.h"
 
 namespace lockstep {
 namespace {
@@ -17,23 +22,87 @@ template <typename To, typename From>
 std::vector<To> reduced(const std::vector<std::vector<From>>& sources, Reduction reduction) {
   std::vector<const void*> pointers;
   for (const auto& source : sources) pointers.push_back(source.data());
-  std::vector<To> result(sources[0].size());
+  std::vector<To> result(sources.empty() ? 0 : sources[0].size());
   void* destination = result.data();
   reduction.from = dtype_of<From>;
   reduction.to = dtype_of<To>;
-  reduce_in_rank_order(pointers, {&destination, 1}, result.size(), reduction);
+  reduce_along_tree(pointers, {&destination, 1}, result.size(), reduction);
   return result;
 }
 
-TEST(Reduce, AddsInTheOrderGiven) {
+TEST(Reduce, AddsAlongTheTree) {
   EXPECT_EQ((reduced<float, float>({{1e8f}, {-1e8f}, {1.0f}}, {}))[0], 1.0f);
   EXPECT_EQ((reduced<float, float>({{1e8f}, {1.0f}, {-1e8f}}, {}))[0], 0.0f);
+  // In the order of ranks it would be 1.
+  EXPECT_EQ((reduced<float, float>({{1.0f}, {1e8f}, {-1e8f}, {1.0f}}, {}))[0], 0.0f);
 }
 
-TEST(Reduce, AddsGroupsFirst) {
-  const std::vector<std::vector<float>> sources = {{1.0f}, {1e8f}, {-1e8f}, {1.0f}};
-  EXPECT_EQ((reduced<float, float>(sources, {}))[0], 1.0f);
-  EXPECT_EQ((reduced<float, float>(sources, {.group = 2}))[0], 0.0f);
+// Values whose sum depends on its order; none is a NaN.
+template <typename T>
+T term(int rank, std::size_t i) {
+  const auto word = static_cast<std::uint32_t>(i * 2654435761u + static_cast<std::uint32_t>(rank) * 40503u);
+  const int digits = static_cast<int>(word >> 7) % 2001 - 1000;
+  if constexpr (std::is_same_v<T, std::int32_t>) return digits;
+  return static_cast<T>(static_cast<float>(digits) * (word % 3 == 0 ? 31.7f : 0.013f));
+}
+
+template <typename T>
+using SumOf = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, float>;
+
+template <typename T>
+SumOf<T> naive_sum(int ranks, std::size_t i, ReduceOp op) {
+  return naive_tree<40>(
+      ranks, [i](int rank) { return static_cast<SumOf<T>>(term<T>(rank, i)); },
+      [op](SumOf<T> a, SumOf<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); });
+}
+
+template <typename T>
+void expect_tree(int ranks, ReduceOp op) {
+  constexpr std::size_t kCount = 2048 + 37;  // more than a block, and not whole vectors
+  std::vector<std::vector<T>> sources;
+  for (int rank = 0; rank < ranks; ++rank) {
+    sources.emplace_back(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) sources.back()[i] = term<T>(rank, i);
+  }
+  const std::vector<T> sums = reduced<T>(sources, {.op = op});
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const T expected = static_cast<T>(naive_sum<T>(ranks, i, op));
+    ASSERT_EQ(std::memcmp(&sums[i], &expected, sizeof(T)), 0) << ranks << " ranks, element " << i;
+  }
+}
+
+TEST(Reduce, GivesTheBitsOfTheTreeForAnyNumberOfRanks) {
+  for (int ranks = 1; ranks <= 40; ++ranks) {
+    expect_tree<float>(ranks, ReduceOp::sum);
+    expect_tree<std::int32_t>(ranks, ReduceOp::sum);
+    expect_tree<Half>(ranks, ReduceOp::sum);
+    expect_tree<BFloat16>(ranks, ReduceOp::sum);
+    expect_tree<float>(ranks, ReduceOp::max);
+  }
+}
+
+// Each node's partial sums, and then the sum of these, for every way to deal ranks to nodes.
+TEST(Reduce, PartialSumsOfNodesGiveTheSameBits) {
+  constexpr std::size_t kCount = 50;
+  for (int ranks = 1; ranks <= 7; ++ranks) {
+    for (const std::vector<int>& node_of : dealings(ranks)) {
+      std::vector<std::vector<float>> partials;
+      std::vector<int> ends;
+      for (const PartialSum& sum : partial_sums(node_of)) {
+        std::vector<std::vector<float>> sources;
+        for (int rank = sum.begin; rank < sum.end; ++rank) {
+          sources.emplace_back(kCount);
+          for (std::size_t i = 0; i < kCount; ++i) sources.back()[i] = term<float>(rank, i);
+        }
+        partials.push_back(reduced<float>(sources, {}));
+        ends.push_back(sum.end);
+      }
+      const std::vector<float> sums = reduced<float>(partials, {.ends = ends});
+      for (std::size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(sums[i], naive_sum<float>(ranks, i, ReduceOp::sum)) << testing::PrintToString(node_of);
+      }
+    }
+  }
 }
 
 TEST(Reduce, SixteenBitSumsAreRoundedOnce) {
@@ -67,7 +136,7 @@ TEST(Reduce, DestinationsMayBeTheSources) {
   }
   const std::vector<const void*> sources = {ranks[0].data(), ranks[1].data(), ranks[2].data()};
   const std::vector<void*> destinations = {ranks[0].data(), ranks[1].data(), ranks[2].data()};
-  reduce_in_rank_order(sources, destinations, kCount, {});
+  reduce_along_tree(sources, destinations, kCount, {});
   for (const auto& rank : ranks) {
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(rank[i], static_cast<float>(6 * i));
   }
@@ -103,7 +172,14 @@ TEST(Reduce, ManyElementsBecomeWhatEachBecomesAlone) {
 TEST(Reduce, RefusesWhatCannotBeAdded) {
   EXPECT_FALSE(reducible(DType::u8));
   EXPECT_THROW((reduced<std::uint8_t, std::uint8_t>({{1}, {2}}, {})), Error);
-  EXPECT_THROW((reduced<float, float>({{1}, {2}, {3}}, {.group = 2})), Error);
+  EXPECT_THROW((reduced<float, float>({}, {})), Error);
+}
+
+TEST(Reduce, RefusesPartialSumsThatAreNoSubtrees) {
+  const std::vector<std::vector<float>> two = {{1}, {2}};
+  for (const std::vector<int>& ends : {std::vector{3, 4}, std::vector{0, 4}, std::vector{1, 2, 3}}) {
+    EXPECT_THROW((reduced<float, float>(two, {.ends = ends})), Error) << testing::PrintToString(ends);
+  }
 }
 
 TEST(Partition, PartsCoverEverythingOnceAndBeginAtCacheLines) {
