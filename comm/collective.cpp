@@ -11,6 +11,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather",
                                                               "broadcast", "barrier"};
 
+constexpr std::array<std::string_view, 3> kOpNames = {"sum", "max", "min"};
+
 // Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, bucket + 1 32.
 constexpr int kTypeAt = 4;
 constexpr int kOpAt = 8;
@@ -43,7 +45,7 @@ std::string describe(const Collective& collective) {
   std::string more;
   if (collective.kind == CollectiveKind::broadcast) more = fmt::format("from rank {}", collective.root);
   if (collective.kind == CollectiveKind::all_reduce || collective.kind == CollectiveKind::reduce_scatter)
-    more = collective.op == ReduceOp::sum ? "sum" : "max";
+    more = kOpNames.at(static_cast<std::size_t>(collective.op));
   if (collective.bucket >= 0) more += fmt::format("{}bucket {}", more.empty() ? "" : ", ", collective.bucket);
   return more.empty() ? text : fmt::format("{} ({})", text, more);
 }

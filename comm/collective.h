@@ -15,7 +15,7 @@
 namespace lockstep {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
-enum class ReduceOp : std::uint8_t { sum, max };
+enum class ReduceOp : std::uint8_t { sum, max, min };
 
 std::string_view name_of(CollectiveKind kind);
 

@@ -41,6 +41,14 @@ struct Max {
   INLINE std::int32_t operator()(std::int32_t a, std::int32_t b) const { return std::max(a, b); }
 };
 
+struct Min {
+  template <typename V>
+  INLINE V operator()(const V& a, const V& b) const {
+    return (b < a) | (b != b) ? b : a;
+  }
+  INLINE std::int32_t operator()(std::int32_t a, std::int32_t b) const { return std::min(a, b); }
+};
+
 // body.template operator()<V>(i) for the elements from i on that a V holds: sixteen at a time, then one by
 // one.
 template <typename A, typename Body>
@@ -146,7 +154,8 @@ INLINE void reduce(const Reduced& a, Op op) {
 // One version for each processor of each pair of types: all that they call is inlined.
 #define LOCKSTEP_REDUCE(name, From, To)                                            \
   LOCKSTEP_FOR_EACH_PROCESSOR void name(const Reduced& a, ReduceOp op) {           \
-    op == ReduceOp::sum ? reduce<From, To>(a, Sum{}) : reduce<From, To>(a, Max{}); \
+    if (op == ReduceOp::sum) return reduce<From, To>(a, Sum{});                    \
+    op == ReduceOp::max ? reduce<From, To>(a, Max{}) : reduce<From, To>(a, Min{}); \
   }
 LOCKSTEP_REDUCE(reduce_f32, float, float)
 LOCKSTEP_REDUCE(reduce_f32_to_f16, float, Half)

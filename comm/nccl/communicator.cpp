@@ -33,7 +33,10 @@ ncclDataType_t nccl_type(DType dtype) {
 }
 
 // Never ncclAvg: NCCL would scale before it adds, which the switch cannot.
-ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclMax; }
+ncclRedOp_t nccl_op(ReduceOp op) {
+  constexpr ncclRedOp_t ops[] = {ncclSum, ncclMax, ncclMin};
+  return ops[static_cast<std::size_t>(op)];
+}
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 

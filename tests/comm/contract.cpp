@@ -48,11 +48,12 @@ void all_reduce_sum_of_16_bits(ContractRank rank) {
   check_all_reduce<BFloat16>(rank, ReduceOp::sum);
 }
 
-void all_reduce_max(ContractRank rank) {
+void all_reduce_max_and_min(ContractRank rank) {
   check_all_reduce<float>(rank, ReduceOp::max);
   check_all_reduce<std::int32_t>(rank, ReduceOp::max);
   check_all_reduce<Half>(rank, ReduceOp::max);
   check_all_reduce<BFloat16>(rank, ReduceOp::max);
+  check_all_reduce<std::int32_t>(rank, ReduceOp::min);
 }
 
 // More than fits in the staging memory of any implementation; sanitizers only run those that have none.
@@ -306,7 +307,7 @@ void wrong_arguments_are_refused(ContractRank rank) {
 constexpr ContractCase kCases[] = {
     {"all_reduce_sum", all_reduce_sum},
     {"all_reduce_sum_of_16_bits", all_reduce_sum_of_16_bits},
-    {"all_reduce_max", all_reduce_max},
+    {"all_reduce_max_and_min", all_reduce_max_and_min},
     {"all_reduce_large", all_reduce_large},
     {"sums_follow_the_tree", sums_follow_the_tree},
     {"four_ranks_are_added_as_two_pairs", four_ranks_are_added_as_two_pairs},

@@ -88,7 +88,10 @@ template <typename T>
 T expected(ContractRank rank, std::size_t i, ReduceOp op) {
   return static_cast<T>(naive_tree(
       rank.communicator.size(), [&](int k) { return static_cast<Wide<T>>(value<T>(rank.sums, k, i)); },
-      [op](Wide<T> a, Wide<T> b) { return op == ReduceOp::sum ? a + b : std::max(a, b); }));
+      [op](Wide<T> a, Wide<T> b) {
+        if (op == ReduceOp::sum) return a + b;
+        return op == ReduceOp::max ? std::max(a, b) : std::min(a, b);
+      }));
 }
 
 // This rank's values.

@@ -128,6 +128,15 @@ TEST(Reduce, AMaximumKeepsNaN) {
   EXPECT_TRUE(std::isnan((reduced<float, float>({{nan}, {1.0f}}, max))[0]));
 }
 
+TEST(Reduce, AMinimumKeepsNaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Reduction min = {.op = ReduceOp::min};
+  EXPECT_EQ((reduced<float, float>({{2.0f}, {1.0f}, {3.0f}}, min))[0], 1.0f);
+  EXPECT_TRUE(std::isnan((reduced<float, float>({{1.0f}, {nan}, {2.0f}}, min))[0]));
+  EXPECT_TRUE(std::isnan((reduced<float, float>({{nan}, {1.0f}}, min))[0]));
+  EXPECT_EQ((reduced<std::int32_t, std::int32_t>({{1}, {0}, {1}}, min))[0], 0);
+}
+
 TEST(Reduce, DestinationsMayBeTheSources) {
   constexpr std::size_t kCount = 10'000;  // several blocks
   std::vector<std::vector<float>> ranks(3, std::vector<float>(kCount));
@@ -161,7 +170,7 @@ void expect_same_alone(ReduceOp op) {
 }
 
 TEST(Reduce, ManyElementsBecomeWhatEachBecomesAlone) {
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
     expect_same_alone<Half, Half>(op);
     expect_same_alone<Half, float>(op);
     expect_same_alone<BFloat16, BFloat16>(op);
