@@ -21,7 +21,7 @@ struct Parameter {
   std::int64_t offset = 0;  // first element in the flat order, aligned to kAlignment bytes in either type
   float* value = nullptr;   // into the network's parameter arena
   const void* weights = nullptr;  // what layers compute with: the value, or its copy in gradient_type
-  void* gradient = nullptr;       // into the gradient arena of GradientBuckets; null until it is attached
+  void* gradient = nullptr;       // into the GradientArena (comm/); null until it is attached
 };
 
 // A stretch of the flat order in memory of one type.

@@ -175,18 +175,24 @@ void Trainer::enqueue_step() {
   Optimizer& optimizer = parts_.optimizer;
   train_.rewind();
   parts_.network.keep_statistics(stream_);
-  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) micro_batch(micro);
+  const std::int64_t last = options_.accumulation - 1;
+  for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
+  GradientBuckets& buckets = parts_.buckets;
+  buckets.begin(stream_, times_ ? times_->buckets() : std::span<BucketMoments>());
+  micro_batch(last, &buckets);  // full buckets leave while earlier layers still compute
   clock_.enter(Phase::exposed_communication);
   const std::int64_t exchange_begin = now_ns();
-  parts_.buckets.wait(stream_);
+  buckets.wait(stream_);
   if (times_) times_->exchanged(stream_);
   check_calls();
   record("exchange", Track::compute, exchange_begin);
   clock_.enter(Phase::optimizer);
   const std::int64_t begin = now_ns();
-  // Judged on the reduced gradients: they are the same bits on every rank, so all ranks decide alike without
-  // asking. A loss that is not finite on one rank makes its gradients, and so the sums, not finite.
+  // Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike
+  // without asking; with an exchange that leaves each rank something else they ask. A loss that is not finite
+  // on one rank makes its gradients, and so what is exchanged, not finite.
   optimizer.check_gradients(stream_);
+  buckets.agree_finite(stream_, &optimizer.control()->finite);
   optimizer.step(stream_);
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
   results_.copy_control(stream_, optimizer.control());
@@ -200,8 +206,7 @@ void Trainer::check_calls() {
   if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) parts_.communicator.check_calls();
 }
 
-void Trainer::micro_batch(std::int64_t micro) {
-  const bool last = micro + 1 == options_.accumulation;
+void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   clock_.enter(Phase::data_wait);
   const std::int64_t data_begin = now_ns();
   const Batch& batch = train_.next();
@@ -211,7 +216,7 @@ void Trainer::micro_batch(std::int64_t micro) {
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
-                  .listener = last ? &parts_.buckets : nullptr,
+                  .listener = exchange,
                   .observer = parts_.observer,
                   .across = parts_.across};
 
@@ -224,9 +229,6 @@ void Trainer::micro_batch(std::int64_t micro) {
 
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
-  if (last) {  // full buckets leave while earlier layers still compute
-    parts_.buckets.begin(stream_, times_ ? times_->buckets() : std::span<BucketMoments>());
-  }
   parts_.network.backward(pass);
   if (times_) times_->backward_done(stream_, micro);
   record("backward", Track::compute, backward_begin);

@@ -101,7 +101,8 @@ class Trainer {
   void check_calls();
   // What a CPU did since `begin_ns`, for the timeline, if there is one; of a GPU StepTimes tells.
   void record(const char* name, Track track, std::int64_t begin_ns);
-  void micro_batch(std::int64_t micro);
+  // exchange: of the last of a step.
+  void micro_batch(std::int64_t micro, GradientListener* exchange = nullptr);
   // Enqueues the step, from a recording where there is or can be one. The same on every rank.
   void run_step();
   // Of the step that comes next; empty, on every rank, where one of them cannot record it.

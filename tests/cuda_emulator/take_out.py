@@ -45,7 +45,7 @@ CHECKS = (
     ("cpu", "{bin}/buckets_test", "comm/"),
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("cpu", RANKS + " 2 env LOCKSTEP_EMULATED_DELAY=1ms {bin}/emulated_nccl_test", ("core/", "comm/")),
-    ("cpu", "{bin}/emulated_training_test", "launch/"),
+    ("cpu", "{bin}/emulated_training_test", ("launch/", "comm/buckets")),
     ("cpu", "{bin}/launch_test --gtest_filter=MeasureTogether*:FindDifference*:RunAgreed*:Same*:BroadcastState*", "launch/"),
     ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanTells*:*Traces*", ("launch/", "comm/buckets")),
     ("cpu", "{bin}/launch_program_test --gtest_filter=Failure.Loss*:Failure.Ranks*", "launch/trainer"),

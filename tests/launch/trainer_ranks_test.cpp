@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/keeps_its_share.h"
 #include "tests/distance.h"
 #include "tests/launch/thread_training.h"
 
@@ -184,6 +185,28 @@ TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
     EXPECT_LT(scales[0].back(), kScale / 1024);
     EXPECT_GT(scales[0].back(), 1) << "most steps are not skipped";
   }
+}
+
+// Where an exchange leaves each rank something else, an overflow shows on some ranks only: they ask each
+// other, and all skip the same steps.
+TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
+  constexpr int kRanks = 3;
+  std::vector<std::vector<float>> scales(kRanks);
+  BucketOptions buckets = kSmallBuckets;
+  buckets.exchange.kind = &kKeepsItsShare;
+  train_on_threads({.ranks = kRanks,
+                    .steps = 40,
+                    .precision = Precision::fp16,
+                    .buckets = buckets,
+                    .loss_scale = {.initial = 0x1p30f, .rule = {.interval = 2000}},
+                    .after_step = [&](int rank, int, Trainer&, Network&, Optimizer& optimizer) {
+                      Stream stream({}, StreamUse::compute);
+                      scales[static_cast<std::size_t>(rank)].push_back(
+                          optimizer.read_control(stream).loss_scale);
+                    }});
+  for (const std::vector<float>& theirs : scales) EXPECT_EQ(theirs, scales[0]);
+  EXPECT_LT(scales[0].back(), 0x1p24f);
+  EXPECT_GT(scales[0].back(), 1) << "most steps are not skipped";
 }
 
 TEST(TrainerRanks, EvaluationCountsEverySampleOnceOnAnyRanks) {

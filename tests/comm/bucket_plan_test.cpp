@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/bucket_plan.h"
+
 #include <utility>
 
 #include <gtest/gtest.h>
 
-#include "comm/buckets.h"
 #include "core/error.h"
 #include "tests/comm/bucket_parameters.h"
 
@@ -14,12 +15,12 @@ namespace {
 std::vector<std::size_t> plan(std::initializer_list<std::int64_t> sizes, std::size_t first,
                               std::size_t middle, std::size_t last) {
   const std::vector<Parameter> parameters = parameters_of(sizes);
-  const std::vector<Bucket> buckets = plan_buckets(
-      parameters, {.first_bytes = 4 * first, .middle_bytes = 4 * middle, .last_bytes = 4 * last});
+  const BucketPlan made(parameters,
+                        {.first_bytes = 4 * first, .middle_bytes = 4 * middle, .last_bytes = 4 * last}, 1);
   std::vector<std::size_t> counts;
   std::size_t next = 0;
   std::int64_t end = parameters.empty() ? 0 : parameters.front().offset;
-  for (const Bucket& bucket : buckets) {
+  for (const Bucket& bucket : made.buckets()) {
     EXPECT_EQ(bucket.first_parameter, next);
     EXPECT_EQ(bucket.begin, end);
     EXPECT_EQ(bucket.begin, parameters[bucket.first_parameter].offset);
@@ -34,49 +35,49 @@ std::vector<std::size_t> plan(std::initializer_list<std::int64_t> sizes, std::si
 
 using Counts = std::vector<std::size_t>;
 
-TEST(PlanBuckets, ClosesABucketWhenItReachesItsCapacity) {
+TEST(BucketPlan, ClosesABucketWhenItReachesItsCapacity) {
   EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 4, 1}));
   EXPECT_EQ(plan({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 65, 192, 128), (Counts{2, 3, 3, 2}));
 }
 
-TEST(PlanBuckets, WhatIsLeftBeforeTheLastBucketIsABucket) {
+TEST(BucketPlan, WhatIsLeftBeforeTheLastBucketIsABucket) {
   EXPECT_EQ(plan({64, 64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 4, 1}));
   EXPECT_EQ(plan({64, 64, 64, 64, 64}, 64, 256, 64), (Counts{1, 3, 1}));
 }
 
-TEST(PlanBuckets, TheLastBucketHoldsAsManyAsFit) {
+TEST(BucketPlan, TheLastBucketHoldsAsManyAsFit) {
   EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 128), (Counts{1, 1, 2}));
   EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 127), (Counts{1, 2, 1}));
   EXPECT_EQ(plan({640, 64, 64, 64}, 64, 10'000, 192), (Counts{1, 3}));
 }
 
-TEST(PlanBuckets, TheFinalParameterIsTheLastBucketHoweverLarge) {
+TEST(BucketPlan, TheFinalParameterIsTheLastBucketHoweverLarge) {
   EXPECT_EQ(plan({64, 64, 6400}, 64, 10'000, 64), (Counts{1, 1, 1}));
   EXPECT_EQ(plan({64, 64, 6400}, 1000, 10'000, 0), (Counts{2, 1}));
 }
 
-TEST(PlanBuckets, NeverSplitsAParameter) {
+TEST(BucketPlan, NeverSplitsAParameter) {
   EXPECT_EQ(plan({100'000}, 64, 64, 64), (Counts{1}));
   EXPECT_EQ(plan({100'000, 100'000, 16}, 64, 64, 64), (Counts{1, 1, 1}));
   EXPECT_EQ(plan({16, 100'000, 16, 16}, 64, 64, 16), (Counts{2, 1, 1}));
 }
 
-TEST(PlanBuckets, AllTinyIsOneBucket) {
+TEST(BucketPlan, AllTinyIsOneBucket) {
   EXPECT_EQ(plan({1, 1, 1, 1}, 1000, 1000, 1000), (Counts{4}));
   EXPECT_EQ(plan({1}, 1000, 1000, 1000), (Counts{1}));
   EXPECT_EQ(plan({}, 1000, 1000, 1000), Counts{});
 }
 
-TEST(PlanBuckets, ZeroCapacitiesGiveEveryParameterItsOwn) {
+TEST(BucketPlan, ZeroCapacitiesGiveEveryParameterItsOwn) {
   EXPECT_EQ(plan({16, 16, 16, 16}, 0, 0, 0), (Counts{1, 1, 1, 1}));
 }
 
 // Gaps and padding belong to the bucket before them, so buckets cover the arena.
-TEST(PlanBuckets, CoversPadding) {
+TEST(BucketPlan, CoversPadding) {
   std::vector<Parameter> parameters = parameters_of({5, 7, 9});
   parameters[2].offset += 3 * kLine;
-  const std::vector<Bucket> buckets =
-      plan_buckets(parameters, {.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0});
+  const BucketPlan made(parameters, {.first_bytes = 0, .middle_bytes = 0, .last_bytes = 0}, 1);
+  const std::span<const Bucket> buckets = made.buckets();
   ASSERT_EQ(buckets.size(), 3u);
   EXPECT_EQ(buckets[1].begin, kLine);
   EXPECT_EQ(buckets[1].end, 5 * kLine);
@@ -84,17 +85,17 @@ TEST(PlanBuckets, CoversPadding) {
   EXPECT_EQ(buckets[2].end, 6 * kLine);
 }
 
-TEST(PlanBuckets, RejectsOverlappingOffsets) {
+TEST(BucketPlan, RejectsOverlappingOffsets) {
   std::vector<Parameter> parameters = parameters_of({20, 7});
   std::swap(parameters[0].offset, parameters[1].offset);
-  EXPECT_THROW(plan_buckets(parameters, {}), Error);
+  EXPECT_THROW(BucketPlan(parameters, {}, 1), Error);
 }
 
 // Half gradients cost half as much, and no bucket mixes types.
-TEST(PlanBuckets, EachElementTypeHasItsOwnBuckets) {
+TEST(BucketPlan, EachElementTypeHasItsOwnBuckets) {
   const std::vector<Parameter> parameters = parameters_of({64, 64, 64, 64, 64, 64}, 4);
-  const std::vector<Bucket> buckets =
-      plan_buckets(parameters, {.first_bytes = 128, .middle_bytes = 4096, .last_bytes = 256});
+  const BucketPlan made(parameters, {.first_bytes = 128, .middle_bytes = 4096, .last_bytes = 256}, 1);
+  const std::span<const Bucket> buckets = made.buckets();
   ASSERT_EQ(buckets.size(), 4u);
   const DType types[] = {DType::f16, DType::f16, DType::f32, DType::f32};
   const std::size_t bytes[] = {128, 384, 256, 256};
@@ -105,12 +106,50 @@ TEST(PlanBuckets, EachElementTypeHasItsOwnBuckets) {
     EXPECT_EQ(buckets[i].begin, end) << i;
     end = buckets[i].end;
   }
+  ASSERT_EQ(made.ranges().size(), 2u);
+  EXPECT_EQ(made.ranges()[0].end, buckets[2].begin);
+  EXPECT_EQ(made.ranges()[1].end, buckets[3].end);
+  EXPECT_EQ(made.bytes(), 128u + 384u + 256u + 256u);
 }
 
-TEST(PlanBuckets, RejectsHalfGradientsBehindOthers) {
+// Shares of whole cache lines, equal over ranks, and a rest too small to be dealt equally, whatever the type.
+// The buckets are those of one rank: nothing is padded.
+TEST(BucketPlan, GivesEveryRankAnEqualShareOfEachBucket) {
+  const std::vector<Parameter> parameters = parameters_of({640, 5, 1000, 64, 33, 7, 4096, 16}, 5);
+  const BucketCapacities capacities{.first_bytes = 512, .middle_bytes = 4096, .last_bytes = 64};
+  const BucketPlan alone(parameters, capacities, 1);
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    const BucketPlan plan(parameters, capacities, ranks);
+    ASSERT_EQ(plan.buckets().size(), alone.buckets().size());
+    for (std::size_t i = 0; i < plan.buckets().size(); ++i) {
+      const Bucket& bucket = plan.buckets()[i];
+      EXPECT_EQ(bucket.begin, alone.buckets()[i].begin);
+      EXPECT_EQ(bucket.end, alone.buckets()[i].end);
+      const auto line = static_cast<std::int64_t>(kAlignment / size_of(bucket.type));
+      std::int64_t end = bucket.begin;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const ElementRange share = bucket.share_of(rank);
+        EXPECT_EQ(share.begin, end);
+        EXPECT_EQ(share.count(), bucket.share);
+        EXPECT_EQ(share.count() % line, 0);
+        end = share.end;
+      }
+      EXPECT_EQ(plan.rest_of(bucket), (ElementRange{end, bucket.end}));
+      EXPECT_GE(plan.rest_of(bucket).count(), 0);
+      EXPECT_LT(plan.rest_of(bucket).count(), ranks * line);
+    }
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const Bucket& bucket = plan.buckets()[plan.bucket_of(p)];
+      EXPECT_TRUE(bucket.first_parameter <= p && p < bucket.last_parameter) << p;
+    }
+  }
+  EXPECT_THROW(BucketPlan(parameters, capacities, 0), Error);
+}
+
+TEST(BucketPlan, RejectsHalfGradientsBehindOthers) {
   std::vector<Parameter> parameters = parameters_of({64, 64, 64}, 1);
   std::swap(parameters[0].gradient_type, parameters[1].gradient_type);
-  EXPECT_THROW(plan_buckets(parameters, {}), Error);
+  EXPECT_THROW(BucketPlan(parameters, {}, 1), Error);
 }
 
 }  // namespace

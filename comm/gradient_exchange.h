@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GradientExchange: turns the gradients of one bucket, of all ranks, into what the optimizer needs. The dense
+// sum is one, a codec or a sharded sum are others. GradientBuckets says when: it calls for the buckets in
+// their order, on every rank alike, as their gradients become final.
+//
+// An exchange works on the gradients where they lie, on the communicator's stream: on the CPU that is the
+// communication thread, which it may give tasks, on a GPU a stream of kernels. It may use every collective of
+// the communicator, and hold memory of its own. A step neither allocates nor blocks, and on a GPU it is
+// recorded once and replayed: what changes from step to step lies in memory of the device.
+//
+// What is not finite in a gradient is never swallowed. It leaves something that is not finite in the result
+// of some rank, from which the skip of the step is judged.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/bucket_plan.h"
+#include "comm/communicator.h"
+#include "comm/gradient_arena.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+// A piece of what an exchange remembers from step to step, to be saved and restored: memory of the
+// communicator's device, which stays where it is. The name begins with the parameter's, if it is one's.
+struct ExchangeState {
+  enum class Scope {
+    replicated,  // the same bits on every rank
+    per_rank,    // each rank's own
+    sharded,     // of this rank's shares (BucketPlan), in the order of the buckets
+  };
+  std::string name;
+  Scope scope = Scope::per_rank;
+  Tensor memory;
+};
+
+class GradientExchange {
+ public:
+  virtual ~GradientExchange() = default;
+
+  // Enqueues the exchange of one bucket, in place, on the communicator's stream. This rank's gradients are
+  // final in the order of that stream, and the optimizer reads behind what is enqueued here.
+  virtual void enqueue(std::size_t bucket) = 0;
+
+  // Whether every rank finds the same bits in all of every bucket. If not, ranks ask each other whether
+  // gradients are finite: each judges only what it has.
+  virtual bool same_on_every_rank() const = 0;
+
+  // Behind the last bucket of a step, on the stream that computes: *finite, in memory of the device, is 0
+  // where all ranks skip the step. State must then be what it was before.
+  virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
+
+  virtual std::vector<ExchangeState> state() { return {}; }
+  // Held beside the gradients.
+  virtual std::size_t memory_bytes() const { return 0; }
+};
+
+// A number that an exchange can be told.
+struct ExchangeOption {
+  std::string_view name;
+  double initial = 0;
+  double least = 0;
+  double most = 0;
+  std::string_view meaning;  // in one line
+};
+
+struct ExchangeContext;
+
+// An entry of the table (comm/exchanges/exchanges.h).
+struct ExchangeKind {
+  std::string_view name;
+  std::string_view meaning;  // in one line
+  std::span<const ExchangeOption> options;
+  // Collective.
+  std::unique_ptr<GradientExchange> (*make)(const ExchangeContext& context);
+};
+
+struct ExchangeSetting {
+  std::string_view option;
+  double value = 0;
+};
+
+// Which exchange, and what it is told; options that are not named keep their initial values.
+struct ExchangeChoice {
+  const ExchangeKind* kind = nullptr;
+  std::span<const ExchangeSetting> settings = {};
+
+  // Throws ConfigError for a setting that the kind does not have or that is out of its range.
+  void check() const;
+  // Of one of the kind's options.
+  double option(std::string_view name) const;
+  // "topk density=0.01": equal on two ranks exactly if the choices are.
+  std::string describe() const;
+};
+
+// What an exchange is made of; all of it outlives the exchange. The choice has been checked.
+struct ExchangeContext {
+  ExchangeChoice choice;
+  std::span<const Parameter> parameters;
+  const BucketPlan& plan;
+  const GradientArena& arena;
+  Communicator& communicator;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/gradient_exchange.h"
+
+#include <array>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "comm/buckets.h"
+#include "tests/comm/bucket_parameters.h"
+#include "tests/comm/keeps_its_share.h"
+#include "tests/comm/thread_ranks.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kTensorSizes[] = {300, 7, 1000, 16, 450, 33, 5, 128, 1};
+constexpr BucketOptions kDenseBuckets{.first_bytes = 1024, .middle_bytes = 4096, .last_bytes = 512};
+constexpr BucketOptions kShareBuckets{
+    .first_bytes = 1024, .middle_bytes = 4096, .last_bytes = 512, .exchange = {.kind = &kKeepsItsShare}};
+
+float gradient(int rank, std::int64_t element) { return static_cast<float>((element * 7 + rank * 13) % 101); }
+
+// One pass, with this rank's gradients in all of the arena.
+void exchange(GradientBuckets& buckets, int rank) {
+  Stream stream(Device{}, StreamUse::compute);
+  const std::span<float> arena = buckets.gradients()[0].as<float>();
+  for (std::size_t i = 0; i < arena.size(); ++i) arena[i] = gradient(rank, static_cast<std::int64_t>(i));
+  buckets.begin(stream);
+  for (std::size_t i = 0; i < std::size(kTensorSizes); ++i) buckets.gradient_ready(i);
+  buckets.wait(stream);
+}
+
+TEST(GradientExchange, MayLeaveEachRankItsShare) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    run_thread_ranks(ranks, [ranks](Communicator& communicator) {
+      std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+      GradientBuckets buckets(parameters, communicator, kShareBuckets);
+      const int rank = communicator.rank();
+      exchange(buckets, rank);
+      const std::span<const float> arena = buckets.gradients()[0].as<float>();
+      for (const Bucket& bucket : buckets.buckets()) {
+        const ElementRange share = bucket.share_of(rank), rest = buckets.plan().rest_of(bucket);
+        for (std::int64_t i = bucket.begin; i < bucket.end; ++i) {
+          float expected = gradient(rank, i);
+          if ((i >= share.begin && i < share.end) || i >= rest.begin) {
+            expected = 0;
+            for (int other = 0; other < ranks; ++other) expected += gradient(other, i);
+          }
+          CHECK(arena[static_cast<std::size_t>(i)] == expected, "element {} of rank {}", i, rank);
+        }
+      }
+    });
+  }
+}
+
+TEST(GradientExchange, TellsTheBytesThatLeft) {
+  run_thread_ranks(3, [](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+    std::array<std::uint64_t, 2> sent = {};
+    for (std::size_t i = 0; i < 2; ++i) {
+      GradientBuckets buckets(parameters, communicator, i == 0 ? kDenseBuckets : kShareBuckets);
+      const std::uint64_t before = communicator.traffic().sent_bytes;
+      for (int pass = 0; pass < 2; ++pass) exchange(buckets, communicator.rank());
+      sent[i] = buckets.sent_bytes();
+      CHECK(sent[i] == communicator.traffic().sent_bytes - before);
+      communicator.barrier();
+      communicator.stream().synchronize();
+    }
+    CHECK(sent[1] > 0 && sent[1] < sent[0], "{} and {} bytes", sent[0], sent[1]);
+  });
+}
+
+// Sums are the same everywhere, and so is what each rank judges of them: nobody asks. Where results differ
+// one rank that found something not finite speaks for all.
+TEST(GradientExchange, RanksAgreeOnWhatIsFiniteWhereTheyFindDifferentThings) {
+  for (const int unlucky : {-1, 0, 2}) {
+    run_thread_ranks(3, [unlucky](Communicator& communicator) {
+      std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+      Stream stream(Device{}, StreamUse::compute);
+      for (const bool dense : {true, false}) {
+        GradientBuckets buckets(parameters, communicator, dense ? kDenseBuckets : kShareBuckets);
+        exchange(buckets, communicator.rank());
+        const std::int32_t mine = communicator.rank() == unlucky ? 0 : 1;
+        std::int32_t finite = mine;
+        const std::uint64_t before = communicator.traffic().operations;
+        buckets.agree_finite(stream, &finite);
+        CHECK(finite == (dense         ? mine
+                         : unlucky < 0 ? 1
+                                       : 0),
+              "rank {} found {}", communicator.rank(), finite);
+        CHECK(communicator.traffic().operations == before + (dense ? 0 : 1));
+      }
+    });
+  }
+}
+
+TEST(GradientExchange, IsToldWhichStepsAreSkippedAndListsItsState) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+  constexpr ExchangeSetting kSettings[] = {{.option = "first_step", .value = 5}};
+  BucketOptions options = kShareBuckets;
+  options.exchange.settings = kSettings;
+  GradientBuckets buckets(parameters, *communicator, options);
+  EXPECT_EQ(buckets.memory_bytes(), buckets.plan().bytes() + sizeof(float));
+  const std::vector<ExchangeState> state = buckets.exchange().state();
+  ASSERT_EQ(state.size(), 1u);
+  EXPECT_EQ(state[0].name, "step");
+  const float& step = state[0].memory.as<float>()[0];
+  EXPECT_EQ(step, 5);
+  Stream stream(Device{}, StreamUse::compute);
+  for (std::int32_t finite : {1, 0, 1}) {
+    exchange(buckets, 0);
+    buckets.agree_finite(stream, &finite);
+  }
+  EXPECT_EQ(step, 7);
+}
+
+TEST(GradientExchange, DenseSumsKeepNothingAndAskNobody) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+  GradientBuckets buckets(parameters, *communicator, {});
+  EXPECT_TRUE(buckets.exchange().same_on_every_rank());
+  EXPECT_TRUE(buckets.exchange().state().empty());
+  EXPECT_EQ(buckets.memory_bytes(), buckets.plan().bytes());
+}
+
+TEST(GradientExchange, ChoicesThatDifferAreFoundOnEveryRank) {
+  static constexpr ExchangeSetting kSettings[] = {{.option = "first_step", .value = 5}};
+  const BucketOptions others[] = {kDenseBuckets,
+                                  {.first_bytes = 1024,
+                                   .middle_bytes = 4096,
+                                   .last_bytes = 512,
+                                   .exchange = {.kind = &kKeepsItsShare, .settings = kSettings}}};
+  for (const BucketOptions& other : others) {
+    const auto errors = try_thread_ranks(3, [&](Communicator& communicator) {
+      std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+      const GradientBuckets buckets(parameters, communicator,
+                                    communicator.rank() == 1 ? other : kShareBuckets);
+    });
+    for (const std::string& error : errors)
+      EXPECT_NE(error.find("rank 1 planned other"), std::string::npos) << error;
+  }
+}
+
+TEST(GradientExchange, SettingsAreCheckedBeforeAnythingIsMade) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = parameters_of({16});
+  const auto error_of = [&](const ExchangeKind& kind, const ExchangeSetting& setting) {
+    const ExchangeChoice choice{.kind = &kind, .settings = {&setting, 1}};
+    return message_of([&] { GradientBuckets(parameters, *communicator, {.exchange = choice}); });
+  };
+  const std::string unknown = error_of(kKeepsItsShare, {.option = "rank", .value = 2});
+  EXPECT_NE(unknown.find("has no option \"rank\": it has first_step"), std::string::npos) << unknown;
+  const std::string none = error_of(kDenseSum, {.option = "rank", .value = 2});
+  EXPECT_NE(none.find("has no option \"rank\", nor any other"), std::string::npos) << none;
+  const std::string low = error_of(kKeepsItsShare, {.option = "first_step", .value = -1});
+  EXPECT_NE(low.find("allowed are 0 to 100, the nearest is 0"), std::string::npos) << low;
+  const std::string high = error_of(kKeepsItsShare, {.option = "first_step", .value = 101});
+  EXPECT_NE(high.find("the nearest is 100"), std::string::npos) << high;
+}
+
+TEST(Exchanges, AreFoundByTheirNames) {
+  std::set<std::string_view> names;
+  for (const ExchangeKind* kind : exchange_kinds()) {
+    EXPECT_EQ(&exchange_kind(kind->name), kind);
+    EXPECT_FALSE(kind->meaning.empty()) << kind->name;
+    EXPECT_TRUE(names.insert(kind->name).second) << kind->name;
+  }
+  const std::string error = message_of([] { exchange_kind("sparse"); });
+  EXPECT_NE(error.find("unknown exchange of gradients \"sparse\": allowed are dense"), std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace lockstep
