@@ -10,16 +10,57 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/tensor.h"
 
 namespace lockstep {
 
+// Physical memory as a matrix: element (r, c) lies row_offset(r) + column_offset(c) elements from the
+// beginning, and every physical element is one of the matrix. Offsets split like that in every layout there
+// is, so that products with the matrix and with its transpose work on it where it lies: with a table of
+// offsets for rows and one for columns, or axis by axis.
+//
+// Rows are the first dimension of the shape (of weights the output channels; with groups, those of the first
+// group first), columns all others in row-major order: [O, I, H, W] is the matrix [O, I * H * W], however it
+// is blocked. Where a layout pads channels there are rows or columns of padding, behind those of the
+// dimension (or of the group) that is padded: zeros, which stay zero under products.
+class MatrixView {
+ public:
+  // A factor of the row's or the column's number: steps of so many elements of memory. Of two axes the first
+  // counts more.
+  struct Axis {
+    std::int64_t extent = 1;
+    std::int64_t stride = 1;
+    bool operator==(const Axis&) const = default;
+  };
+  // Axes from the one that counts most to the one that counts least.
+  MatrixView(const std::vector<Axis>& rows, const std::vector<Axis>& columns);
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t row_offset(std::int64_t row) const { return offset(row_axes_, row); }
+  std::int64_t column_offset(std::int64_t column) const { return offset(column_axes_, column); }
+  // As few as there can be: neighbours that are one longer stride are merged.
+  const std::vector<Axis>& row_axes() const { return row_axes_; }
+  const std::vector<Axis>& column_axes() const { return column_axes_; }
+
+ private:
+  static std::int64_t offset(const std::vector<Axis>& axes, std::int64_t index);
+
+  std::vector<Axis> row_axes_;
+  std::vector<Axis> column_axes_;
+  std::int64_t rows_;
+  std::int64_t columns_;
+};
+
 namespace detail {
 struct LayoutBackend {  // a backend's own description, shared and immutable
   virtual ~LayoutBackend() = default;
+  virtual MatrixView matrix_view(const Shape& shape) const = 0;
   virtual bool equals(const LayoutBackend& other) const = 0;
   virtual std::string describe() const = 0;  // equal on two ranks exactly if the layouts are
   virtual std::shared_ptr<const LayoutBackend> as_type(DType dtype) const = 0;
@@ -41,6 +82,8 @@ class Layout {
   bool is_plain() const { return backend_ == nullptr; }
   const detail::LayoutBackend* backend() const { return backend_.get(); }
   std::string describe() const;
+  // Of all physical elements.
+  MatrixView matrix_view() const;
   // The same arrangement of elements of another type.
   Layout as_type(DType dtype) const;
   bool operator==(const Layout& other) const;

@@ -2,6 +2,7 @@
 #include "kernels/cpu/layout.h"
 
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,29 @@ std::string describe_desc(const dnnl::memory::desc& desc) {
 }  // namespace
 
 CpuLayout::CpuLayout(const dnnl::memory::desc& memory) : desc(memory), description(describe_desc(memory)) {}
+
+// Weights of several groups have a dimension more than their shape: the groups, in front of a group's
+// outputs.
+MatrixView CpuLayout::matrix_view(const Shape& shape) const {
+  const dnnl::memory::dims padded = onednn::padded_dims_of(desc);
+  const dnnl::memory::dims strides = onednn::strides_of(desc);
+  const auto blocks = onednn::blocks_of(desc);
+  const std::size_t leading = static_cast<int>(padded.size()) == shape.rank() + 1 ? 2 : 1;
+  std::vector<MatrixView::Axis> rows, columns;
+  for (std::size_t d = 0; d < padded.size(); ++d) {
+    std::vector<MatrixView::Axis>& axes = d < leading ? rows : columns;
+    const std::size_t outer = axes.size();
+    axes.push_back({padded[d], strides[d]});
+    std::int64_t stride = 1;  // of inner blocks, from the last
+    for (std::size_t k = blocks.size(); k-- > 0; stride *= blocks[k].second) {
+      const auto& [dimension, elements] = blocks[k];
+      if (static_cast<std::size_t>(dimension) != d) continue;
+      axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(outer) + 1, {elements, stride});
+      axes[outer].extent /= elements;
+    }
+  }
+  return MatrixView(rows, columns);
+}
 
 bool CpuLayout::equals(const detail::LayoutBackend& other) const {
   const auto* cpu = dynamic_cast<const CpuLayout*>(&other);

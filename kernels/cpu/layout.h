@@ -16,6 +16,7 @@ namespace lockstep {
 struct CpuLayout final : detail::LayoutBackend {
   explicit CpuLayout(const dnnl::memory::desc& memory);
 
+  MatrixView matrix_view(const Shape& shape) const override;
   bool equals(const detail::LayoutBackend& other) const override;
   std::string describe() const override { return description; }
   std::shared_ptr<const detail::LayoutBackend> as_type(DType dtype) const override;

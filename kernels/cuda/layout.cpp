@@ -7,6 +7,12 @@
 
 namespace lockstep {
 
+MatrixView CudaLayout::matrix_view(const Shape&) const {
+  const ChannelsLast& a = arrangement;
+  return MatrixView({{a.outer, a.pixels * a.physical_channels}},
+                    {{a.physical_channels, 1}, {a.pixels, a.physical_channels}});
+}
+
 bool CudaLayout::equals(const detail::LayoutBackend& other) const {
   const auto* cuda = dynamic_cast<const CudaLayout*>(&other);
   return cuda != nullptr && cuda->arrangement == arrangement;

@@ -29,6 +29,7 @@ struct ChannelsLast {
 struct CudaLayout final : detail::LayoutBackend {
   explicit CudaLayout(const ChannelsLast& memory) : arrangement(memory) {}
 
+  MatrixView matrix_view(const Shape& shape) const override;
   bool equals(const detail::LayoutBackend& other) const override;
   std::string describe() const override;
   std::shared_ptr<const detail::LayoutBackend> as_type(DType dtype) const override;

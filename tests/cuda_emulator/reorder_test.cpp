@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/reorder.h"
 
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/layout.h"
@@ -49,6 +51,29 @@ TEST(CudaReorder, MovesEveryElementThereAndBackAndFillsWithZeros) {
       EXPECT_EQ(there, arranged(values, a));
       EXPECT_EQ(reordered(there, last, plain), values);
     }
+  }
+}
+
+// Row by row the plain tensor, with zeros where channels are padded.
+TEST(CudaLayout, AsAMatrixShowsEveryElementOnce) {
+  for (const ChannelsLast& a : kArrangements) {
+    const Layout last = channels_last_layout({a.outer, a.channels, a.pixels, 1}, DType::f32, a);
+    SCOPED_TRACE(last.describe());
+    Values numbers(static_cast<std::size_t>(a.outer * a.channels * a.pixels));
+    std::iota(numbers.begin(), numbers.end(), 1.0f);
+    const Values memory = arranged(numbers, a);
+    const MatrixView view = last.matrix_view();
+    EXPECT_EQ(view.rows(), a.outer);
+    EXPECT_EQ(view.rows() * view.columns(), last.physical_elements());
+    Values walked;
+    for (std::int64_t row = 0; row < view.rows(); ++row) {
+      for (std::int64_t column = 0; column < view.columns(); ++column) {
+        const float value =
+            memory.at(static_cast<std::size_t>(view.row_offset(row) + view.column_offset(column)));
+        if (value != 0) walked.push_back(value);
+      }
+    }
+    EXPECT_EQ(walked, numbers);
   }
 }
 

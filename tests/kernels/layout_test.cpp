@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/layout.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -55,6 +58,92 @@ TEST(Reorder, RoundTripKeepsEveryElement) {
       EXPECT_EQ(to_plain(to_memory(values, layout), layout), values) << layout.describe();
     }
   }
+}
+
+// Walked row by row the view shows the plain tensor, with zeros in between where the layout pads, and every
+// physical element once.
+void expect_view_of_all(const Layout& weights) {
+  const Layout layout = weights.as_type(DType::f32);
+  SCOPED_TRACE(layout.describe());
+  const MatrixView view = layout.matrix_view();
+  Values numbers(static_cast<std::size_t>(layout.shape().elements()));
+  std::iota(numbers.begin(), numbers.end(), 1.0f);
+  const Buffer memory = to_memory(numbers, layout);
+  const auto* elements = reinterpret_cast<const float*>(memory.data());
+  std::vector<int> visits(static_cast<std::size_t>(layout.physical_elements()));
+  Values walked;
+  for (std::int64_t row = 0; row < view.rows(); ++row) {
+    for (std::int64_t column = 0; column < view.columns(); ++column) {
+      const std::int64_t at = view.row_offset(row) + view.column_offset(column);
+      ++visits.at(static_cast<std::size_t>(at));
+      if (elements[at] != 0) walked.push_back(elements[at]);
+    }
+  }
+  EXPECT_EQ(std::ranges::count(visits, 1), std::ssize(visits));
+  EXPECT_EQ(walked, numbers);
+  const bool padded = layout.physical_elements() > layout.shape().elements();
+  EXPECT_TRUE(padded || view.rows() == layout.shape()[0]) << view.rows();
+  EXPECT_GE(view.rows(), layout.shape()[0]);
+}
+
+TEST(MatrixView, OfConvolutionsWeightsShowsEveryElementOnce) {
+  struct Weights {
+    std::int64_t in, out, kernel, groups;
+  };
+  constexpr Weights kWeights[] = {{1, 32, 3, 1},   {3, 64, 7, 1},   {3, 17, 3, 1},  {16, 32, 3, 1},
+                                  {48, 32, 3, 1},  {17, 33, 1, 1},  {64, 16, 1, 1}, {33, 1, 3, 1},
+                                  {32, 32, 3, 32}, {24, 48, 3, 24}, {32, 64, 3, 4}, {6, 10, 3, 2}};
+  for (const Weights& c : kWeights) {
+    const ConvolutionShape shape{.batch = 2,
+                                 .in_channels = c.in,
+                                 .in_height = 7,
+                                 .in_width = 8,
+                                 .out_channels = c.out,
+                                 .kernel = c.kernel,
+                                 .padding = c.kernel / 2,
+                                 .groups = c.groups};
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const Layout& input : layouts_for({2, c.in, 7, 8}, type)) {
+        expect_view_of_all(planned_convolution(shape, input)->weights());
+        for (const char* candidate : {"direct bf16", "winograd", "tiled winograd"}) {
+          if (const auto kernel = convolution_by(candidate, shape, input))
+            expect_view_of_all(kernel->weights());
+        }
+      }
+    }
+  }
+}
+
+TEST(MatrixView, OfLinearWeightsShowsEveryElementOnce) {
+  for (const std::int64_t features : {1, 10, 33}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const std::int64_t channels : {3, 17, 32}) {
+        const LinearShape shape{.batch = 4, .in_features = channels * 30, .out_features = features};
+        std::vector<Layout> inputs = layouts_for({4, channels, 5, 6}, type);
+        inputs.emplace_back(Shape{4, channels * 30}, type);
+        for (const Layout& input : inputs) {
+          for (const char* candidate : {"inner product", "inner product bf16"}) {
+            if (const auto kernel = linear_by(candidate, shape, input)) expect_view_of_all(kernel->weights());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatrixView, OfPlainLayoutsIsTheFirstDimensionByTheOthers) {
+  const auto expect = [](const Shape& shape, std::int64_t rows, std::int64_t columns) {
+    const MatrixView view = Layout(shape, DType::f32).matrix_view();
+    EXPECT_EQ(view.rows(), rows) << to_string(shape);
+    EXPECT_EQ(view.columns(), columns) << to_string(shape);
+    EXPECT_EQ(view.row_offset(rows - 1), (rows - 1) * columns);
+    EXPECT_EQ(view.column_offset(columns - 1), columns - 1);
+    EXPECT_LE(view.row_axes().size() + view.column_axes().size(), 2u);
+  };
+  expect({8, 4, 3, 3}, 8, 36);
+  expect({10, 1}, 10, 1);
+  expect({7}, 7, 1);
+  expect({1, 5}, 1, 5);
 }
 
 // Weights are blocked in two dimensions at once, some of them twice.
