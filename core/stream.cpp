@@ -16,6 +16,7 @@ TimedEvent::TimedEvent(Device device) {
 
 Stream::Stream(Device device, StreamUse use)
     : device_(device),
+      use_(use),
       backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_stream(use)
                                               : detail::make_cuda_stream(device, use)) {}
 

@@ -25,7 +25,7 @@ namespace lockstep {
 // A small callable stored in place: copyable as bytes, never on the heap.
 class Task {
  public:
-  static constexpr std::size_t kCapacity = 96;
+  static constexpr std::size_t kCapacity = 128;
 
   Task() = default;
   template <typename F>
@@ -137,6 +137,11 @@ class Stream {
   Stream(Device device, StreamUse use);
 
   Device device() const { return device_; }
+  StreamUse use() const { return use_; }
+  // On a CPU: the threads that kernels take which run on this stream's worker, beside those of the stream
+  // that computes. From 1 on; for the kernels enqueued from now on.
+  int threads() const { return threads_; }
+  void set_threads(int threads) { threads_ = threads; }
   // Runs host work in stream order (CPU inline or on the worker; CUDA as a host function).
   void enqueue(Task task) { backend_->enqueue(task); }
   // Copies bytes in stream order, in any direction between this stream's device and the host.
@@ -177,6 +182,8 @@ class Stream {
 
  private:
   Device device_;
+  StreamUse use_;
+  int threads_ = 1;
   std::unique_ptr<detail::StreamBackend> backend_;
 };
 

@@ -3,8 +3,11 @@
 // Backend: everything a device can compute. The only place where the kernels of a device are chosen: plan
 // with backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
 //
-// Calls are ordered on the given compute stream. On the CPU they run inline; the planned kernels and the
-// functions below must be called from one thread per process (they share one OpenMP team).
+// Calls are ordered on the given stream. On the CPU those of a compute stream run inline, and must be called
+// from one thread per process (they share one OpenMP team). The functions over flat memory, elementwise and
+// of optimizers, may be given any other stream, too: its worker then runs them in their order, with
+// Stream::threads() threads of its own, while the compute stream goes on. Planned kernels, dropout and the
+// loss are for compute streams alone.
 #pragma once
 
 #include <memory>

@@ -41,7 +41,17 @@ std::string processor_name() {
   return "an unnamed processor";
 }
 
-// Everything runs at once, on the caller's thread: the stream only says so.
+// On a compute stream at once, on the caller's thread and its team; else in the stream's order, by its worker
+// and as many threads as the stream has.
+template <typename Work>
+void in_order(Stream& stream, Work work) {
+  if (stream.use() == StreamUse::compute) return work();
+  stream.enqueue([work, threads = stream.threads()] {
+    omp_set_num_threads(threads);  // of this worker alone
+    work();
+  });
+}
+
 class CpuBackend final : public Backend {
  public:
   void set_threads(int threads) override { omp_set_num_threads(threads); }
@@ -77,16 +87,24 @@ class CpuBackend final : public Backend {
     return make_cpu_image_input(input);
   }
 
-  void activation_forward(Stream&, const ActivationForward& arguments) override {
-    cpu_activation_forward(arguments);
+  void activation_forward(Stream& stream, const ActivationForward& arguments) override {
+    in_order(stream, [arguments] { cpu_activation_forward(arguments); });
   }
-  void activation_backward(Stream&, const ActivationBackward& arguments) override {
-    cpu_activation_backward(arguments);
+  void activation_backward(Stream& stream, const ActivationBackward& arguments) override {
+    in_order(stream, [arguments] { cpu_activation_backward(arguments); });
   }
-  void add(Stream&, const Addition& arguments) override { cpu_add(arguments); }
-  void scale(Stream&, const Scaling& arguments) override { cpu_scale(arguments); }
-  void cast(Stream&, const Cast& arguments) override { cpu_cast(arguments); }
-  void all_finite(Stream&, const FiniteCheck& arguments) override { cpu_all_finite(arguments); }
+  void add(Stream& stream, const Addition& arguments) override {
+    in_order(stream, [arguments] { cpu_add(arguments); });
+  }
+  void scale(Stream& stream, const Scaling& arguments) override {
+    in_order(stream, [arguments] { cpu_scale(arguments); });
+  }
+  void cast(Stream& stream, const Cast& arguments) override {
+    in_order(stream, [arguments] { cpu_cast(arguments); });
+  }
+  void all_finite(Stream& stream, const FiniteCheck& arguments) override {
+    in_order(stream, [arguments] { cpu_all_finite(arguments); });
+  }
 
   void dropout(Stream&, const DropoutArguments& arguments) override { cpu_dropout(arguments); }
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
@@ -94,18 +112,20 @@ class CpuBackend final : public Backend {
     cpu_softmax_cross_entropy(arguments);
   }
 
-  void sgd_update(Stream&, const Update& update, const SgdUpdate& sgd) override {
-    cpu_sgd_update(update, sgd);
+  void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) override {
+    in_order(stream, [update, sgd] { cpu_sgd_update(update, sgd); });
   }
-  void adamw_update(Stream&, const Update& update, const AdamWUpdate& adamw) override {
-    cpu_adamw_update(update, adamw);
+  void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) override {
+    in_order(stream, [update, adamw] { cpu_adamw_update(update, adamw); });
   }
-  void lars_update(Stream&, const Update& update, const LarsUpdate& lars) override {
-    cpu_lars_update(update, lars);
+  void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) override {
+    in_order(stream, [update, lars] { cpu_lars_update(update, lars); });
   }
-  void restore_if_skipped(Stream&, const Restore& arguments) override { cpu_restore_if_skipped(arguments); }
-  void finish_step(Stream&, const LossScaleRule& rule, StepControl* control) override {
-    lockstep::finish_step(rule, *control);
+  void restore_if_skipped(Stream& stream, const Restore& arguments) override {
+    in_order(stream, [arguments] { cpu_restore_if_skipped(arguments); });
+  }
+  void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
+    in_order(stream, [rule, control] { lockstep::finish_step(rule, *control); });
   }
 };
 
