@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -120,7 +121,10 @@ void GradientBuckets::launch(std::size_t index) {
   Progress* progress = &progress_[index];
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
+  const bool on_cpu = stream.device().kind == DeviceKind::cpu;  // of a GPU the host does not know
+  communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index), .final_ns = on_cpu ? now_ns() : 0});
   exchange_->enqueue(index);
+  communicator_.set_purpose({});
   if (!moments_.empty()) stream.record(moments_[index].ended);
   if (timeline_ == nullptr) return;
   stream.enqueue([timeline = timeline_, progress, index] {
@@ -131,21 +135,16 @@ void GradientBuckets::launch(std::size_t index) {
 void GradientBuckets::compare_plans() {
   const std::uint64_t mine =
       hash_of(plan_.describe(parameters_) + fmt::format("exchange {}\n", options_.exchange.describe()));
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator_.size()));
-  Communicator& host = communicator_.host();
-  host.all_gather(&mine, hashes.data(), sizeof(mine), DType::u8);
-  host.stream().synchronize();
+  const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
     if (hashes[rank] != hashes[0]) differing.push_back(rank);
   }
   if (differing.empty()) return;
-  ConfigError error(
+  throw_agreed(ConfigError(
       fmt::format("{} {} planned other parameters, layouts, buckets or exchanges than rank 0; all ranks "
                   "need the same configuration, the same libraries and the same kind of processor",
-                  differing.size() == 1 ? "rank" : "ranks", fmt::join(differing, ", ")));
-  error.set_agreed();
-  throw error;
+                  differing.size() == 1 ? "rank" : "ranks", fmt::join(differing, ", "))));
 }
 
 }  // namespace lockstep

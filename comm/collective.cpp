@@ -45,8 +45,9 @@ std::string describe(const Collective& collective) {
   std::string more;
   if (collective.kind == CollectiveKind::broadcast) more = fmt::format("from rank {}", collective.root);
   if (collective.kind == CollectiveKind::all_reduce || collective.kind == CollectiveKind::reduce_scatter)
-    more = kOpNames.at(static_cast<std::size_t>(collective.op));
-  if (collective.bucket >= 0) more += fmt::format("{}bucket {}", more.empty() ? "" : ", ", collective.bucket);
+    more = kOpNames[static_cast<std::size_t>(collective.op) % kOpNames.size()];
+  if (const std::int32_t bucket = collective.purpose.bucket; bucket >= 0)
+    more += fmt::format("{}bucket {}", more.empty() ? "" : ", ", bucket);
   return more.empty() ? text : fmt::format("{} ({})", text, more);
 }
 
@@ -55,7 +56,7 @@ CollectiveIdentity identity_of(const Collective& collective) {
                     static_cast<std::uint64_t>(collective.dtype) << kTypeAt |
                     static_cast<std::uint64_t>(collective.op) << kOpAt |
                     field(static_cast<std::uint64_t>(collective.root), 0, 20) << kRootAt |
-                    static_cast<std::uint64_t>(collective.bucket + 1) << kBucketAt;
+                    static_cast<std::uint64_t>(collective.purpose.bucket + 1) << kBucketAt;
   return {.sequence = collective.sequence, .call = call, .count = collective.count};
 }
 
@@ -64,8 +65,8 @@ Collective collective_of(const CollectiveIdentity& identity) {
           .dtype = static_cast<DType>(field(identity.call, kTypeAt, 4)),
           .op = static_cast<ReduceOp>(field(identity.call, kOpAt, 4)),
           .root = static_cast<std::int32_t>(field(identity.call, kRootAt, 20)),
-          .bucket = static_cast<std::int32_t>(field(identity.call, kBucketAt, 32)) - 1,
           .count = identity.count,
+          .purpose = {.bucket = static_cast<std::int32_t>(field(identity.call, kBucketAt, 32)) - 1},
           .sequence = identity.sequence};
 }
 

@@ -19,17 +19,21 @@ enum class ReduceOp : std::uint8_t { sum, max, min };
 
 std::string_view name_of(CollectiveKind kind);
 
+struct CollectivePurpose {
+  std::int32_t bucket = -1;   // of gradients; -1: none
+  std::int64_t final_ns = 0;  // when the last of what is sent was final, by the host's clock; 0: not told
+};
+
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;  // of an all_reduce or reduce_scatter
   std::int32_t root = 0;        // of a broadcast
-  std::int32_t bucket = -1;     // of gradients; -1: of none
   const void* send = nullptr;   // of a reduce_scatter or all_gather
   void* recv = nullptr;         // the data of what works in place
   std::size_t count = 0;        // elements: all, or each rank's share of a reduce_scatter or all_gather
-  std::int64_t final_ns = 0;    // when the last of what is sent was final, by the host's clock; 0: not told
-  std::uint64_t sequence = 0;   // from 1; the communicator's to give
+  CollectivePurpose purpose = {};
+  std::uint64_t sequence = 0;  // from 1; the communicator's to give
 };
 
 // "all_reduce 17 of 4096 f32 (sum, bucket 2)". A collective without a number is told without it.

@@ -92,7 +92,7 @@ std::optional<CollectiveRecord> read_slot(const Slot& slot) {
                                       .met_ns = value(slot.met_ns),
                                       .finished_ns = value(slot.finished_ns)},
                           .sent_bytes = value(slot.sent_bytes)};
-  record.collective.final_ns = record.moments.final_ns;
+  record.collective.purpose.final_ns = record.moments.final_ns;
   if (slot.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   return record;
 }
@@ -179,7 +179,7 @@ void CollectiveLog::begin(const Collective& collective) {
   slot.sequence.store(0, std::memory_order_release);
   slot.call.store(identity.call, std::memory_order_release);
   slot.count.store(identity.count, std::memory_order_release);
-  slot.final_ns.store(collective.final_ns, std::memory_order_release);
+  slot.final_ns.store(collective.purpose.final_ns, std::memory_order_release);
   slot.enqueued_ns.store(now_ns(), std::memory_order_release);
   slot.started_ns.store(0, std::memory_order_release);
   slot.met_ns.store(0, std::memory_order_release);

@@ -30,6 +30,7 @@ Communicator::Communicator(std::string_view name, int rank, int size)
 
 std::uint64_t Communicator::enqueue(Collective collective) {
   check(collective);
+  if (collective.purpose.bucket < 0) collective.purpose = purpose_;
   collective.sequence = ++sequence_;
   const CollectiveIdentity identity = identity_of(collective);
   calls_hash_ = chained_hash(calls_hash_, identity);
@@ -72,7 +73,7 @@ RecordedCollectives Communicator::take_recorded() { return std::exchange(recorde
 void Communicator::replayed(const RecordedCollectives& recorded) {
   for (Collective collective : recorded.collectives) {
     collective.sequence = ++sequence_;
-    collective.final_ns = 0;
+    collective.purpose.final_ns = 0;
     begin(collective);
   }
   sent_bytes_ += recorded.sent_bytes;

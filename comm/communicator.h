@@ -58,6 +58,9 @@ class Communicator {
   // and, as CallCheck says, where ranks differ. The methods below are this with names.
   std::uint64_t enqueue(Collective collective);
 
+  // What collectives that do not say it are for, from now on.
+  void set_purpose(const CollectivePurpose& purpose) { purpose_ = purpose; }
+
   // In place over `count` elements; f32, f16, bf16, i32. On the CPU 16-bit floats are added in fp32 and
   // rounded once; NCCL may round each partial sum.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
@@ -123,6 +126,7 @@ class Communicator {
   int rank_;
   int size_;
   CollectiveLog log_;
+  CollectivePurpose purpose_;
   std::uint64_t sequence_ = 0;
   std::atomic<std::uint64_t> operations_{0};
   std::atomic<std::uint64_t> sent_bytes_{0};

@@ -19,8 +19,8 @@ namespace {
 TEST(Collective, IsDescribedWithWhatMattersToIt) {
   EXPECT_EQ(describe({.kind = CollectiveKind::all_reduce,
                       .dtype = DType::f32,
-                      .bucket = 2,
                       .count = 4096,
+                      .purpose = {.bucket = 2},
                       .sequence = 17}),
             "all_reduce 17 of 4096 fp32 (sum, bucket 2)");
   EXPECT_EQ(describe({.kind = CollectiveKind::broadcast, .dtype = DType::u8, .root = 3, .count = 5}),
@@ -39,8 +39,8 @@ TEST(Collective, IsFoundAgainInItsIdentity) {
                                   .dtype = DType::bf16,
                                   .op = ReduceOp::max,
                                   .root = 1'000'000,
-                                  .bucket = bucket,
                                   .count = std::size_t{1} << 40,
+                                  .purpose = {.bucket = bucket},
                                   .sequence = 12};
       EXPECT_EQ(describe(collective_of(identity_of(collective))), describe(collective));
     }
@@ -129,8 +129,11 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   if (child == 0) {
     const auto alone = make_thread_communicator(make_thread_hub(2), 1);
     static float value = 0;
-    alone->enqueue(
-        {.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .bucket = 4, .recv = &value, .count = 1});
+    alone->enqueue({.kind = CollectiveKind::all_reduce,
+                    .dtype = DType::f32,
+                    .recv = &value,
+                    .count = 1,
+                    .purpose = {.bucket = 4}});
     while (alone->log().read().front().moments.started_ns == 0) std::this_thread::yield();
     raise(SIGKILL);
   }
@@ -174,9 +177,9 @@ TEST(CallCheck, NamesTheFirstCallThatDiffers) {
     const auto sum = [&](std::int32_t bucket) {
       communicator.enqueue({.kind = CollectiveKind::all_reduce,
                             .dtype = DType::f32,
-                            .bucket = bucket,
                             .recv = &value,
-                            .count = 1});
+                            .count = 1,
+                            .purpose = {.bucket = bucket}});
     };
     sum(0);
     communicator.check_calls();
