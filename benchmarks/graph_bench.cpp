@@ -9,8 +9,8 @@
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/digest.h"
 #include "launch/trainer.h"
+#include "models/state_copy.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +41,11 @@ class Run {
     step_ms.clear();
     host_us.clear();
   }
-  std::string state() { return digest(*bench_.network, *bench_.optimizer); }
+  StateCopy state() {
+    StateReader reader(bench_.network->device());
+    training_.trainer.visit_state(reader);
+    return std::move(reader.copy());
+  }
 
   std::vector<double> step_ms;
   std::vector<double> host_us;

@@ -266,6 +266,7 @@ std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); 
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
 std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }
 
+std::uint64_t BatchLoader::seed() const { return state_->options.seed; }
 std::int64_t BatchLoader::kept() const { return state_->options.kept; }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {

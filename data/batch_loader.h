@@ -68,6 +68,8 @@ class BatchLoader {
   // How many bytes one slot has, and all slots together.
   std::size_t batch_bytes() const;
   std::size_t memory_bytes() const;
+  // Of the order of samples.
+  std::uint64_t seed() const;
   // How many batches stay valid.
   std::int64_t kept() const;
 

@@ -43,6 +43,13 @@ struct FlatRange {
   }
 };
 
+// How many elements of a flat order of `all` elements the parameter takes, with the padding behind it.
+inline std::int64_t flat_elements(std::span<const Parameter> parameters, std::size_t index,
+                                  std::int64_t all) {
+  const std::int64_t end = index + 1 < parameters.size() ? parameters[index + 1].offset : all;
+  return end - parameters[index].offset;
+}
+
 // Told by the network, during backward, that the work which makes a parameter's gradient final has been
 // enqueued. index is the parameter's place in Network::parameters().
 class GradientListener {

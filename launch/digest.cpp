@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <variant>
+#include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -26,24 +28,66 @@ class Hash {
   std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
 };
 
+// Names, shapes and plain values.
+class NetworkHash final : public StateVisitor {
+ public:
+  NetworkHash(Network& network, Hash& hash)
+      : backend_(network.backend()), stream_(network.device(), StreamUse::compute), hash_(hash) {}
+
+  bool writes() const override { return false; }
+  void tensor(const StateTensor& tensor, StateScope scope) override {
+    if (scope != StateScope::replicated) return;
+    hash_.add(tensor.name.data(), tensor.name.size());
+    const std::string shape = to_string(tensor.layout.shape());
+    hash_.add(shape.data(), shape.size());
+    values_.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
+    grow_staging(staging_, tensor, stream_.device());
+    read_plain(backend_, stream_, tensor, values_, staging_);
+    stream_.synchronize();
+    hash_.add(values_.data(), values_.size() * sizeof(float));
+  }
+  void value(const std::string&, StateScope, StateValue) override {}
+
+ private:
+  Backend& backend_;
+  Stream stream_;
+  Buffer staging_;
+  Hash& hash_;
+  std::vector<float> values_;
+};
+
+// The flat arenas as they lie in memory, which the tensors fill without gaps, and the steps. Not the loss
+// scale: a step that it had skipped has changed nothing else.
+class OptimizerHash final : public StateVisitor {
+ public:
+  OptimizerHash(Device device, Hash& hash) : stream_(device, StreamUse::compute), hash_(hash) {}
+
+  bool writes() const override { return false; }
+  void tensor(const StateTensor& tensor, StateScope scope) override {
+    if (scope != StateScope::replicated) return;
+    values_.resize(static_cast<std::size_t>(tensor.elements));
+    stream_.copy(values_.data(), tensor.value, values_.size() * sizeof(float));
+    stream_.synchronize();
+    hash_.add(values_.data(), values_.size() * sizeof(float));
+  }
+  void value(const std::string& name, StateScope, StateValue value) override {
+    if (name == Optimizer::kSteps) hash_.add(std::get<std::int64_t*>(value), sizeof(std::int64_t));
+  }
+
+ private:
+  Stream stream_;
+  Hash& hash_;
+  std::vector<float> values_;
+};
+
 }  // namespace
 
 std::string digest(Network& network, Optimizer& optimizer) {
   Hash hash;
-  const StateSnapshot snapshot(network);
-  for (const StateSnapshot::Entry& entry : snapshot.entries()) {
-    hash.add(entry.name.data(), entry.name.size());
-    const std::string shape = to_string(entry.shape);
-    hash.add(shape.data(), shape.size());
-    hash.add(entry.values.data(), entry.values.size() * sizeof(float));
-  }
-  Stream stream(network.device(), StreamUse::compute);
-  std::vector<float> state(optimizer.state().size());
-  stream.copy(state.data(), optimizer.state().data(), state.size() * sizeof(float));
-  stream.synchronize();
-  hash.add(state.data(), state.size() * sizeof(float));
-  const std::int64_t steps = optimizer.read_control(stream).step - 1;
-  hash.add(&steps, sizeof(steps));
+  NetworkHash network_hash(network, hash);
+  network.visit_state(network_hash);
+  OptimizerHash optimizer_hash(network.device(), hash);
+  optimizer.visit_state(optimizer_hash);
   return hash.hex();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A hash of everything training has changed: parameters, running statistics, optimizer state and its
-// number of steps. Two runs that end with the same digest ended with the same bits.
+// A hash of what training has changed and ranks share: parameters, running statistics as evaluation reads
+// them, optimizer state and its number of steps. Two runs that end with the same digest ended with the same
+// bits.
 #pragma once
 
 #include <string>

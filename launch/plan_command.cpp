@@ -70,7 +70,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("copies", memory.weight_copies, "weights in half precision");
-  line("statistics", memory.statistics, "batch norm's running mean and variance, and before the step");
+  line("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
   line("gradients", training.buckets().memory_bytes(), "the buckets");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));

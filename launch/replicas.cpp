@@ -38,6 +38,7 @@ void broadcast_state(Communicator& communicator, Network& network) {
   communicator.stream().record(sent);
   stream.wait(sent);
   network.copy_weights(stream);
+  network.copy_statistics(stream);
   stream.synchronize();
 }
 

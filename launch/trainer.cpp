@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -55,40 +56,39 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
 }
 
 void Trainer::fit(Report& report) {
-  for (std::int64_t epoch = 0; epoch < options_.epochs && !stopped(); ++epoch) {
-    EpochReport line = train_epoch(epoch, report);
+  while (epoch_ < options_.epochs && !stopped()) {
+    EpochReport line = train_epoch(report);
     const std::int64_t begin = now_ns();
     const Evaluation evaluation = evaluate();
     line.test_loss = evaluation.loss;
     line.test_accuracy = evaluation.accuracy;
     line.evaluation_seconds = seconds_between(begin, now_ns());
     report.epoch(line);
+    if (epoch_is_over()) begin_epoch();
   }
 }
 
-EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
-  totals_ = {};
-  skipped_ = 0;
+EpochReport Trainer::train_epoch(Report& report) {
   take_account();
   const std::int64_t begin = now_ns();
   const std::int64_t settled_before = settled_;
-  std::int64_t steps = parts_.train.steps_in_epoch(epoch);
-  if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps - step_);
+  std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
+  if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
   const auto samples_per_second = [&] {
     const auto samples = static_cast<double>((settled_ - settled_before) * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
-  for (std::int64_t i = 1; i <= steps; ++i) {
+  while (epoch_step_ < steps) {
     step();
-    report.step({.epoch = epoch + 1,
-                 .step = i,
+    report.step({.epoch = epoch_ + 1,
+                 .step = epoch_step_,
                  .steps = steps,
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
   }
   settle_all();
-  EpochReport line{.epoch = epoch + 1, .steps = step_, .samples_per_second = samples_per_second()};
+  EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
@@ -99,6 +99,7 @@ EpochReport Trainer::train_epoch(std::int64_t epoch, Report& report) {
 }
 
 void Trainer::step() {
+  if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
   clock_.enter(Phase::data_wait);
   if (times_) times_->begun(stream_, loader_wait_seconds_);
@@ -108,7 +109,9 @@ void Trainer::step() {
   run_step();
   if (times_) times_->ended(stream_);
   results_.enqueued(stream_);
+  ++enqueued_;
   ++step_;
+  ++epoch_step_;
   clock_.enter(Phase::data_wait);
   const std::int64_t prefetch_begin = now_ns();
   train_.prefetch();
@@ -118,10 +121,23 @@ void Trainer::step() {
   clock_.enter(Phase::rest);
 }
 
+// Steps of the epoch before may be under way: settle() then begins the sums.
+void Trainer::begin_epoch() {
+  ++epoch_;
+  epoch_step_ = 0;
+  epoch_began_ = enqueued_;
+  if (settled_ == enqueued_) begin_totals();
+}
+
+void Trainer::begin_totals() {
+  totals_ = {};
+  skipped_ = 0;
+}
+
 // The first two steps are enqueued one by one: libraries allocate when they run for the first time.
 void Trainer::run_step() {
-  RecordedStep& recorded = recordings_[static_cast<std::size_t>(step_ % 2)];
-  if (records_ && step_ >= 2 && recorded.work.empty()) recorded = record_step();
+  RecordedStep& recorded = recordings_[static_cast<std::size_t>(enqueued_ % 2)];
+  if (records_ && enqueued_ >= 2 && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
   parts_.communicator.replayed(recorded.collectives);
@@ -136,7 +152,8 @@ Trainer::RecordedStep Trainer::record_step() {
   Communicator& host = parts_.communicator.host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
-    if (step_ == 2) log::info("steps are recorded and replayed: {} operations each", step.work.operations());
+    if (enqueued_ == 2)
+      log::info("steps are recorded and replayed: {} operations each", step.work.operations());
     return step;
   }
   if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
@@ -240,7 +257,7 @@ void Trainer::settle(const StepResult& result) {
   if (times_) times_->account(account_, parts_.timeline);
   const float scale_before = loss_scale_;
   loss_scale_ = result.control.loss_scale;
-  ++settled_;
+  if (settled_++ == epoch_began_) begin_totals();
   if (result.control.finite != 0) {
     for (const LossSums& sums : result.losses) totals_.add(sums);
     return;
@@ -248,8 +265,8 @@ void Trainer::settle(const StepResult& result) {
   if (!parts_.optimizer.loss_scale_options().dynamic()) stop_not_finite(result);
   ++skipped_;
   if (parts_.communicator.rank() == 0) {
-    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", result.step + 1,
-              scale_before, loss_scale_);
+    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}",
+              number_of(result), scale_before, loss_scale_);
   }
   if (loss_scale_ < kLeastLossScale) stop_not_finite(result);
 }
@@ -266,13 +283,13 @@ void Trainer::stop_not_finite(const StepResult& result) {
   for (int rank = 0; rank < communicator.size(); ++rank) {
     if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
   }
-  const std::string saved = save_last_good(result.step);
+  const std::string saved = save_last_good(number_of(result));
   const std::string what = ranks.empty()
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
   Error error(exit_code::failed,
-              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}", result.step + 1,
-                          what, saved));
+              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
+                          number_of(result), what, saved));
   error.set_agreed();
   throw error;
 }
@@ -281,10 +298,12 @@ void Trainer::stop_not_finite(const StepResult& result) {
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   if (options_.last_good.empty()) return "";
   const std::optional<StepResult> next = results_.take_last();
+  average_statistics();
+  stream_.synchronize();
   if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
   const bool done = next && next->control.finite != 0;
   return fmt::format("; the state {} is in {}",
-                     done ? fmt::format("after step {}", failed_step + 2) : "before this step",
+                     done ? fmt::format("after step {}", failed_step + 1) : "before this step",
                      options_.last_good.string());
 }
 
@@ -306,8 +325,10 @@ Evaluation Trainer::evaluate() {
   return {.loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
 }
 
+// Evaluation's; training's own stay as they are.
 void Trainer::average_statistics() {
-  const std::span<float> statistics = parts_.network.statistics();
+  parts_.network.copy_statistics(stream_);
+  const std::span<float> statistics = parts_.network.evaluation_statistics();
   if (statistics.empty()) return;
   Communicator& communicator = parts_.communicator;
   Event ready(parts_.network.device());
@@ -319,6 +340,42 @@ void Trainer::average_statistics() {
   parts_.network.backend().scale(stream_, {.count = static_cast<std::int64_t>(statistics.size()),
                                            .factor = 1.0f / static_cast<float>(communicator.size()),
                                            .values = statistics.data()});
+}
+
+void Trainer::visit_state(StateVisitor& visitor) {
+  settle_all();
+  if (times_) times_->restart();
+  parts_.network.visit_state(visitor);
+  parts_.optimizer.visit_state(visitor);
+  visit_place(visitor);
+  visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
+  visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
+  visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
+  visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
+  visitor.value("epoch.skipped_steps", StateScope::replicated, &skipped_);
+  if (!visitor.writes()) return;
+  loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
+  epoch_began_ = -1;  // what the epoch adds up to is there
+  train_.seek(epoch_, epoch_step_);
+}
+
+void Trainer::visit_place(StateVisitor& visitor) {
+  const auto mine = static_cast<std::int64_t>(parts_.train.seed());
+  std::int64_t seed = mine;
+  visitor.value("train.seed", StateScope::replicated, &seed);
+  visitor.value("train.steps", StateScope::replicated, &step_);
+  visitor.value("train.epoch", StateScope::replicated, &epoch_);
+  visitor.value("train.epoch_step", StateScope::replicated, &epoch_step_);
+  if (seed != mine) {
+    throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
+  }
+  constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
+  if (epoch_ < 0 || epoch_ > kMostEpochs || epoch_step_ < 0 ||
+      epoch_step_ > parts_.train.steps_in_epoch(epoch_) || step_ < epoch_step_) {
+    throw DataError(
+        fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
+                    epoch_step_, epoch_ + 1, step_));
+  }
 }
 
 // In rank order, so that every rank gets the same doubles.

@@ -70,7 +70,8 @@ class Trainer {
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
-  // All epochs, each followed by an evaluation and a line of the report. Collective.
+  // All epochs from where training stands, each followed by an evaluation and a line of the report.
+  // Collective.
   void fit(Report& report);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
@@ -79,8 +80,15 @@ class Trainer {
   // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
   // gone well; the Error tells.
   void step();
-  // Averages running statistics over ranks, then the whole test set, each sample once. Collective.
+  // The whole test set, each sample once, with the mean over ranks of the running statistics, which exports
+  // and digests hold from then on. Training does not see it. Collective.
   Evaluation evaluate();
+  // Everything the next step depends on: the network's and the optimizer's state, where training stands
+  // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
+  // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
+  // the same options, data and ranks. Throws ConfigError for a state of another seed, DataError for a place
+  // that no epoch has. On all ranks at the same point.
+  void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
   // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the
@@ -111,8 +119,14 @@ class Trainer {
   void settle(const StepResult& result);
   [[noreturn]] void stop_not_finite(const StepResult& result);
   // Returns what to say of it.
-  std::string save_last_good(std::int64_t failed_step);
-  EpochReport train_epoch(std::int64_t epoch, Report& report);
+  std::string save_last_good(std::int64_t failed_step);  // from 1
+  EpochReport train_epoch(Report& report);
+  bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
+  void begin_epoch();
+  void begin_totals();
+  void visit_place(StateVisitor& visitor);
+  // Of a settled step, from 1.
+  std::int64_t number_of(const StepResult& result) const { return result.step + step_ - enqueued_ + 1; }
   void average_statistics();
   LossTotals over_ranks(const LossTotals& mine);
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
@@ -125,17 +139,23 @@ class Trainer {
   DeviceBatches test_;
   StepResults results_;
   bool records_;                            // on every rank or on none
-  std::array<RecordedStep, 2> recordings_;  // of even and odd steps: their batches and results lie apart
+  std::array<RecordedStep, 2> recordings_;  // of even and odd enqueued steps: batches and results lie apart
   PhaseClock clock_;
   std::optional<StepTimes> times_;  // on a GPU
   double loader_wait_seconds_ = 0;  // of the host, for the next step's batches
   StepAccount account_;             // on a GPU, of the steps settled since it was taken
   std::int64_t account_begin_ns_ = now_ns();
-  LossTotals totals_;         // of this rank, since the epoch began
-  std::int64_t skipped_ = 0;  // steps, since the epoch began
+  LossTotals totals_;         // of this rank, since the epoch began, and of settled steps
+  std::int64_t skipped_ = 0;  // of them
   float loss_scale_;          // after the last step that was settled
-  std::int64_t step_ = 0;     // steps enqueued
-  std::int64_t settled_ = 0;  // steps of which the host has learnt that they are done
+  // Where training stands: the next step is step_ of all, epoch_step_ of epoch_.
+  std::int64_t step_ = 0;
+  std::int64_t epoch_ = 0;
+  std::int64_t epoch_step_ = 0;
+  // Of the steps that this trainer enqueued:
+  std::int64_t enqueued_ = 0;
+  std::int64_t settled_ = 0;      // how many the host knows to be done
+  std::int64_t epoch_began_ = 0;  // how many came before the epoch's first
 };
 
 }  // namespace lockstep

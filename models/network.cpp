@@ -49,7 +49,7 @@ MemoryPlan memory_of(const NetworkPlan& plan) {
       if (type != DType::f32) memory.weight_copies += elements * size_of(type);
     }
     for (const ParameterSpec& spec : node.layer->statistic_specs())
-      memory.statistics += 2 * static_cast<std::size_t>(flat_elements(spec)) * sizeof(float);
+      memory.statistics += 3 * static_cast<std::size_t>(flat_elements(spec)) * sizeof(float);
   }
   return memory;
 }
@@ -135,18 +135,28 @@ void Network::place_parameters() {
 
 // Running statistics, and the state by name in forward order.
 void Network::place_state() {
-  statistics_arena_ = Buffer(memory_.statistics / 2, options_.device);
-  kept_statistics_ = Buffer(memory_.statistics / 2, options_.device);
-  float* next = statistics().data();
+  for (Buffer* statistics : {&statistics_arena_, &kept_statistics_, &evaluation_statistics_})
+    *statistics = Buffer(memory_.statistics / 3, options_.device);
+  std::int64_t next = 0;
+  const auto all = static_cast<std::int64_t>(values().size());
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     const PlannedNode& planned = plan_.nodes[node];
     for (const std::size_t index : parameters_of_[node]) {
       const Parameter& parameter = parameters_[index];
-      state_.push_back({.name = parameter.name, .layout = parameter.layout, .value = parameter.value});
+      state_.push_back({.name = parameter.name,
+                        .layout = parameter.layout,
+                        .value = parameter.value,
+                        .elements = flat_elements(parameters_, index, all)});
     }
     for (const ParameterSpec& spec : planned.layer->statistic_specs()) {
-      state_.push_back({.name = planned.name + "." + spec.suffix, .layout = spec.layout, .value = next});
-      next += flat_elements(spec);
+      StateTensor statistic{.name = planned.name + "." + spec.suffix,
+                            .layout = spec.layout,
+                            .value = evaluation_statistics().data() + next,
+                            .elements = flat_elements(spec)};
+      state_.push_back(statistic);
+      statistic.value = statistics().data() + next;
+      own_statistics_.push_back(statistic);
+      next += statistic.elements;
     }
   }
 }
@@ -160,7 +170,7 @@ void Network::bind_memory() {
   const auto value = [&](int index) -> const PlannedValue& {
     return plan_.values[static_cast<std::size_t>(index)];
   };
-  std::size_t next_state = 0;
+  std::size_t next_statistic = 0;
   bindings_.resize(plan_.nodes.size());
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     const PlannedNode& planned = plan_.nodes[node];
@@ -178,9 +188,10 @@ void Network::bind_memory() {
     memory.samples = reinterpret_cast<const SampleId*>(samples_.data());
     memory.seed = options_.seed;
     for (const std::size_t index : parameters_of_[node]) memory.parameters.push_back(&parameters_[index]);
-    next_state += parameters_of_[node].size();
     for (std::size_t i = 0; i < planned.layer->statistic_specs().size(); ++i) {
-      memory.statistics.push_back(state_[next_state++].value);
+      float* own = own_statistics_[next_statistic++].value;
+      memory.statistics.push_back(own);
+      memory.evaluation_statistics.push_back(evaluation_statistics().data() + (own - statistics().data()));
     }
   }
 }
@@ -202,6 +213,8 @@ void Network::initialize() {
       }
     }
   }
+  if (!statistics().empty())
+    stream.copy(statistics_arena_.data(), evaluation_statistics_.data(), statistics_arena_.bytes());
   copy_weights(stream);
   stream.synchronize();
 }
@@ -238,6 +251,25 @@ void Network::restore_statistics_if_skipped(Stream& stream, const StepControl* c
 
 std::span<float> Network::statistics() const {
   return {reinterpret_cast<float*>(statistics_arena_.data()), statistics_arena_.bytes() / sizeof(float)};
+}
+
+std::span<float> Network::evaluation_statistics() const {
+  return {reinterpret_cast<float*>(evaluation_statistics_.data()),
+          evaluation_statistics_.bytes() / sizeof(float)};
+}
+
+void Network::copy_statistics(Stream& stream) {
+  if (statistics().empty()) return;
+  stream.copy(evaluation_statistics_.data(), statistics_arena_.data(), statistics_arena_.bytes());
+}
+
+void Network::visit_state(StateVisitor& visitor) {
+  for (const StateTensor& tensor : state_) visitor.tensor(tensor, StateScope::replicated);
+  for (const StateTensor& tensor : own_statistics_) visitor.tensor(tensor, StateScope::per_rank);
+  if (!visitor.writes()) return;
+  Stream stream(options_.device, StreamUse::compute);
+  copy_weights(stream);
+  stream.synchronize();
 }
 
 Tensor Network::logits() const {

@@ -18,6 +18,7 @@
 #include "core/tensor.h"
 #include "kernels/backend.h"
 #include "kernels/parameter.h"
+#include "kernels/state.h"
 #include "models/graph.h"
 #include "models/memory_plan.h"
 #include "models/network_plan.h"
@@ -66,14 +67,7 @@ struct MemoryPlan {
   std::size_t parameters = 0;
   std::size_t weight_copies = 0;  // in half precision: what layers compute with
   std::size_t gradients = 0;      // of the parameters, in the types backward writes; not the network's own
-  std::size_t statistics = 0;     // and what they were before the step
-};
-
-// A piece of state by its PyTorch name: trained, or a running statistic.
-struct StateTensor {
-  std::string name;
-  Layout layout;
-  float* value = nullptr;
+  std::size_t statistics = 0;     // training's and evaluation's, and what training's were before the step
 };
 
 class Network {
@@ -102,13 +96,20 @@ class Network {
   // values; whoever else writes values calls copy_weights.
   FlatRange weight_copies() const;
   void copy_weights(Stream& stream);
-  // All running statistics as one piece, padding included; empty without batch norm.
+  // All running statistics as one piece, padding included; empty without batch norm. Training moves a rank's
+  // own; evaluation reads a copy, and leaves both alone.
   std::span<float> statistics() const;
+  std::span<float> evaluation_statistics() const;
+  // Copies training's to evaluation's. Whoever trains does it before an evaluation or an export, and then
+  // takes their mean over ranks where there are several.
+  void copy_statistics(Stream& stream);
   // Remembers the running statistics, and brings them back if the step is skipped that control tells of.
   void keep_statistics(Stream& stream);
   void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
-  // Everything that must be saved to use the network again, in forward order.
-  const std::vector<StateTensor>& state() const { return state_; }
+  // In forward order, by PyTorch's names: the parameters, and as replicated the statistics that evaluation
+  // reads. Then, as each rank's own, those that training moves, by the same names. No work on the network may
+  // be under way.
+  void visit_state(StateVisitor& visitor);
 
   // Forward through the loss. input must stay valid until the stream has passed.
   void forward(const NetworkInput& input, const Pass& pass);
@@ -137,7 +138,8 @@ class Network {
   std::vector<LayerMemory> bindings_;                    // by node
   std::vector<std::vector<std::size_t>> parameters_of_;  // by node: indices of its parameters
   std::vector<Parameter> parameters_;
-  std::vector<StateTensor> state_;
+  std::vector<StateTensor> state_;           // in forward order, with evaluation's statistics
+  std::vector<StateTensor> own_statistics_;  // training's
   MemoryPlan memory_;
   Buffer activation_arena_;
   Buffer parameter_arena_;
@@ -145,6 +147,7 @@ class Network {
   std::int64_t copied_elements_ = 0;  // the first of the flat order
   Buffer statistics_arena_;
   Buffer kept_statistics_;
+  Buffer evaluation_statistics_;
   Buffer loss_;
   Buffer loss_scratch_;
   Buffer samples_;  // SampleId [batch]

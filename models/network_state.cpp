@@ -13,10 +13,26 @@ constexpr std::string_view kIgnoredSuffix = ".num_batches_tracked";  // a counte
 
 Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
 
-void check_names(const Network& network, const SafetensorsReader& reader, const std::filesystem::path& path) {
+// What a file of the network holds.
+class SharedTensors final : public StateVisitor {
+ public:
+  explicit SharedTensors(Network& network) { network.visit_state(*this); }
+  const std::vector<StateTensor>& tensors() const { return tensors_; }
+
+  bool writes() const override { return false; }
+  void tensor(const StateTensor& tensor, StateScope scope) override {
+    if (scope == StateScope::replicated) tensors_.push_back(tensor);
+  }
+  void value(const std::string&, StateScope, StateValue) override {}
+
+ private:
+  std::vector<StateTensor> tensors_;
+};
+
+void check_names(const std::vector<StateTensor>& tensors, const SafetensorsReader& reader,
+                 const std::filesystem::path& path) {
   for (const SafetensorsEntry& entry : reader.entries()) {
-    const bool known = std::any_of(network.state().begin(), network.state().end(),
-                                   [&](const StateTensor& tensor) { return tensor.name == entry.name; });
+    const bool known = std::ranges::find(tensors, entry.name, &StateTensor::name) != tensors.end();
     if (!known && !entry.name.ends_with(kIgnoredSuffix)) {
       throw DataError(
           fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
@@ -48,6 +64,11 @@ Buffer staging_for(std::span<const StateTensor> state, Device device) {
   return Buffer(static_cast<std::size_t>(elements) * sizeof(float), device);
 }
 
+void grow_staging(Buffer& staging, const StateTensor& tensor, Device device) {
+  const auto bytes = static_cast<std::size_t>(tensor.layout.shape().elements()) * sizeof(float);
+  if (!tensor.layout.is_plain() && staging.bytes() < bytes) staging = Buffer(bytes, device);
+}
+
 void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
                  const Buffer& staging) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
@@ -67,15 +88,10 @@ void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std
 }
 
 StateSnapshot::StateSnapshot(Network& network) {
-  Stream stream(network.device(), StreamUse::compute);
-  const Buffer staging = staging_for(network.state(), network.device());
-  for (const StateTensor& tensor : network.state()) {
-    Entry entry{.name = tensor.name, .shape = tensor.layout.shape(), .values = {}};
-    entry.values.resize(static_cast<std::size_t>(entry.shape.elements()));
-    read_plain(network.backend(), stream, tensor, entry.values, staging);
-    entries_.push_back(std::move(entry));
-  }
-  stream.synchronize();
+  StateReader reader(network.device());
+  network.visit_state(reader);
+  entries_ = std::move(reader.copy().tensors);
+  std::erase_if(entries_, [](const Entry& entry) { return entry.scope != StateScope::replicated; });
 }
 
 void StateSnapshot::save(const std::filesystem::path& path,
@@ -90,20 +106,19 @@ void StateSnapshot::save(const std::filesystem::path& path,
 
 void load_state(Network& network, const std::filesystem::path& path) {
   SafetensorsReader reader(path);
-  check_names(network, reader, path);
-  std::vector<std::vector<float>> plain;
-  for (const StateTensor& tensor : network.state()) {
+  const SharedTensors shared(network);
+  check_names(shared.tensors(), reader, path);
+  StateCopy state;
+  for (const StateTensor& tensor : shared.tensors()) {
     const SafetensorsEntry& entry = matching_entry(tensor, reader, path);
-    plain.emplace_back(static_cast<std::size_t>(entry.shape.elements()));
-    reader.read(entry, std::as_writable_bytes(std::span(plain.back())));
+    StateCopy::Tensor& read = state.tensors.emplace_back();
+    read.name = tensor.name;
+    read.shape = entry.shape;
+    read.values.resize(static_cast<std::size_t>(entry.shape.elements()));
+    reader.read(entry, std::as_writable_bytes(std::span(read.values)));
   }
-  Stream stream(network.device(), StreamUse::compute);
-  const Buffer staging = staging_for(network.state(), network.device());
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    write_plain(network.backend(), stream, network.state()[i], plain[i], staging);
-  }
-  network.copy_weights(stream);
-  stream.synchronize();
+  StateWriter writer(network.device(), state);
+  network.visit_state(writer);
 }
 
 }  // namespace lockstep

@@ -200,6 +200,32 @@ std::span<float> Optimizer::state() const {
   return {reinterpret_cast<float*>(state_.data()), state_.bytes() / sizeof(float)};
 }
 
+// Whatever stopped an earlier training, the one that goes on from a saved state begins with finite gradients.
+void Optimizer::visit_state(StateVisitor& visitor) {
+  const auto all = static_cast<std::int64_t>(memory_.values.size());
+  for (std::size_t which = 0; which < state_names_.size(); ++which) {
+    for (std::size_t i = 0; i < memory_.parameters.size(); ++i) {
+      const Parameter& parameter = memory_.parameters[i];
+      visitor.tensor({.name = parameter.name + "." + state_names_[which],
+                      .layout = parameter.layout,
+                      .value = state(which) + parameter.offset,
+                      .elements = flat_elements(memory_.parameters, i, all)},
+                     StateScope::replicated);
+    }
+  }
+  Stream stream(memory_.device, StreamUse::compute);
+  const StepControl control = read_control(stream);
+  std::int64_t steps = control.step - 1, good_steps = control.good_steps;
+  double loss_scale = control.loss_scale;
+  visitor.value(kSteps, StateScope::replicated, &steps);
+  visitor.value("optimizer.loss_scale", StateScope::replicated, &loss_scale);
+  visitor.value("optimizer.good_steps", StateScope::replicated, &good_steps);
+  if (!visitor.writes()) return;
+  restore_control(stream, {.step = steps + 1,
+                           .loss_scale = static_cast<float>(loss_scale),
+                           .good_steps = static_cast<std::int32_t>(good_steps)});
+}
+
 StepControl Optimizer::read_control(Stream& stream) const {
   StepControl control;
   stream.copy(&control, control_.data(), sizeof(control));

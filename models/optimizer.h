@@ -15,6 +15,7 @@
 #include "core/stream.h"
 #include "kernels/backend.h"
 #include "kernels/parameter.h"
+#include "kernels/state.h"
 #include "models/network.h"
 
 namespace lockstep {
@@ -59,7 +60,11 @@ class Optimizer {
     step(stream);
   }
 
-  // What a checkpoint must hold besides the parameters: state() and read_control().
+  // Each of state_names() of each parameter, as in "fc.weight.momentum_buffer", and of control() what lasts:
+  // steps, loss scale, good steps. No work on them may be under way.
+  void visit_state(StateVisitor& visitor);
+  static constexpr const char* kSteps = "optimizer.steps";  // the name of those that were not skipped
+
   // One arena laid out like the parameters', padding included, for each of state_names(), one after another.
   std::span<float> state() const;
   // As PyTorch calls them: "momentum_buffer"; "exp_avg", "exp_avg_sq".

@@ -108,16 +108,17 @@ class BatchNormLayer final : public PlannedLayer {
       to_output_->run(pass.stream, residual, residual_scratch(memory));
       residual = residual_scratch(memory);
     }
-    const BatchNormForward arguments{
-        .x = memory.inputs[0],
-        .residual = residual,
-        .parameters = parameters(memory),
-        .running = {.mean = memory.statistics[0], .variance = memory.statistics[1]},
-        .update_running = !pass.repeats,
-        .across = pass.across,
-        .y = memory.outputs[0],
-        .saved = memory.saved,
-        .scratch = memory.scratch};
+    const std::vector<float*>& running =
+        pass.mode == Mode::training ? memory.statistics : memory.evaluation_statistics;
+    const BatchNormForward arguments{.x = memory.inputs[0],
+                                     .residual = residual,
+                                     .parameters = parameters(memory),
+                                     .running = {.mean = running[0], .variance = running[1]},
+                                     .update_running = !pass.repeats,
+                                     .across = pass.across,
+                                     .y = memory.outputs[0],
+                                     .saved = memory.saved,
+                                     .scratch = memory.scratch};
     pass.mode == Mode::training ? kernel_->forward_training(pass.stream, arguments)
                                 : kernel_->forward_evaluation(pass.stream, arguments);
   }

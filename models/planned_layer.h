@@ -41,10 +41,11 @@ struct LayerMemory {
   std::array<const void*, 2> output_gradients = {};
   void* saved = nullptr;
   void* scratch = nullptr;
-  std::vector<const Parameter*> parameters;  // in the order of parameter_specs
-  std::vector<float*> statistics;            // in the order of statistic_specs
-  const SampleId* samples = nullptr;         // [batch], of the last forward
-  std::uint64_t seed = 0;                    // of the network
+  std::vector<const Parameter*> parameters;   // in the order of parameter_specs
+  std::vector<float*> statistics;             // in the order of statistic_specs: what training moves, ...
+  std::vector<float*> evaluation_statistics;  // ... and what evaluation reads
+  const SampleId* samples = nullptr;          // [batch], of the last forward
+  std::uint64_t seed = 0;                     // of the network
 };
 
 class PlannedLayer {

@@ -44,8 +44,9 @@ class OneBright final : public Dataset {
 using State = std::map<std::string, std::vector<float>>;
 State state_of(Network& network) {
   State state;
-  const StateSnapshot snapshot(network);
-  for (const auto& entry : snapshot.entries()) state[entry.name] = entry.values;
+  StateReader reader(network.device());
+  network.visit_state(reader);  // of two statistics by one name, those that training moves come last
+  for (const auto& tensor : reader.copy().tensors) state[tensor.name] = tensor.values;
   return state;
 }
 

@@ -67,7 +67,7 @@ class NetworkOnADevice : public testing::Test {
  protected:
   void SetUp() override {
     Network network = make_network(1);
-    for (const StateTensor& tensor : network.state()) ASSERT_TRUE(tensor.layout.is_plain()) << tensor.name;
+    for (const Parameter& each : network.parameters()) ASSERT_TRUE(each.layout.is_plain()) << each.name;
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     expected_ = loss_of(network, batch_);
     ASSERT_TRUE(std::isfinite(expected_));

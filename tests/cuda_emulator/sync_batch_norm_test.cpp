@@ -25,10 +25,11 @@ using State = std::map<std::string, std::vector<float>>;
 // With a residual and without, on channels that are packed and that are not.
 Graph graph_of(std::int64_t batch) {
   Graph graph({.batch = batch, .height = kSide, .width = kSide, .channels = 1, .classes = 4});
-  const Value a = graph.batch_norm(graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "conv1"),
-                                   {.activation = Activation::relu}, "bn1");
-  const Value b = graph.batch_norm(graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "conv2"), a,
-                                   {.activation = Activation::relu}, "bn2");
+  const Value a =
+      graph.batch_norm(graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "conv1"),
+                       {.activation = Activation::relu}, "bn1");
+  const Value b = graph.batch_norm(graph.convolution(a, {.channels = 8, .kernel = 3, .padding = 1}, "conv2"),
+                                   a, {.activation = Activation::relu}, "bn2");
   const Value c = graph.batch_norm(graph.convolution(b, {.channels = 5, .kernel = 1}, "conv3"), {}, "bn3");
   graph.classify(graph.linear(c, {.features = 4}, "fc"));
   return graph;
@@ -66,8 +67,9 @@ State train(Communicator& host, Device device, bool synchronised, bool record) {
   for (std::int64_t step = 0; step < kSteps; ++step) trainer.step();
   trainer.take_account();  // when the device is done
   State state;
-  const StateSnapshot snapshot(network);
-  for (const auto& entry : snapshot.entries()) state[entry.name] = entry.values;
+  StateReader reader(device);
+  network.visit_state(reader);  // of two statistics by one name, those that training moves come last
+  for (const auto& tensor : reader.copy().tensors) state[tensor.name] = tensor.values;
   return state;
 }
 

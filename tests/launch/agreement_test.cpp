@@ -115,7 +115,8 @@ TEST(BroadcastState, MakesParametersAndStatisticsRankZeros) {
 
       broadcast_state(communicator, network);
       EXPECT_TRUE(std::ranges::equal(network.values(), expected));
-      EXPECT_TRUE(std::ranges::all_of(network.statistics(), [](float value) { return value == 0; }));
+      for (const auto statistics : {network.statistics(), network.evaluation_statistics()})
+        EXPECT_TRUE(std::ranges::all_of(statistics, [](float value) { return value == 0; }));
       EXPECT_EQ(half_of_first(), expected_copy) << "the copies that layers compute with";
     });
   }

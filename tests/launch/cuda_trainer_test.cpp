@@ -8,6 +8,7 @@
 #include "launch/digest.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
+#include "models/state_copy.h"
 #include "tests/launch/grays.h"
 
 namespace lockstep {
@@ -40,12 +41,16 @@ struct TrainingRun {
   bool record = true;
   std::int64_t accumulation = 1;
   const char* network = "resnet20";
+  int batches = 8;  // of images there are, on an emulated device
+  int steps = kSteps;
+  int stop = 0;  // after so many of them other objects go on; 0: none
 };
 
-Outcome train(const TrainingRun& run) {
+// Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
+Outcome train(const TrainingRun& run, StateCopy& state, int end) {
   Graph graph({.batch = kBatch, .height = kSide, .width = kSide, .channels = 3, .classes = 4});
   build_network(graph, {.name = run.network});
-  const Grays dataset({kSide, kSide, 3}, kTiny ? 2 * kBatch : emulated() ? 8 * kBatch : 4096);
+  const Grays dataset({kSide, kSide, 3}, kTiny ? 2 * kBatch : emulated() ? run.batches * kBatch : 4096);
   const auto communicator = make_self_communicator(run.device);
   KernelChoices first;  // no choice by time: two runs must plan alike
   Network network(graph, {.device = run.device, .precision = run.precision, .choices = &first});
@@ -59,11 +64,22 @@ Outcome train(const TrainingRun& run) {
   BatchLoader test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = run.device});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.02},
                   {.accumulation = run.accumulation, .record_steps = run.record});
+  StateWriter writer(run.device, state);
+  if (!state.tensors.empty()) trainer.visit_state(writer);
   Outcome outcome{.loss_before = trainer.evaluate().loss};
-  for (int step = 0; step < kSteps; ++step) trainer.step();
+  while (trainer.steps() < end) trainer.step();
+  StateReader reader(run.device);
+  trainer.visit_state(reader);
+  state = std::move(reader.copy());
   outcome.loss_after = trainer.evaluate().loss;
   outcome.digest = digest(network, *optimizer);
   return outcome;
+}
+
+Outcome train(const TrainingRun& run) {
+  StateCopy state;
+  if (run.stop > 0) train(run, state, run.stop);
+  return train(run, state, run.steps);
 }
 
 class CudaTraining : public testing::Test {
@@ -106,6 +122,18 @@ TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
           << static_cast<int>(precision) << ", " << accumulation << " micro-batches";
     }
   }
+}
+
+// An odd number of steps, so that those that are recorded take the other turns.
+TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
+  const TrainingRun whole{.device = device_,
+                          .precision = precisions().back(),
+                          .network = kTiny ? "mlp" : "cnn",
+                          .batches = 4,
+                          .steps = 7};
+  TrainingRun continued = whole;
+  continued.stop = 3;
+  EXPECT_EQ(train(continued).digest, train(whole).digest);
 }
 
 TEST_F(CudaTraining, TheCpuAgrees) {

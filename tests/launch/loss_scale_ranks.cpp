@@ -48,6 +48,11 @@ void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
   for (const std::uint64_t other : all) CHECK(other == mine, "ranks differ");
 }
 
+// Those that training moves.
+std::vector<float> statistics_of(const Network& network) {
+  return {network.statistics().begin(), network.statistics().end()};
+}
+
 struct Expected {
   bool overflows;
   std::int64_t micro_batch;  // that overflows
@@ -86,8 +91,10 @@ int train(World& world) {
       const bool here = overflows && world.rank() == 1;
       overflow.in_micro_batch(here ? static_cast<std::int64_t>(step) * kAccumulation + micro_batch : -1);
       const std::string state = digest(network, *optimizer);
+      const std::vector<float> statistics = statistics_of(network);
       trainer.step();
       CHECK((digest(network, *optimizer) == state) == overflows, "step {}", step);
+      CHECK((statistics_of(network) == statistics) == overflows, "step {}: running statistics", step);
       done += overflows ? 0 : 1;
       const StepControl control = optimizer->read_control(stream);
       CHECK(control.loss_scale == scale, "step {}: a scale of {}", step, control.loss_scale);

@@ -147,7 +147,7 @@ TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
     EXPECT_FALSE(says(result, "wgrad")) << result.output;
   }
   for (const ProgramResult& result : {run_shell(plan), run_on_terminal("stty columns 200; " + plan)})
-    EXPECT_TRUE(says(result, "MiB  batch norm's running mean and variance, and before the step\n"))
+    EXPECT_TRUE(says(result, "MiB  batch norm's: of training, before the step, of evaluation\n"))
         << result.output;
 }
 

@@ -8,7 +8,7 @@
 
 #include "data/sample_order.h"
 #include "launch/trainer.h"
-#include "models/network_state.h"
+#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
 
@@ -18,7 +18,7 @@ namespace {
 constexpr ImageShape kImage{4, 4, 2};
 constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kAccumulation = 2;
-constexpr std::int64_t kStepsBetween = 3;  // evaluations, each of which averages over the ranks
+constexpr std::int64_t kStepsBetween = 3;  // evaluations, each of which reads the mean of the ranks' own
 constexpr int kEvaluations = 2;
 
 struct Statistics {
@@ -48,14 +48,19 @@ void take_batch(Statistics& running, const Dataset& dataset, std::int64_t positi
   }
 }
 
+struct Expected {
+  Statistics average{.mean = {0, 0}, .variance = {0, 0}};
+  std::vector<Statistics> own;  // by rank
+};
+
 // After each evaluation.
-std::vector<Statistics> expected_statistics(int ranks, const Dataset& dataset) {
-  std::vector<Statistics> expected;
-  Statistics start;
+std::vector<Expected> expected_statistics(int ranks, const Dataset& dataset) {
+  std::vector<Expected> all;
+  std::vector<Statistics> own(static_cast<std::size_t>(ranks));
   for (int evaluation = 0; evaluation < kEvaluations; ++evaluation) {
-    Statistics average{.mean = {0, 0}, .variance = {0, 0}};
+    Expected expected;
     for (int rank = 0; rank < ranks; ++rank) {
-      Statistics mine = start;
+      Statistics& mine = own[static_cast<std::size_t>(rank)];
       for (std::int64_t step = 0; step < kStepsBetween; ++step) {
         for (std::int64_t micro = 0; micro < kAccumulation; ++micro) {
           const std::int64_t batches = (evaluation * kStepsBetween + step) * ranks * kAccumulation;
@@ -63,31 +68,33 @@ std::vector<Statistics> expected_statistics(int ranks, const Dataset& dataset) {
         }
       }
       for (std::size_t c = 0; c < mine.mean.size(); ++c) {
-        average.mean[c] += mine.mean[c] / ranks;
-        average.variance[c] += mine.variance[c] / ranks;
+        expected.average.mean[c] += mine.mean[c] / ranks;
+        expected.average.variance[c] += mine.variance[c] / ranks;
       }
     }
-    expected.push_back(average);
-    start = average;
+    expected.own = own;
+    all.push_back(expected);
   }
-  return expected;
+  return all;
 }
 
-void expect_statistics(Network& network, const Statistics& expected) {
-  const StateSnapshot snapshot(network);
+void expect_statistics(Network& network, const Statistics& average, const Statistics& own) {
+  StateReader reader({});
+  network.visit_state(reader);
   int found = 0;
-  for (const auto& entry : snapshot.entries()) {
+  for (const auto& entry : reader.copy().tensors) {
     if (!entry.name.starts_with("bn.running_")) continue;
     ++found;
+    const Statistics& expected = entry.scope == StateScope::per_rank ? own : average;
     const auto& values = entry.name == "bn.running_mean" ? expected.mean : expected.variance;
     ASSERT_EQ(entry.values.size(), values.size());
     for (std::size_t c = 0; c < values.size(); ++c)
       EXPECT_NEAR(entry.values[c], values[c], 1e-6) << entry.name << "[" << c << "]";
   }
-  EXPECT_EQ(found, 2);
+  EXPECT_EQ(found, 4);
 }
 
-void train(Communicator& communicator, const Dataset& dataset, const std::vector<Statistics>& expected) {
+void train(Communicator& communicator, const Dataset& dataset, const std::vector<Expected>& expected) {
   Graph graph({.batch = kBatch,
                .height = kImage.height,
                .width = kImage.width,
@@ -105,18 +112,19 @@ void train(Communicator& communicator, const Dataset& dataset, const std::vector
   BatchLoader test_loader(dataset, shard, {.batch = kBatch, .tail = Tail::pad});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, communicator}, {.base = 0.01},
                   {.accumulation = kAccumulation});
-  for (const Statistics& statistics : expected) {
+  for (const Expected& statistics : expected) {
     for (std::int64_t step = 0; step < kStepsBetween; ++step) trainer.step();
     trainer.evaluate();
-    expect_statistics(network, statistics);
+    expect_statistics(network, statistics.average,
+                      statistics.own[static_cast<std::size_t>(communicator.rank())]);
   }
 }
 
 class RunningStatistics : public testing::TestWithParam<int> {};
 
-TEST_P(RunningStatistics, AreTheMeanOfTheRanksOwn) {
+TEST_P(RunningStatistics, AreEachRanksOwnAndInEvaluationTheirMean) {
   const Grays dataset(kImage);
-  const std::vector<Statistics> expected = expected_statistics(GetParam(), dataset);
+  const std::vector<Expected> expected = expected_statistics(GetParam(), dataset);
   run_thread_ranks(GetParam(), [&](Communicator& communicator) {
     SCOPED_TRACE(fmt::format("rank {}", communicator.rank()));
     train(communicator, dataset, expected);

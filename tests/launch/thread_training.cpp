@@ -5,7 +5,7 @@
 
 #include "comm/communicator_gather.h"
 #include "launch/digest.h"
-#include "models/network_state.h"
+#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
 
@@ -50,7 +50,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
     trainer.step();
     if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);
   }
-  const Evaluation evaluation = trainer.evaluate();  // which averages running statistics over ranks
+  const Evaluation evaluation = trainer.evaluate();  // which takes the mean of running statistics
   return {.digest = digest(network, *optimizer), .evaluation = evaluation};
 }
 
@@ -73,8 +73,9 @@ std::map<int, TrainedState> states_after(ThreadTraining training, const std::vec
   training.steps = *std::ranges::max_element(steps);
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
     if (rank != 0 || std::ranges::find(steps, step) == steps.end()) return;
-    const StateSnapshot snapshot(network);
-    for (const auto& entry : snapshot.entries()) states[step][entry.name] = entry.values;
+    StateReader reader({});
+    network.visit_state(reader);  // of two statistics by one name, a rank's own come last
+    for (const auto& tensor : reader.copy().tensors) states[step][tensor.name] = tensor.values;
   };
   train_on_threads(training);
   return states;

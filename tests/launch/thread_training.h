@@ -43,7 +43,8 @@ struct TrainedRank {
 // What every rank has at the end. A rank that throws fails the whole training with its message.
 std::vector<TrainedRank> train_on_threads(const ThreadTraining& training);
 
-// The whole state of rank 0's network after each of the given numbers of steps, by name.
+// The whole state of rank 0's network, with its own running statistics, after each of the given numbers of
+// steps, by name.
 using TrainedState = std::map<std::string, std::vector<float>>;
 std::map<int, TrainedState> states_after(ThreadTraining training, const std::vector<int>& steps);
 

@@ -25,7 +25,7 @@ TEST(Initialization, ConvolutionsOfNetworksAreHeNormalByFanOut) {
     NetworkFixture fixture(kCifar, [&](Graph& graph) { build_network(graph, {.name = name}); });
     const StateSnapshot state(fixture.network());
     int depthwise = 0;
-    for (const auto& [tensor, shape, values] : state.entries()) {
+    for (const auto& [tensor, scope, shape, values] : state.entries()) {
       if (shape.rank() != 4) continue;
       const auto fan_out = static_cast<double>(shape[0] * shape[2] * shape[3]);
       const double expected = std::sqrt(2 / fan_out);
@@ -46,7 +46,7 @@ TEST(Initialization, OtherConvolutionsAreUniformByFanIn) {
       });
   const StateSnapshot state(fixture.network());
   const double bound = 1 / std::sqrt(32 / 4 * 9);
-  for (const auto& [tensor, shape, values] : state.entries()) {
+  for (const auto& [tensor, scope, shape, values] : state.entries()) {
     if (!tensor.starts_with("grouped")) continue;
     const auto [least, largest] = std::ranges::minmax(values);
     EXPECT_GE(static_cast<double>(least), -bound) << tensor;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 #include "tests/models/slopes.h"
@@ -17,7 +18,8 @@ namespace {
 // few of a hundred are still cut off.
 void open_activations(Network& network) {
   const std::string mean = ".running_mean";
-  for (const StateTensor& tensor : network.state()) {
+  const StateSnapshot snapshot(network);
+  for (const auto& tensor : snapshot.entries()) {
     if (!tensor.name.ends_with(mean)) continue;
     const std::string name = tensor.name.substr(0, tensor.name.size() - mean.size()) + ".bias";
     const auto shift = std::ranges::find(network.parameters(), name, &Parameter::name);

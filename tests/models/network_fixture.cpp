@@ -68,6 +68,7 @@ NetworkInput NetworkFixture::input() {
 
 double NetworkFixture::forward() {
   network_->forward(input(), {.stream = stream_});
+  network_->copy_statistics(stream_);
   const LossSums sums = network_->loss(stream_);
   return static_cast<double>(sums.loss) / static_cast<double>(sums.weight);
 }
@@ -79,6 +80,7 @@ double NetworkFixture::forward_backward(Write write, GradientListener* listener)
                   .listener = listener};
   network_->forward(input(), pass);
   network_->backward(pass);
+  network_->copy_statistics(stream_);
   const LossSums sums = network_->loss(stream_);
   return static_cast<double>(sums.loss) / static_cast<double>(sums.weight);
 }

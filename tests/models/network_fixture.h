@@ -33,7 +33,7 @@ class NetworkFixture {
   NetworkInput input();
   Stream& stream() { return stream_; }
 
-  // Mean loss of the batch, in training mode.
+  // Mean loss of the batch, in training mode. Evaluation then reads the statistics it left.
   double forward();
   // Forward and backward; gradients() then holds those of the mean loss.
   double forward_backward(Write write = Write::overwrite, GradientListener* listener = nullptr);

@@ -59,7 +59,7 @@ TEST(Network, TakesThePlannedMemory) {
       EXPECT_EQ(planned.workspace, taken.workspace) << test.name;
       EXPECT_EQ(planned.parameters, fixture.network().values().size_bytes()) << test.name;
       EXPECT_EQ(planned.weight_copies, fixture.network().weight_copies().bytes()) << test.name;
-      EXPECT_EQ(planned.statistics, 2 * fixture.network().statistics().size_bytes()) << test.name;
+      EXPECT_EQ(planned.statistics, 3 * fixture.network().statistics().size_bytes()) << test.name;
       std::size_t gradients = 0;
       for (const FlatRange& range : fixture.gradient_ranges()) gradients += range.bytes();
       EXPECT_EQ(planned.gradients, gradients) << test.name;

@@ -186,8 +186,8 @@ TEST(Networks, NamesAreTorchvisions) {
   for (const auto& [network, tensors] : all) {
     NetworkFixture fixture(kCifar, [&](Graph& graph) { build_network(graph, {.name = network}); });
     std::vector<std::string> names;
-    for (const StateTensor& tensor : fixture.network().state())
-      names.push_back(tensor.name + to_string(tensor.layout.shape()));
+    const StateSnapshot snapshot(fixture.network());
+    for (const auto& entry : snapshot.entries()) names.push_back(entry.name + to_string(entry.shape));
     for (const std::string& name : tensors)
       EXPECT_EQ(std::ranges::count(names, name), 1) << network << " lacks " << name;
   }

@@ -174,16 +174,14 @@ Trained train(const Golden& golden, const Mode& mode) {
   const std::unique_ptr<Communicator> communicator = world.communicator();
   Training training(config, world, *communicator, {});
   Network& network = training.network();
-  Stream stream({}, StreamUse::compute);
-  const Buffer staging = staging_for(network.state(), network.device());
-  for (const StateTensor& tensor : network.state()) {
-    const Shape shape = tensor.layout.shape();
-    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
-    for (std::int64_t i = 0; i < shape.elements(); ++i)
-      values[static_cast<std::size_t>(i)] = start_value(tensor.name, shape, i);
-    write_plain(network.backend(), stream, tensor, values, staging);
+  StateReader reader({});
+  network.visit_state(reader);
+  for (StateCopy::Tensor& tensor : reader.copy().tensors) {
+    for (std::int64_t i = 0; i < tensor.shape.elements(); ++i)
+      tensor.values[static_cast<std::size_t>(i)] = start_value(tensor.name, tensor.shape, i);
   }
-  network.copy_weights(stream);
+  StateWriter writer({}, reader.copy());
+  network.visit_state(writer);
   {
     Report report({.speaks = world.rank() == 0, .directory = folder.path(), .epochs = config.train.epochs});
     Trainer trainer(training.parts(), training.schedule(), {.epochs = config.train.epochs});
@@ -219,7 +217,7 @@ void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& gold
   std::size_t decided = 0;
   double worst = 0;
   std::string worst_name;
-  for (const auto& [name, shape, values] : state) {
+  for (const auto& [name, scope, shape, values] : state) {
     const auto peers_error = static_cast<double>(golden.read(name + ".errors").at(mode.column));
     if (peers_error > mode.undecided) continue;
     ++decided;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/state_copy.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+template <typename Piece>
+const Piece* find_piece(const std::vector<Piece>& pieces, const std::string& name, StateScope scope) {
+  const auto found = std::ranges::find_if(
+      pieces, [&](const Piece& piece) { return piece.scope == scope && piece.name == name; });
+  return found == pieces.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void StateReader::tensor(const StateTensor& tensor, StateScope scope) {
+  StateCopy::Tensor piece{.name = tensor.name, .scope = scope, .shape = tensor.layout.shape(), .values = {}};
+  piece.values.resize(static_cast<std::size_t>(piece.shape.elements()));
+  grow_staging(staging_, tensor, stream_.device());
+  read_plain(backend_for(stream_.device()), stream_, tensor, piece.values, staging_);
+  stream_.synchronize();
+  copy_.tensors.push_back(std::move(piece));
+}
+
+void StateReader::value(const std::string& name, StateScope scope, StateValue value) {
+  std::visit([&](const auto* theirs) { copy_.values.push_back({name, scope, *theirs}); }, value);
+}
+
+void StateWriter::tensor(const StateTensor& tensor, StateScope scope) {
+  const StateCopy::Tensor* piece = find_piece(copy_.tensors, tensor.name, scope);
+  if (piece == nullptr && scope == StateScope::per_rank)
+    piece = find_piece(copy_.tensors, tensor.name, StateScope::replicated);
+  if (piece == nullptr) throw DataError(fmt::format("the saved state lacks \"{}\"", tensor.name));
+  if (piece->shape != tensor.layout.shape()) {
+    throw DataError(fmt::format("the saved state has \"{}\" as {}, here it is {}", tensor.name,
+                                to_string(piece->shape), to_string(tensor.layout.shape())));
+  }
+  grow_staging(staging_, tensor, stream_.device());
+  write_plain(backend_for(stream_.device()), stream_, tensor, piece->values, staging_);
+  stream_.synchronize();
+}
+
+void StateWriter::value(const std::string& name, StateScope scope, StateValue value) {
+  const StateCopy::Value* piece = find_piece(copy_.values, name, scope);
+  if (piece == nullptr) throw DataError(fmt::format("the saved state lacks \"{}\"", name));
+  std::visit(
+      [&]<typename T>(T* ours) {
+        const T* saved = std::get_if<T>(&piece->value);
+        if (saved == nullptr)
+          throw DataError(fmt::format("the saved state has \"{}\" in another type", name));
+        *ours = *saved;
+      },
+      value);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// State in plain host memory: one visitor takes it, another gives it back, to owners with whatever layouts
+// and on whatever device.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/device.h"
+#include "core/stream.h"
+#include "kernels/state.h"
+
+namespace lockstep {
+
+// In the order in which it was shown.
+struct StateCopy {
+  struct Tensor {
+    std::string name;
+    StateScope scope = StateScope::replicated;
+    Shape shape;
+    std::vector<float> values;  // shape.elements()
+    bool operator==(const Tensor&) const = default;
+  };
+  struct Value {
+    std::string name;
+    StateScope scope = StateScope::replicated;
+    std::variant<std::int64_t, double> value;
+    bool operator==(const Value&) const = default;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<Value> values;
+  bool operator==(const StateCopy&) const = default;
+};
+
+class StateReader final : public StateVisitor {
+ public:
+  explicit StateReader(Device device) : stream_(device, StreamUse::compute) {}
+
+  // Everything shown so far.
+  StateCopy& copy() { return copy_; }
+
+  bool writes() const override { return false; }
+  void tensor(const StateTensor& tensor, StateScope scope) override;
+  void value(const std::string& name, StateScope scope, StateValue value) override;
+
+ private:
+  Stream stream_;
+  Buffer staging_;
+  StateCopy copy_;
+};
+
+// Throws DataError, naming it, for a piece that the copy does not have, or has in another shape or type. The
+// copy must outlive this.
+class StateWriter final : public StateVisitor {
+ public:
+  StateWriter(Device device, const StateCopy& copy) : stream_(device, StreamUse::compute), copy_(copy) {}
+
+  bool writes() const override { return true; }
+  void tensor(const StateTensor& tensor, StateScope scope) override;
+  void value(const std::string& name, StateScope scope, StateValue value) override;
+
+ private:
+  Stream stream_;
+  Buffer staging_;
+  const StateCopy& copy_;
+};
+
+}  // namespace lockstep

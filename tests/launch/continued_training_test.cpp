@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training depends on its state and on nothing else: stopped after any step and continued by other objects,
+// it ends with the bits of one that was not. So does one that is evaluated in between.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "launch/digest.h"
+#include "launch/trainer.h"
+#include "models/networks/networks.h"
+#include "models/state_copy.h"
+#include "tests/comm/thread_ranks.h"
+#include "tests/launch/grays.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr ImageShape kImage{8, 8, 1};
+constexpr std::int64_t kRankBatch = 4, kAccumulation = 2, kStepsInEpoch = 5, kSteps = 13;
+// Some samples are left when an epoch ends.
+constexpr std::int64_t kSamples = kRanks * kRankBatch * kAccumulation * kStepsInEpoch + 3;
+
+Graph cnn_graph() {
+  Graph graph({.batch = kRankBatch,
+               .height = kImage.height,
+               .width = kImage.width,
+               .channels = kImage.channels,
+               .classes = 4});
+  cnn(graph, {.batch_norm = true, .dropout = 0.3});
+  return graph;
+}
+
+// What one rank trains with: everything a step can depend on.
+class Objects {
+ public:
+  Objects(Communicator& communicator, const Dataset& dataset, std::int64_t max_steps, std::uint64_t seed = 3)
+      : network_(cnn_graph(), {.precision = Precision::fp16,
+                               .seed = seed,
+                               .augmentation = {.crop_padding = 2, .horizontal_flip = true},
+                               .choices = &first_}),
+        buckets_(network_.parameters(), communicator, {}),
+        // So large that gradients overflow at first, and again whenever it was doubled.
+        optimizer_(make_optimizer(trained_memory(network_, buckets_.gradients()), AdamWOptions{},
+                                  {.initial = 0x1p18f, .rule = {.interval = 2}})),
+        train_(dataset, {.rank = communicator.rank(), .size = communicator.size()},
+               {.batch = kRankBatch, .accumulation = kAccumulation, .seed = seed, .threads = 2}),
+        test_(dataset, {.rank = communicator.rank(), .size = communicator.size()},
+              {.batch = kRankBatch, .tail = Tail::pad}),
+        trainer_({network_, buckets_, *optimizer_, train_, test_, communicator},
+                 {.kind = ScheduleKind::cosine, .base = 0.01, .total_steps = kSteps, .warmup_steps = 2},
+                 {.accumulation = kAccumulation, .epochs = 100, .max_steps = max_steps}) {}
+
+  Network& network() { return network_; }
+  Trainer& trainer() { return trainer_; }
+  std::string state_digest() { return digest(network_, *optimizer_); }
+  void fit() {
+    Report report({.speaks = false});
+    trainer_.fit(report);
+  }
+  StateCopy state() {
+    StateReader reader({});
+    trainer_.visit_state(reader);
+    return std::move(reader.copy());
+  }
+  void go_on_from(const StateCopy& state) {
+    StateWriter writer({}, state);
+    trainer_.visit_state(writer);
+  }
+
+ private:
+  KernelChoices first_;
+  Network network_;
+  GradientBuckets buckets_;
+  std::unique_ptr<Optimizer> optimizer_;
+  BatchLoader train_;
+  BatchLoader test_;
+  Trainer trainer_;
+};
+
+const StateCopy::Value& value_of(const StateCopy& state, const std::string& name) {
+  const auto found = std::ranges::find(state.values, name, &StateCopy::Value::name);
+  CHECK(found != state.values.end(), "{}", name);
+  return *found;
+}
+
+void expect_equal_states(const StateCopy& state, const StateCopy& expected, const std::string& what) {
+  ASSERT_EQ(state.tensors.size(), expected.tensors.size());
+  ASSERT_EQ(state.values.size(), expected.values.size());
+  for (std::size_t i = 0; i < expected.tensors.size(); ++i) {
+    EXPECT_TRUE(state.tensors[i] == expected.tensors[i])
+        << what << ": " << expected.tensors[i].name << ", scope "
+        << static_cast<int>(expected.tensors[i].scope);
+  }
+  for (std::size_t i = 0; i < expected.values.size(); ++i)
+    EXPECT_TRUE(state.values[i] == expected.values[i]) << what << ": " << expected.values[i].name;
+}
+
+void on_ranks(const std::function<void(Communicator&, const Dataset&)>& body) {
+  const Grays dataset(kImage, kSamples);
+  run_thread_ranks(kRanks, [&](Communicator& communicator) {
+    backend_for({}).set_threads(1);
+    body(communicator, dataset);
+  });
+}
+
+TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    Objects whole(communicator, dataset, kSteps);
+    whole.fit();
+    const StateCopy expected = whole.state();
+    const auto done = std::get<std::int64_t>(value_of(expected, "optimizer.steps").value);
+    EXPECT_GE(done, kSteps / 2) << "hardly a step was not skipped";
+    EXPECT_LE(done, kSteps - 3) << "hardly a step was skipped";
+
+    // Within the first epoch, within the second, at its end, and within the last.
+    for (const std::int64_t stop : {std::int64_t{1}, std::int64_t{7}, 2 * kStepsInEpoch, kSteps - 1}) {
+      StateCopy saved;
+      {
+        Objects first(communicator, dataset, stop);
+        first.fit();
+        saved = first.state();
+      }
+      Objects second(communicator, dataset, kSteps);
+      second.go_on_from(saved);
+      second.fit();
+      EXPECT_EQ(second.trainer().steps(), kSteps);
+      expect_equal_states(second.state(), expected, fmt::format("stopped after {}", stop));
+      EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
+    }
+  });
+}
+
+// Objects that have trained go back: what they have prefetched, counted and summed up since is forgotten.
+TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    Objects objects(communicator, dataset, kSteps);
+    for (int step = 0; step < 4; ++step) objects.trainer().step();
+    const StateCopy saved = objects.state();
+    const auto train_on = [&] {
+      for (int step = 0; step < 3; ++step) objects.trainer().step();  // into the next epoch
+      return objects.state();
+    };
+    const StateCopy expected = train_on();
+    objects.go_on_from(saved);
+    expect_equal_states(objects.state(), saved, "as it was");
+    expect_equal_states(train_on(), expected, "three steps on");
+  });
+}
+
+TEST(ContinuedTraining, RefusesAnotherSeedAndAPlaceThatNoEpochHas) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    Objects objects(communicator, dataset, kSteps);
+    Objects other(communicator, dataset, kSteps, 4);
+    EXPECT_THROW(other.go_on_from(objects.state()), ConfigError);
+    StateCopy late = objects.state();
+    for (StateCopy::Value& value : late.values)
+      if (value.name == "train.epoch_step" || value.name == "train.steps") value.value = kStepsInEpoch + 1;
+    EXPECT_THROW(objects.go_on_from(late), DataError);
+    late.values.pop_back();
+    EXPECT_THROW(objects.go_on_from(late), DataError);
+  });
+}
+
+// Its mean over ranks is for evaluation, exports and digests, which are the same on all ranks; training goes
+// on with each rank's own.
+TEST(Evaluation, ChangesNothingThatTrainingSees) {
+  std::vector<std::string> digests(kRanks);
+  on_ranks([&](Communicator& communicator, const Dataset& dataset) {
+    Objects plain(communicator, dataset, kSteps), evaluated(communicator, dataset, kSteps);
+    for (int step = 0; step < 6; ++step) {
+      plain.trainer().step();
+      evaluated.trainer().step();
+      const auto own = [&] {
+        const std::span<const float> statistics = evaluated.network().statistics();
+        return std::vector<float>(statistics.begin(), statistics.end());
+      };
+      const std::vector<float> before = own();
+      evaluated.trainer().evaluate();
+      EXPECT_EQ(own(), before) << "after step " << step + 1;
+    }
+    EXPECT_FALSE(
+        std::ranges::equal(evaluated.network().evaluation_statistics(), evaluated.network().statistics()));
+    EXPECT_EQ(plain.trainer().evaluate().loss, evaluated.trainer().evaluate().loss);
+    expect_equal_states(evaluated.state(), plain.state(), "evaluated after every step");
+    digests[static_cast<std::size_t>(communicator.rank())] = evaluated.state_digest();
+  });
+  EXPECT_EQ(digests[1], digests[0]);
+}
+
+// Nothing is shown twice in one scope, and ranks share what they must.
+TEST(Evaluation, AveragesTheStatisticsOfRanks) {
+  std::vector<StateCopy> states(kRanks);
+  on_ranks([&](Communicator& communicator, const Dataset& dataset) {
+    Objects objects(communicator, dataset, 3);
+    objects.fit();
+    states[static_cast<std::size_t>(communicator.rank())] = objects.state();
+  });
+  std::size_t own = 0;
+  for (std::size_t i = 0; i < states[0].tensors.size(); ++i) {
+    const StateCopy::Tensor& zero = states[0].tensors[i];
+    const StateCopy::Tensor& one = states[1].tensors[i];
+    EXPECT_EQ(std::ranges::count_if(
+                  states[0].tensors,
+                  [&](const auto& other) { return other.name == zero.name && other.scope == zero.scope; }),
+              1)
+        << zero.name;
+    EXPECT_EQ(zero == one, zero.scope == StateScope::replicated) << zero.name;
+    if (zero.scope != StateScope::per_rank) continue;
+    ++own;
+    const auto mean = std::ranges::find(states[0].tensors, zero.name, &StateCopy::Tensor::name);
+    for (std::size_t k = 0; k < zero.values.size(); ++k)
+      EXPECT_FLOAT_EQ(mean->values[k], (zero.values[k] + one.values[k]) / 2) << zero.name;
+  }
+  EXPECT_EQ(own, 4u) << "mean and variance of two layers";
+}
+
+}  // namespace
+}  // namespace lockstep
