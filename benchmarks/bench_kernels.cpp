@@ -133,24 +133,24 @@ BenchKernel optimizer(const char* name, double state_bytes, int gradients, Step 
 std::vector<BenchKernel> optimizer_kernels() {
   return {optimizer("sgd", 8, 1,
                     [](Backend& backend, BenchArena& m, const Update& update) {
-                      backend.sgd_update(m.stream, update,
-                                         {.momentum_buffer = as<float>(m.momentum), .momentum = 0.9f});
+                      backend.update(m.stream, update,
+                                     SgdUpdate{.momentum_buffer = as<float>(m.momentum), .momentum = 0.9f});
                     }),
           optimizer("adamw", 16, 1,
                     [](Backend& backend, BenchArena& m, const Update& update) {
-                      backend.adamw_update(
-                          m.stream, update,
-                          {.first_moment = as<float>(m.momentum), .second_moment = as<float>(m.second)});
+                      backend.update(m.stream, update,
+                                     AdamWUpdate{.first_moment = as<float>(m.momentum),
+                                                 .second_moment = as<float>(m.second)});
                     }),
           // Norms first: reads values and gradients once more.
           optimizer("lars", 12, 2,
                     [](Backend& backend, BenchArena& m, const Update& update) {
                       const std::size_t chunks = update.table.chunks().size();
-                      backend.lars_update(m.stream, update,
-                                          {.momentum_buffer = as<float>(m.momentum),
-                                           .norms = {as<SquaredNorms>(m.second), chunks},
-                                           .trust_ratios = {as<float>(m.b), 1},
-                                           .momentum = 0.9f});
+                      backend.update(m.stream, update,
+                                     LarsUpdate{.momentum_buffer = as<float>(m.momentum),
+                                                .norms = {as<SquaredNorms>(m.second), chunks},
+                                                .trust_ratios = {as<float>(m.b), 1},
+                                                .momentum = 0.9f});
                     }),
           {"restore", true, [](Backend& backend, BenchArena& m) -> BenchCall {
              auto control =

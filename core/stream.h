@@ -25,7 +25,7 @@ namespace lockstep {
 // A small callable stored in place: copyable as bytes, never on the heap.
 class Task {
  public:
-  static constexpr std::size_t kCapacity = 128;
+  static constexpr std::size_t kCapacity = 144;
 
   Task() = default;
   template <typename F>

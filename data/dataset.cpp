@@ -30,10 +30,19 @@ std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted) {
   return indices;
 }
 
-std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
-  if (options.format == "idx") return open_idx(options.path, split);
-  if (options.format == "jpeg_folder") return open_jpeg_folder(options.path, split);
-  throw ConfigError(fmt::format("data.format = \"{}\": allowed are idx, jpeg_folder", options.format));
+const std::vector<DatasetFormat>& dataset_formats() {
+  static const std::vector<DatasetFormat> table = {{"idx", open_idx}, {"jpeg_folder", open_jpeg_folder}};
+  return table;
+}
+
+std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split,
+                                      const std::vector<DatasetFormat>& formats) {
+  std::string names;
+  for (const DatasetFormat& format : formats) {
+    if (format.name == options.format) return format.open(options.path, split);
+    names += (names.empty() ? "" : ", ") + format.name;
+  }
+  throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));
 }
 
 }  // namespace lockstep

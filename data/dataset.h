@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,12 +52,22 @@ class Dataset {
 std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted);
 
 struct DatasetOptions {
-  std::string format = "idx";  // or "jpeg_folder"
+  std::string format = "idx";  // by its name in the table of formats
   std::filesystem::path path;  // a folder
 };
 
-// Throws ConfigError for an unknown format, IoError for missing files (with the path and what to install),
-// DataError for corrupt ones (file and offset).
-std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
+// A row of the table of formats: what data.format may be, and what opens it.
+struct DatasetFormat {
+  std::string name;
+  // Throws IoError for missing files (with the path and what to install), DataError for corrupt ones (file
+  // and offset).
+  std::function<std::unique_ptr<Dataset>(const std::filesystem::path& path, Split split)> open;
+};
+// Those that are shipped.
+const std::vector<DatasetFormat>& dataset_formats();
+
+// Throws what its format's open does, and ConfigError for a format that the table has not.
+std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split,
+                                      const std::vector<DatasetFormat>& formats = dataset_formats());
 
 }  // namespace lockstep

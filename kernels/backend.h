@@ -85,9 +85,7 @@ class Backend {
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
 
   // One optimizer step of everything in the table.
-  virtual void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) = 0;
-  virtual void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) = 0;
-  virtual void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) = 0;
+  virtual void update(Stream& stream, const Update& update, const UpdateRule& rule) = 0;
   virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;
   // After the updates of a step: counts it, or where it was skipped does not, and moves the loss scale.
   virtual void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) = 0;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <variant>
 
 #include "core/buffer.h"
 #include "core/dtype.h"
@@ -132,5 +133,8 @@ struct LarsUpdate {
   float trust_coefficient = 1e-3f;
   float epsilon = 1e-8f;
 };
+
+// By which rule, and with what of it. A backend has one function for all of them.
+using UpdateRule = std::variant<SgdUpdate, AdamWUpdate, LarsUpdate>;
 
 }  // namespace lockstep

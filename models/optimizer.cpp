@@ -2,7 +2,11 @@
 #include "models/optimizer.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
+
+#include <fmt/ranges.h>
 
 #include "core/error.h"
 
@@ -52,20 +56,29 @@ std::vector<UpdateSegment> segments_in(const FlatRange& range, std::span<const U
 
 class Sgd final : public Optimizer {
  public:
+  using Options = SgdOptions;
+  static std::vector<std::string> state_names() { return {"momentum_buffer"}; }
+  static OptimizerOptions options(const OptimizerSettings& settings) {
+    return Options{.momentum = settings.momentum,
+                   .weight_decay = settings.weight_decay,
+                   .nesterov = settings.nesterov,
+                   .decay_norm_and_bias = settings.decay_norm_and_bias};
+  }
+
   Sgd(const TrainedMemory& memory, const SgdOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
-                  {"momentum_buffer"}, loss_scale),
+                  state_names(), loss_scale),
         options_(options) {
     CHECK(!options.nesterov || options.momentum > 0, "Nesterov without momentum");
   }
 
  private:
   void update(Stream& stream, const Update& update, std::size_t) override {
-    backend().sgd_update(stream, update,
-                         {.momentum_buffer = state(0),
-                          .momentum = static_cast<float>(options_.momentum),
-                          .nesterov = options_.nesterov});
+    backend().update(stream, update,
+                     SgdUpdate{.momentum_buffer = state(0),
+                               .momentum = static_cast<float>(options_.momentum),
+                               .nesterov = options_.nesterov});
   }
 
   SgdOptions options_;
@@ -73,22 +86,32 @@ class Sgd final : public Optimizer {
 
 class AdamW final : public Optimizer {
  public:
+  using Options = AdamWOptions;
+  static std::vector<std::string> state_names() { return {"exp_avg", "exp_avg_sq"}; }
+  static OptimizerOptions options(const OptimizerSettings& settings) {
+    return Options{.beta1 = settings.beta1,
+                   .beta2 = settings.beta2,
+                   .epsilon = settings.epsilon,
+                   .weight_decay = settings.weight_decay,
+                   .decay_norm_and_bias = settings.decay_norm_and_bias};
+  }
+
   AdamW(const TrainedMemory& memory, const AdamWOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
-                  {"exp_avg", "exp_avg_sq"}, loss_scale),
+                  state_names(), loss_scale),
         options_(options) {
     CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}", options.epsilon);
   }
 
  private:
   void update(Stream& stream, const Update& update, std::size_t) override {
-    backend().adamw_update(stream, update,
-                           {.first_moment = state(0),
-                            .second_moment = state(1),
-                            .beta1 = options_.beta1,
-                            .beta2 = options_.beta2,
-                            .epsilon = options_.epsilon});
+    backend().update(stream, update,
+                     AdamWUpdate{.first_moment = state(0),
+                                 .second_moment = state(1),
+                                 .beta1 = options_.beta1,
+                                 .beta2 = options_.beta2,
+                                 .epsilon = options_.epsilon});
   }
 
   AdamWOptions options_;
@@ -96,9 +119,17 @@ class AdamW final : public Optimizer {
 
 class Lars final : public Optimizer {
  public:
+  using Options = LarsOptions;
+  static std::vector<std::string> state_names() { return {"momentum_buffer"}; }
+  static OptimizerOptions options(const OptimizerSettings& settings) {
+    return Options{.momentum = settings.momentum,
+                   .weight_decay = settings.weight_decay,
+                   .trust_coefficient = settings.trust_coefficient,
+                   .epsilon = settings.epsilon};
+  }
+
   Lars(const TrainedMemory& memory, const LarsOptions& options, const LossScaleOptions& loss_scale)
-      : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), {"momentum_buffer"},
-                  loss_scale),
+      : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), state_names(), loss_scale),
         options_(options) {
     for (std::size_t piece = 0; piece < pieces(); ++piece) {
       norms_.emplace_back(table(piece).chunks().size() * sizeof(SquaredNorms), memory.device);
@@ -108,21 +139,45 @@ class Lars final : public Optimizer {
 
  private:
   void update(Stream& stream, const Update& update, std::size_t piece) override {
-    backend().lars_update(
-        stream, update,
-        {.momentum_buffer = state(0),
-         .norms = {reinterpret_cast<SquaredNorms*>(norms_[piece].data()), table(piece).chunks().size()},
-         .trust_ratios = {reinterpret_cast<float*>(trust_ratios_[piece].data()),
-                          table(piece).segments().size()},
-         .momentum = static_cast<float>(options_.momentum),
-         .trust_coefficient = static_cast<float>(options_.trust_coefficient),
-         .epsilon = static_cast<float>(options_.epsilon)});
+    backend().update(stream, update,
+                     LarsUpdate{.momentum_buffer = state(0),
+                                .norms = {reinterpret_cast<SquaredNorms*>(norms_[piece].data()),
+                                          table(piece).chunks().size()},
+                                .trust_ratios = {reinterpret_cast<float*>(trust_ratios_[piece].data()),
+                                                 table(piece).segments().size()},
+                                .momentum = static_cast<float>(options_.momentum),
+                                .trust_coefficient = static_cast<float>(options_.trust_coefficient),
+                                .epsilon = static_cast<float>(options_.epsilon)});
   }
 
   LarsOptions options_;
   std::vector<Buffer> norms_;  // by piece
   std::vector<Buffer> trust_ratios_;
 };
+
+template <typename Rule>
+OptimizerKind kind(std::string_view name, const GentleRate& gentle_rate) {
+  return {.name = name,
+          .state_names = Rule::state_names(),
+          .options = Rule::options,
+          .make = [](const TrainedMemory& memory, const OptimizerOptions& options,
+                     const LossScaleOptions& loss_scale) -> std::unique_ptr<Optimizer> {
+            return std::make_unique<Rule>(memory, std::get<typename Rule::Options>(options), loss_scale);
+          },
+          .gentle_rate = gentle_rate};
+}
+
+// In the order of OptimizerOptions.
+const auto& optimizer_kinds() {
+  static const std::array<OptimizerKind, std::variant_size_v<OptimizerOptions>> table = {
+      kind<Sgd>("sgd", {.for_256_samples = 0.1, .growth = GentleRate::Growth::linear}),
+      kind<AdamW>("adamw", {.for_256_samples = 1e-3}),
+      kind<Lars>("lars", {.for_256_samples = 1}),
+  };
+  return table;
+}
+
+const OptimizerKind& row_of(const OptimizerOptions& options) { return optimizer_kinds()[options.index()]; }
 
 }  // namespace
 
@@ -238,26 +293,35 @@ void Optimizer::restore_control(Stream& stream, const StepControl& control) {
   stream.synchronize();
 }
 
+double GentleRate::of(double samples) const {
+  const double share = std::min(samples / 256, 1.0);
+  return for_256_samples * (growth == Growth::linear ? share : std::sqrt(share));
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerKind& kind : optimizer_kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
+const OptimizerKind& optimizer_kind(const std::string& name) {
+  const auto found = std::ranges::find(optimizer_kinds(), name, &OptimizerKind::name);
+  if (found != optimizer_kinds().end()) return *found;
+  throw ConfigError(
+      fmt::format("unknown optimizer \"{}\": allowed are {}", name, fmt::join(optimizer_names(), ", ")));
+}
+
+OptimizerOptions optimizer_options(const OptimizerSettings& settings) {
+  return optimizer_kind(settings.name).options(settings);
+}
+
 std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes) {
-  return (std::holds_alternative<AdamWOptions>(options) ? 2 : 1) * parameter_bytes;
+  return row_of(options).state_names.size() * parameter_bytes;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale) {
-  struct Maker {
-    const TrainedMemory& memory;
-    const LossScaleOptions& loss_scale;
-    std::unique_ptr<Optimizer> operator()(const SgdOptions& o) {
-      return std::make_unique<Sgd>(memory, o, loss_scale);
-    }
-    std::unique_ptr<Optimizer> operator()(const AdamWOptions& o) {
-      return std::make_unique<AdamW>(memory, o, loss_scale);
-    }
-    std::unique_ptr<Optimizer> operator()(const LarsOptions& o) {
-      return std::make_unique<Lars>(memory, o, loss_scale);
-    }
-  };
-  return std::visit(Maker{memory, loss_scale}, options);
+  return row_of(options).make(memory, options, loss_scale);
 }
 
 }  // namespace lockstep

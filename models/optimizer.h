@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -125,6 +126,44 @@ struct LarsOptions {
 };
 
 using OptimizerOptions = std::variant<SgdOptions, AdamWOptions, LarsOptions>;
+
+// Every optimizer's options under one name each, as a person gives them: what several optimizers have they
+// share. Each takes what it has a use for.
+struct OptimizerSettings {
+  std::string name = "sgd";  // one of optimizer_names()
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  bool decay_norm_and_bias = true;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double trust_coefficient = 1e-3;
+};
+
+// A learning rate that trains a network of many layers without care.
+struct GentleRate {
+  enum class Growth { linear, root };
+  double for_256_samples = 0.1;  // and for more
+  Growth growth = Growth::root;  // up to there: in proportion to the samples, or to their square root
+
+  double of(double samples) const;
+};
+
+// A row of the table in optimizer.cpp: all that is known of an optimizer by its name.
+struct OptimizerKind {
+  std::string_view name;
+  std::vector<std::string> state_names;  // see Optimizer::state_names
+  OptimizerOptions (*options)(const OptimizerSettings& settings);
+  std::unique_ptr<Optimizer> (*make)(const TrainedMemory& memory, const OptimizerOptions& options,
+                                     const LossScaleOptions& loss_scale);
+  GentleRate gentle_rate;
+};
+
+std::vector<std::string> optimizer_names();
+// Throws ConfigError for an unknown name, with all that there are.
+const OptimizerKind& optimizer_kind(const std::string& name);
+OptimizerOptions optimizer_options(const OptimizerSettings& settings);
 
 // Of state(), for parameters of so many bytes.
 std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes);

@@ -4,6 +4,7 @@
 // statistics and the loss are fp32 in all of them; see storage_type for the rest.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "core/dtype.h"
@@ -17,7 +18,10 @@ enum class Precision {
   fp16,  // needs a loss scale
 };
 
-// "fp32", "tf32", "bf16", "fp16". Throws ConfigError for anything else.
+inline constexpr std::string_view kPrecisionWords[] = {"fp32", "tf32", "bf16", "fp16"};
+constexpr std::span<const std::string_view> words_of(Precision) { return kPrecisionWords; }
+
+// By its word. Throws ConfigError for anything else.
 Precision parse_precision(std::string_view name);
 
 // Of activations, of weights as layers read them, and of the gradients of both.

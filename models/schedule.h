@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -24,5 +25,10 @@ struct Schedule {
   // step counts from 0.
   double at(std::int64_t step) const;
 };
+
+// By name: a table in schedule.cpp, which says what each does after the warm-up.
+std::vector<std::string> schedule_names();
+// Throws ConfigError for an unknown name, with all that there are.
+ScheduleKind schedule_kind(const std::string& name);
 
 }  // namespace lockstep

@@ -112,14 +112,8 @@ class CpuBackend final : public Backend {
     cpu_softmax_cross_entropy(arguments);
   }
 
-  void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) override {
-    in_order(stream, [update, sgd] { cpu_sgd_update(update, sgd); });
-  }
-  void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) override {
-    in_order(stream, [update, adamw] { cpu_adamw_update(update, adamw); });
-  }
-  void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) override {
-    in_order(stream, [update, lars] { cpu_lars_update(update, lars); });
+  void update(Stream& stream, const Update& update, const UpdateRule& rule) override {
+    in_order(stream, [update, rule] { cpu_update(update, rule); });
   }
   void restore_if_skipped(Stream& stream, const Restore& arguments) override {
     in_order(stream, [arguments] { cpu_restore_if_skipped(arguments); });

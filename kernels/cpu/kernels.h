@@ -43,9 +43,7 @@ void cpu_cast(const Cast& arguments);
 void cpu_all_finite(const FiniteCheck& arguments);
 void cpu_dropout(const DropoutArguments& arguments);
 void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& arguments);
-void cpu_sgd_update(const Update& update, const SgdUpdate& sgd);
-void cpu_adamw_update(const Update& update, const AdamWUpdate& adamw);
-void cpu_lars_update(const Update& update, const LarsUpdate& lars);
+void cpu_update(const Update& update, const UpdateRule& rule);
 void cpu_restore_if_skipped(const Restore& arguments);
 
 }  // namespace lockstep

@@ -134,10 +134,7 @@ void measure_trust(const Update& update, const LarsUpdate& lars) {
   }
 }
 
-}  // namespace
-
-void cpu_sgd_update(const Update& update, const SgdUpdate& sgd) {
-  if (skips(update)) return;
+void run_rule(const Update& update, const SgdUpdate& sgd) {
   const UpdateSegment* segments = update.table.segments().data();
   const SgdStep plain{.learning_rate = static_cast<float>(update.control->learning_rate),
                       .momentum = sgd.momentum,
@@ -150,8 +147,7 @@ void cpu_sgd_update(const Update& update, const SgdUpdate& sgd) {
   run(update, step_of, sgd.momentum_buffer);
 }
 
-void cpu_adamw_update(const Update& update, const AdamWUpdate& adamw) {
-  if (skips(update)) return;
+void run_rule(const Update& update, const AdamWUpdate& adamw) {
   const UpdateSegment* segments = update.table.segments().data();
   const AdamWStep plain = AdamWStep::from(AdamWRates{.learning_rate = update.control->learning_rate,
                                                      .beta1 = adamw.beta1,
@@ -166,8 +162,7 @@ void cpu_adamw_update(const Update& update, const AdamWUpdate& adamw) {
   run(update, step_of, adamw.first_moment, adamw.second_moment);
 }
 
-void cpu_lars_update(const Update& update, const LarsUpdate& lars) {
-  if (skips(update)) return;
+void run_rule(const Update& update, const LarsUpdate& lars) {
   measure_trust(update, lars);
   const UpdateSegment* segments = update.table.segments().data();
   const float* trust_ratios = lars.trust_ratios.data();
@@ -180,6 +175,13 @@ void cpu_lars_update(const Update& update, const LarsUpdate& lars) {
     return step;
   };
   run(update, step_of, lars.momentum_buffer);
+}
+
+}  // namespace
+
+void cpu_update(const Update& update, const UpdateRule& rule) {
+  if (skips(update)) return;
+  std::visit([&](const auto& wanted) { run_rule(update, wanted); }, rule);
 }
 
 void cpu_restore_if_skipped(const Restore& a) {

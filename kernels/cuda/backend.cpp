@@ -91,14 +91,8 @@ class CudaBackend final : public Backend {
     cuda_softmax_cross_entropy(stream, arguments);
   }
 
-  void sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) override {
-    cuda_sgd_update(stream, update, sgd);
-  }
-  void adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) override {
-    cuda_adamw_update(stream, update, adamw);
-  }
-  void lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) override {
-    cuda_lars_update(stream, update, lars);
+  void update(Stream& stream, const Update& update, const UpdateRule& rule) override {
+    cuda_update(stream, update, rule);
   }
   void restore_if_skipped(Stream& stream, const Restore& arguments) override {
     cuda_restore_if_skipped(stream, arguments);

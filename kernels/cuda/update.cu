@@ -244,32 +244,17 @@ __global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
 
 __global__ void finish_step_kernel(LossScaleRule rule, StepControl* control) { finish_step(rule, *control); }
 
-}  // namespace
-
-void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
-  if (arguments.count == 0) return;
-  const int threads = block_threads();
-  launch(restore_kernel,
-         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, threads * kLanes))),
-          .block = dim3(static_cast<unsigned>(threads))},
-         stream, arguments);
-}
-
-void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {
-  launch(finish_step_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, rule, control);
-}
-
-void cuda_sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd) {
+void run_rule(Stream& stream, const Update& update, const SgdUpdate& sgd) {
   run(stream, update, SgdRule{.momentum = sgd.momentum, .nesterov = sgd.nesterov},
       {.first = sgd.momentum_buffer});
 }
 
-void cuda_adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw) {
+void run_rule(Stream& stream, const Update& update, const AdamWUpdate& adamw) {
   run(stream, update, AdamWRule{.beta1 = adamw.beta1, .beta2 = adamw.beta2, .epsilon = adamw.epsilon},
       {.first = adamw.first_moment, .second = adamw.second_moment});
 }
 
-void cuda_lars_update(Stream& stream, const Update& update, const LarsUpdate& lars) {
+void run_rule(Stream& stream, const Update& update, const LarsUpdate& lars) {
   const auto chunks = static_cast<unsigned>(update.table.chunks().size());
   const auto segments = static_cast<unsigned>(update.table.segments().size());
   if (chunks == 0) return;
@@ -287,6 +272,25 @@ void cuda_lars_update(Stream& stream, const Update& update, const LarsUpdate& la
          ratio, static_cast<const SquaredNorms*>(lars.norms.data()), lars.trust_ratios.data());
   run(stream, update, LarsRule{.momentum = lars.momentum, .trust_ratios = lars.trust_ratios.data()},
       {.first = lars.momentum_buffer});
+}
+
+}  // namespace
+
+void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
+  if (arguments.count == 0) return;
+  const int threads = block_threads();
+  launch(restore_kernel,
+         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, threads * kLanes))),
+          .block = dim3(static_cast<unsigned>(threads))},
+         stream, arguments);
+}
+
+void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {
+  launch(finish_step_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, rule, control);
+}
+
+void cuda_update(Stream& stream, const Update& update, const UpdateRule& rule) {
+  std::visit([&](const auto& wanted) { run_rule(stream, update, wanted); }, rule);
 }
 
 }  // namespace lockstep

@@ -9,9 +9,7 @@
 
 namespace lockstep {
 
-void cuda_sgd_update(Stream& stream, const Update& update, const SgdUpdate& sgd);
-void cuda_adamw_update(Stream& stream, const Update& update, const AdamWUpdate& adamw);
-void cuda_lars_update(Stream& stream, const Update& update, const LarsUpdate& lars);
+void cuda_update(Stream& stream, const Update& update, const UpdateRule& rule);
 void cuda_restore_if_skipped(Stream& stream, const Restore& arguments);
 void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control);
 

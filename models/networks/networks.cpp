@@ -1,32 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/networks.h"
 
-#include <functional>
-#include <utility>
+#include <algorithm>
 
 #include "core/error.h"
 
 namespace lockstep {
 namespace {
 
-using Builder = std::function<void(Graph&, const NetworkChoice&)>;
-
-double dropout_of(const NetworkChoice& choice, double own) {
-  return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
-}
-
 ResNetOptions resnet_options(const NetworkChoice& choice) {
   return {.stem = choice.stem, .zero_init_residual = choice.zero_init_residual};
 }
 
-const std::vector<std::pair<std::string, Builder>>& builders() {
+}  // namespace
+
+const std::vector<NetworkEntry>& network_table() {
   using Choice = const NetworkChoice&;
-  static const std::vector<std::pair<std::string, Builder>> table = {
-      {"mlp", [](Graph& graph, Choice choice) { mlp(graph, dropout_of(choice, 0)); }},
+  static const std::vector<NetworkEntry> table = {
+      {"mlp", [](Graph& graph, Choice choice) { mlp(graph, dropout_of(choice, 0)); }, true},
       {"cnn",
        [](Graph& graph, Choice choice) {
          cnn(graph, {.batch_norm = choice.batch_norm, .dropout = dropout_of(choice, 0)});
-       }},
+       },
+       true},
       {"resnet20", [](Graph& graph, Choice choice) { cifar_resnet(graph, 3, resnet_options(choice)); }},
       {"resnet18", [](Graph& graph, Choice choice) { resnet18(graph, resnet_options(choice)); }},
       {"resnet34", [](Graph& graph, Choice choice) { resnet34(graph, resnet_options(choice)); }},
@@ -40,20 +36,26 @@ const std::vector<std::pair<std::string, Builder>>& builders() {
   return table;
 }
 
-}  // namespace
+double dropout_of(const NetworkChoice& choice, double own) {
+  return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
+}
 
 std::vector<std::string> network_names() {
   std::vector<std::string> names;
-  for (const auto& [name, builder] : builders()) names.push_back(name);
+  for (const NetworkEntry& entry : network_table()) names.push_back(entry.name);
   return names;
 }
 
+const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name) {
+  const auto found = std::ranges::find(table, name, &NetworkEntry::name);
+  if (found != table.end()) return *found;
+  std::vector<std::string> names;
+  for (const NetworkEntry& entry : table) names.push_back(entry.name);
+  throw ConfigError(fmt::format("unknown network \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+}
+
 void build_network(Graph& graph, const NetworkChoice& choice) {
-  for (const auto& [name, build] : builders()) {
-    if (name == choice.name) return build(graph, choice);
-  }
-  throw ConfigError(
-      fmt::format("unknown network \"{}\": allowed are {}", choice.name, fmt::join(network_names(), ", ")));
+  find_network(network_table(), choice.name).build(graph, choice);
 }
 
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {

@@ -4,7 +4,10 @@
 // and torchvision give their parameters, so that weights travel both ways.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/graph.h"
@@ -17,6 +20,8 @@ enum class Stem {
   cifar,      // hardly
   imagenet,   // as in the paper, for images of about 224x224
 };
+inline constexpr std::string_view kStemWords[] = {"auto", "cifar", "imagenet"};
+constexpr std::span<const std::string_view> words_of(Stem) { return kStemWords; }
 
 // Options a network has no use for are ignored.
 struct NetworkChoice {
@@ -28,8 +33,20 @@ struct NetworkChoice {
   static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
 };
 
+// A row of the table of networks: what model.name may be, and what it means.
+struct NetworkEntry {
+  std::string name;
+  // Appends the layers. Throws ConfigError for an image the network cannot take.
+  std::function<void(Graph& graph, const NetworkChoice& choice)> build;
+  bool shallow = false;  // few layers bear twice the learning rate
+};
+// Those that are shipped.
+const std::vector<NetworkEntry>& network_table();
+
 std::vector<std::string> network_names();
-// Throws ConfigError for an unknown name or an image the network cannot take.
+// Throws ConfigError for a name that the table has not, with all that it has.
+const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name);
+// One of those that are shipped.
 void build_network(Graph& graph, const NetworkChoice& choice);
 
 // Two hidden layers of 512 and 256 with ReLU, each followed by dropout.
@@ -73,6 +90,9 @@ void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
 
 // The convolution of networks with batch norm: half its kernel as padding, no bias, He's initial weights.
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name);
+
+// What choice.dropout means for a network with a dropout of its own.
+double dropout_of(const NetworkChoice& choice, double own);
 
 // What automatic means for the graph's images.
 Stem resolved(Stem stem, const Graph& graph);

@@ -35,12 +35,8 @@ struct Result {
   }
 };
 
-// Update functions of the CPU, or emulated.
-struct Updates {
-  std::function<void(Stream&, const Update&, const SgdUpdate&)> sgd;
-  std::function<void(Stream&, const Update&, const AdamWUpdate&)> adamw;
-  std::function<void(Stream&, const Update&, const LarsUpdate&)> lars;
-};
+// The update function of the CPU, or emulated.
+using UpdateFunction = std::function<void(Stream&, const Update&, const UpdateRule&)>;
 
 class CudaUpdates : public testing::Test {
  protected:
@@ -61,7 +57,7 @@ class CudaUpdates : public testing::Test {
     DType copy_type() const { return gradient_type == DType::bf16 ? DType::bf16 : DType::f16; }
   };
 
-  Result run(const Updates& updates, const Case& c, Rule rule) {
+  Result run(const UpdateFunction& step_by, const Case& c, Rule rule) {
     Result r = start(c);
     const DeviceMemory value(r.value, DType::f32, c.misaligned), first(r.first, DType::f32, c.misaligned),
         second(r.second, DType::f32), trust_ratios(r.trust_ratios, DType::f32),
@@ -82,19 +78,20 @@ class CudaUpdates : public testing::Test {
                           .copy_type = c.copy_type(),
                           .control = control.as<const StepControl>()};
       if (rule == Rule::sgd || rule == Rule::nesterov) {
-        updates.sgd(
+        step_by(
             stream_, update,
-            {.momentum_buffer = first.as<float>(), .momentum = 0.9f, .nesterov = rule == Rule::nesterov});
+            SgdUpdate{
+                .momentum_buffer = first.as<float>(), .momentum = 0.9f, .nesterov = rule == Rule::nesterov});
       } else if (rule == Rule::adamw) {
-        updates.adamw(stream_, update,
-                      {.first_moment = first.as<float>(), .second_moment = second.as<float>()});
+        step_by(stream_, update,
+                AdamWUpdate{.first_moment = first.as<float>(), .second_moment = second.as<float>()});
       } else {
-        updates.lars(stream_, update,
-                     {.momentum_buffer = first.as<float>(),
-                      .norms = {norms.as<SquaredNorms>(), table.chunks().size()},
-                      .trust_ratios = {trust_ratios.as<float>(), table.segments().size()},
-                      .momentum = 0.9f,
-                      .trust_coefficient = 0.02f});
+        step_by(stream_, update,
+                LarsUpdate{.momentum_buffer = first.as<float>(),
+                           .norms = {norms.as<SquaredNorms>(), table.chunks().size()},
+                           .trust_ratios = {trust_ratios.as<float>(), table.segments().size()},
+                           .momentum = 0.9f,
+                           .trust_coefficient = 0.02f});
       }
     }
     return {.value = value.values(DType::f32),
@@ -104,17 +101,14 @@ class CudaUpdates : public testing::Test {
             .trust_ratios = trust_ratios.values(DType::f32)};
   }
   Result on_cpu(const Case& c, Rule rule) {
-    const Updates updates{
-        .sgd = [&](auto& stream, auto& update, auto& sgd) { cpu_.sgd_update(stream, update, sgd); },
-        .adamw = [&](auto& stream, auto& update, auto& adamw) { cpu_.adamw_update(stream, update, adamw); },
-        .lars = [&](auto& stream, auto& update, auto& lars) { cpu_.lars_update(stream, update, lars); }};
+    const UpdateFunction step_by = [&](Stream& stream, const Update& update, const UpdateRule& by) {
+      cpu_.update(stream, update, by);
+    };
     Case aligned = c;
     aligned.misaligned = 0;
-    return run(updates, aligned, rule);
+    return run(step_by, aligned, rule);
   }
-  Result emulated(const Case& c, Rule rule) {
-    return run({.sgd = cuda_sgd_update, .adamw = cuda_adamw_update, .lars = cuda_lars_update}, c, rule);
-  }
+  Result emulated(const Case& c, Rule rule) { return run(cuda_update, c, rule); }
 
   static Result start(const Case& c) {
     return {.value = random_values(c.count, "value"),
@@ -197,9 +191,9 @@ TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
 TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
   const UpdateTable table({}, {});
   const Update update{.table = table};
-  cuda_sgd_update(stream_, update, {});
-  cuda_adamw_update(stream_, update, {});
-  cuda_lars_update(stream_, update, {});
+  for (const UpdateRule& rule :
+       {UpdateRule(SgdUpdate{}), UpdateRule(AdamWUpdate{}), UpdateRule(LarsUpdate{})})
+    cuda_update(stream_, update, rule);
 }
 
 TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {

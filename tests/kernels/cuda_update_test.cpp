@@ -65,21 +65,22 @@ class Steps {
   void update(const Update& u) {
     Backend& backend = side_.backend;
     if (case_.rule == Rule::adamw) {
-      return backend.adamw_update(side_.stream, u,
-                                  {.first_moment = first_.floats(), .second_moment = second_.floats()});
+      return backend.update(side_.stream, u,
+                            AdamWUpdate{.first_moment = first_.floats(), .second_moment = second_.floats()});
     }
     if (case_.rule == Rule::lars) {
-      return backend.lars_update(
+      return backend.update(
           side_.stream, u,
-          {.momentum_buffer = first_.floats(),
-           .norms = {reinterpret_cast<SquaredNorms*>(norms_.data()), table_.chunks().size()},
-           .trust_ratios = {trust_.floats(), table_.segments().size()},
-           .momentum = 0.9f,
-           .trust_coefficient = 0.02f});
+          LarsUpdate{.momentum_buffer = first_.floats(),
+                     .norms = {reinterpret_cast<SquaredNorms*>(norms_.data()), table_.chunks().size()},
+                     .trust_ratios = {trust_.floats(), table_.segments().size()},
+                     .momentum = 0.9f,
+                     .trust_coefficient = 0.02f});
     }
-    backend.sgd_update(
+    backend.update(
         side_.stream, u,
-        {.momentum_buffer = first_.floats(), .momentum = 0.9f, .nesterov = case_.rule == Rule::nesterov});
+        SgdUpdate{
+            .momentum_buffer = first_.floats(), .momentum = 0.9f, .nesterov = case_.rule == Rule::nesterov});
   }
 
   // One is not aligned to a pack; some elements belong to none.

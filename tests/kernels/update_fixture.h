@@ -66,29 +66,30 @@ class UpdateTest : public testing::Test {
 
   const Step sgd = [this](const UpdateTable& table, Memory& memory, Call call) {
     call.control.learning_rate = 0.1;
-    backend_.sgd_update(stream_, update_of(table, memory, call),
-                        {.momentum_buffer = memory.first.floats(), .momentum = 0.9f});
+    backend_.update(stream_, update_of(table, memory, call),
+                    SgdUpdate{.momentum_buffer = memory.first.floats(), .momentum = 0.9f});
   };
   const Step nesterov = [this](const UpdateTable& table, Memory& memory, Call call) {
     call.control.learning_rate = 0.1;
-    backend_.sgd_update(stream_, update_of(table, memory, call),
-                        {.momentum_buffer = memory.first.floats(), .momentum = 0.9f, .nesterov = true});
+    backend_.update(stream_, update_of(table, memory, call),
+                    SgdUpdate{.momentum_buffer = memory.first.floats(), .momentum = 0.9f, .nesterov = true});
   };
   const Step adamw = [this](const UpdateTable& table, Memory& memory, Call call) {
     call.control.learning_rate = 0.01;
-    backend_.adamw_update(stream_, update_of(table, memory, call),
-                          {.first_moment = memory.first.floats(), .second_moment = memory.second.floats()});
+    backend_.update(
+        stream_, update_of(table, memory, call),
+        AdamWUpdate{.first_moment = memory.first.floats(), .second_moment = memory.second.floats()});
   };
   const Step lars = [this](const UpdateTable& table, Memory& memory, Call call) {
     call.control.learning_rate = 5.0;
     std::vector<SquaredNorms> norms(table.chunks().size());
     trust_ratios_.assign(table.segments().size(), -1.0f);
-    backend_.lars_update(stream_, update_of(table, memory, call),
-                         {.momentum_buffer = memory.first.floats(),
-                          .norms = norms,
-                          .trust_ratios = trust_ratios_,
-                          .momentum = 0.9f,
-                          .trust_coefficient = 0.02f});
+    backend_.update(stream_, update_of(table, memory, call),
+                    LarsUpdate{.momentum_buffer = memory.first.floats(),
+                               .norms = norms,
+                               .trust_ratios = trust_ratios_,
+                               .momentum = 0.9f,
+                               .trust_coefficient = 0.02f});
   };
 
   void run(const Step& step, const Segments& segments, Memory& memory) {

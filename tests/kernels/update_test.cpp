@@ -63,9 +63,9 @@ TEST_F(UpdateTest, TheFirstSgdStepGoesDownTheGradient) {
   const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
   const UpdateTable table({}, Segments{{.count = 1}});
   const StepControl control{.learning_rate = 0.25};
-  backend_.sgd_update(
+  backend_.update(
       stream_, {.table = table, .value = value.floats(), .gradient = gradient.floats(), .control = &control},
-      {.momentum_buffer = buffer.floats(), .momentum = 0.9f});
+      SgdUpdate{.momentum_buffer = buffer.floats(), .momentum = 0.9f});
   EXPECT_EQ(buffer.floats()[0], 0.5f);
   EXPECT_EQ(value.floats()[0], 0.875f);
 }
@@ -99,9 +99,9 @@ TEST_F(UpdateTest, TheFirstAdamWStepIsTheLearningRateWhateverTheGradient) {
   const GuardedMemory value(Values{1, 1, 1}), gradient(Values{1e-4f, 10, -3}), m(Values{0, 0, 0}),
       v(Values{0, 0, 0});
   const StepControl control{.learning_rate = 0.25};
-  backend_.adamw_update(
+  backend_.update(
       stream_, {.table = table, .value = value.floats(), .gradient = gradient.floats(), .control = &control},
-      {.first_moment = m.floats(), .second_moment = v.floats()});
+      AdamWUpdate{.first_moment = m.floats(), .second_moment = v.floats()});
   EXPECT_NEAR(value.floats()[0], 0.75, 1e-4);
   EXPECT_NEAR(value.floats()[1], 0.75, 1e-6);
   EXPECT_NEAR(value.floats()[2], 1.25, 1e-6);
