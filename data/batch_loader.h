@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "core/sample_id.h"
 #include "core/tensor.h"
@@ -28,6 +29,9 @@ enum class Tail {
   carry,  // training: the rest of an epoch opens the next one's first batch
   pad,    // evaluation: in order, once; the last batches are filled with samples of weight zero
 };
+// What a configuration may say of training.
+inline constexpr std::string_view kTailWords[] = {"drop", "carry"};
+constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
 
 struct Shard {
   int rank = 0;

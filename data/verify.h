@@ -4,16 +4,21 @@
 // out in its last one.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 
 namespace lockstep {
 
 enum class Verify {
-  nothing,
   headers,  // Dataset::probe of every sample
   all,      // Dataset::read of every sample
+  nothing,
 };
+inline constexpr std::string_view kVerifyWords[] = {"headers", "all", "none"};
+constexpr std::span<const std::string_view> words_of(Verify) { return kVerifyWords; }
 
 struct VerifyOptions {
   Verify extent = Verify::headers;

@@ -46,7 +46,7 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   const bool first = communicator.rank() == 0;
   Config config;
   run_agreed(communicator, [&] {
-    config = load_config(command.config, command.overrides);
+    config = load_config(command.config, command.overrides, command.registry);
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})
       require_writable_folder(*path);

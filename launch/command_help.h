@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/registry.h"
+
 namespace lockstep {
 
 struct FlagHelp {
@@ -36,6 +38,6 @@ std::string overview(std::span<const CommandHelp> commands);
 std::string help_of(const CommandHelp& command);
 
 // A script for bash to source: completes commands, flags, presets, files, keys and their values.
-std::string bash_completion(std::span<const CommandHelp> commands);
+std::string bash_completion(std::span<const CommandHelp> commands, const Registry& registry);
 
 }  // namespace lockstep

@@ -6,20 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "launch/registry.h"
+
 namespace lockstep {
 
-enum class CommandKind { train, plan, profile, info, init, text };
+struct CommandEntry;
 
+// What was asked for.
 struct Command {
-  CommandKind kind = CommandKind::text;
-  // Help, version, keys, completion: what to print. A bare `lockstep` gets help, too, but has done nothing:
-  // its exit code says so.
+  const CommandEntry* entry = nullptr;  // see commands.h
+  std::string name;                     // the entry's
+  Registry registry;
+  // Of a command that answers with a text: what to print. A bare `lockstep` gets help, too, but has done
+  // nothing: its exit code says so.
   std::string text;
   int exit_code = 0;
 
   // train, plan and profile
   std::string config;                  // preset name or path
   std::vector<std::string> overrides;  // "section.key=value", in order
+  std::string device;                  // parsing makes an override of it
   bool print_config = false;
   // train
   std::string init;     // safetensors to start from
@@ -33,9 +39,13 @@ struct Command {
   // init
   std::string folder;  // of one's own images
   std::string output;  // TOML file to write; empty: the folder's name
+  // help, completion, keys
+  std::string topic;  // the name of a command; empty: all
+  std::string shell;
+  bool markdown = false;
 };
 
 // Throws UsageError, naming the nearest command, flag or key.
-Command parse_command_line(int argc, const char* const* argv);
+Command parse_command_line(int argc, const char* const* argv, const Registry& registry = {});
 
 }  // namespace lockstep

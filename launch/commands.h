@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands. Each returns the exit code or throws. All but info and init are collective over the
-// world.
+// The subcommands. Each stands in a file of its own, as a CommandEntry; commands.cpp lists them.
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "comm/world.h"
+#include "launch/command_help.h"
 #include "launch/command_line.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 
-int run_train(const Command& command, World& world);
-int run_plan(const Command& command, World& world);
-int run_profile(const Command& command, World& world);
-// These need no world, and print to standard output.
-int run_info();
-int run_init(const Command& command);
+struct CommandEntry {
+  std::string_view name;
+  std::string_view description;
+  std::string_view example;  // a line each
+  // Binds arguments and flags to the command's members; null: there are none.
+  void (*flags)(CLI::App& app, Command& command) = nullptr;
+  // What it does; one of these is set. They return the exit code or throw.
+  int (*in_world)(const Command& command, World& world) = nullptr;  // collective
+  int (*alone)(const Command& command) = nullptr;                   // every process by itself
+  // What rank 0 is to print, out of what is known of all commands. Touches neither files nor MPI.
+  std::string (*text)(const Command& command, std::span<const CommandHelp> commands) = nullptr;
+  bool lists_keys = false;  // its help ends with the keys of the configuration
+};
+
+// In the order of the help.
+std::span<const CommandEntry* const> commands();
+
+// Flags that several commands have: of those that build a training, and of those that can trace it.
+void add_training_flags(CLI::App& app, Command& command);
+void add_trace_flag(CLI::App& app, Command& command);
 
 }  // namespace lockstep

@@ -82,10 +82,10 @@ std::string compgen_words(const std::string& words, const char* variable) {
 }
 
 // For each key of a few words, or true and false, the case that completes its value.
-std::string value_cases() {
+std::string value_cases(const Registry& registry) {
   std::string cases;
   Config defaults;
-  for (const detail::Key& key : detail::keys()) {
+  for (const detail::Key& key : detail::keys_of(registry)) {
     std::string words;
     if (std::holds_alternative<bool*>(key.member(defaults))) words = "true false";
     for (const std::string& word : key.words) {
@@ -115,7 +115,7 @@ std::string flag_action(const std::string& value) {
 
 }  // namespace
 
-std::string bash_completion(std::span<const CommandHelp> commands) {
+std::string bash_completion(std::span<const CommandHelp> commands, const Registry& registry) {
   std::string names, flags, flag_values;
   for (const CommandHelp& command : commands) {
     names += (names.empty() ? "" : " ") + command.name;
@@ -132,8 +132,8 @@ std::string bash_completion(std::span<const CommandHelp> commands) {
   fill(script, "@COMMANDS@", names);
   fill(script, "@FLAGS@", flags);
   fill(script, "@FLAG_VALUES@", flag_values);
-  fill(script, "@VALUES@", value_cases());
-  fill(script, "@PRESETS@", fmt::format("{}", fmt::join(preset_names(), " ")));
+  fill(script, "@VALUES@", value_cases(registry));
+  fill(script, "@PRESETS@", fmt::format("{}", fmt::join(preset_names(registry), " ")));
   return script;
 }
 

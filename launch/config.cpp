@@ -23,7 +23,6 @@
 #include "core/error.h"
 #include "launch/config_defaults.h"
 #include "launch/config_keys.h"
-#include "launch/presets.h"
 #include "launch/suggestions.h"
 #include "launch/toml_text.h"
 
@@ -35,11 +34,6 @@ using detail::keys;
 
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxShownBytes = 60;
-
-const Key* find_key(const std::string& name) {
-  const auto found = std::ranges::find(keys(), name, &Key::name);
-  return found == keys().end() ? nullptr : &*found;
-}
 
 std::string shown(const toml::node& node) {
   std::ostringstream out;
@@ -93,18 +87,27 @@ bool read(const toml::node& node, T& value) {
   return given.has_value();
 }
 
-// "; did you mean ..." for a file that is not there.
-std::string suggested_preset(const std::string& path) {
-  const std::string stem = std::filesystem::path(path).stem().string();
-  return std::ranges::count(preset_names(), stem) > 0 ? did_you_mean("the preset " + stem) : "";
+// Returns what is no word of the choice.
+std::optional<std::string> read_word(const toml::node& node, const detail::Choice& choice) {
+  const auto given = node.value_exact<std::string>();
+  const auto found = std::ranges::find(choice.words, given.value_or(""));
+  if (found == choice.words.end()) return given;
+  choice.set(choice.place, static_cast<std::size_t>(found - choice.words.begin()));
+  return std::nullopt;
 }
 
-std::string read_text(const std::string& path) {
+// "; did you mean ..." for a file that is not there.
+std::string suggested_preset(const std::string& path, const Registry& registry) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  return std::ranges::count(preset_names(registry), stem) > 0 ? did_you_mean("the preset " + stem) : "";
+}
+
+std::string read_text(const std::string& path, const Registry& registry) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open())
     throw IoError(fmt::format("cannot read the configuration {}: {}{}", path, std::strerror(errno),
-                              suggested_preset(path)));
+                              suggested_preset(path, registry)));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad())
@@ -120,10 +123,10 @@ bool is_regular_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, unknown);
 }
 
-std::string_view preset_text(const std::string& name) {
-  for (const auto& [preset, text] : preset_texts())
-    if (preset == name) return text;
-  const std::vector<std::string> names = preset_names();
+const std::string& preset_text(const std::string& name, const Registry& registry) {
+  for (const Preset& preset : registry.presets)
+    if (preset.name == name) return preset.text;
+  const std::vector<std::string> names = preset_names(registry);
   std::string meant = nearest(name, names);
   if (is_regular_file(name + ".toml"))
     meant = fmt::format("the file {}.toml", name);
@@ -200,6 +203,8 @@ class Complaints {
 // Builds a Config out of a file and overrides, and goes on after errors, so that all are told at once.
 class Loader {
  public:
+  explicit Loader(const Registry& registry) : registry_(registry), keys_(detail::keys_of(registry)) {}
+
   // `name` is what an error names: the file, or a preset.
   void read_file(std::string_view text, const std::string& name);
   void read_override(const std::string& text);
@@ -209,7 +214,8 @@ class Loader {
   struct Origin {
     std::string name;
     std::uint32_t line = 0;
-    bool readable = true;  // a value of the key's type
+    bool readable = true;                          // a value of the key's type
+    std::optional<std::string> unknown_word = {};  // given for a Choice
   };
 
   void read_root(const toml::table& root, const std::string& name);
@@ -222,8 +228,15 @@ class Loader {
   }
   void check_values();
   void check_together();
+  // Null: there is none of that name.
+  const Key* find_key(const std::string& name) const {
+    const auto found = std::ranges::find(keys_, name, &Key::name);
+    return found == keys_.end() ? nullptr : &*found;
+  }
   bool given(const char* name) const { return origins_.contains(find_key(name)); }
 
+  const Registry& registry_;
+  const std::vector<Key> keys_;
   Config config_;
   std::map<const Key*, Origin> origins_;  // of the keys that were given a value
   Complaints complaints_;
@@ -236,7 +249,15 @@ std::string unknown_key(const std::string& name) {
 
 void Loader::assign(const Key& key, const toml::node& node, const Origin& origin) {
   Origin& place = origins_[&key] = origin;
-  place.readable = std::visit([&](auto* member) { return read(node, *member); }, key.member(config_));
+  const auto into = [&](const auto& member) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Choice>) {
+      place.unknown_word = read_word(node, member);
+      return node.is_string();
+    } else {
+      return read(node, *member);
+    }
+  };
+  place.readable = std::visit(into, key.member(config_));
   if (!place.readable)
     complain(key, fmt::format("{} = {}: {} is expected", key.name, shown(node), detail::expected(key)));
 }
@@ -289,7 +310,7 @@ void Loader::read_override(const std::string& text) {
     return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
   const Key* key = find_key(name);
   if (!key) return complaints_.add("", 0, unknown_key(name));
-  const bool is_string = std::holds_alternative<std::string*>(key->member(config_));
+  const bool is_string = detail::is_text(key->member(config_));
   const std::string value = trimmed(text.substr(equals + 1));
   if (value.empty() && !is_string) {
     return complaints_.add(
@@ -303,11 +324,13 @@ void Loader::read_override(const std::string& text) {
 }
 
 void Loader::check_values() {
-  for (const Key& key : keys()) {
+  for (const Key& key : keys_) {
     const auto origin = origins_.find(&key);
     if (origin != origins_.end() && !origin->second.readable) continue;  // complained of already
     if (origin == origins_.end() && !all_read_) continue;  // it may stand where nothing was read
-    const std::string wrong = detail::what_is_wrong(key, key.member(config_));
+    std::string wrong = detail::what_is_wrong(key, key.member(config_));
+    if (origin != origins_.end() && origin->second.unknown_word)
+      wrong = detail::what_is_wrong(key, &*origin->second.unknown_word);
     if (wrong.empty()) continue;
     complain(key, wrong);
   }
@@ -338,7 +361,7 @@ Config Loader::finish() {
   if (all_read_) check_together();
   complaints_.throw_if_any();
   if (!given("optimizer.learning_rate")) {
-    config_.optimizer.learning_rate = gentle_learning_rate(config_);
+    config_.optimizer.learning_rate = gentle_learning_rate(config_, registry_);
     if (!given("schedule.warmup_epochs")) config_.schedule.warmup_epochs = gentle_warmup_epochs(config_);
   }
   return config_;
@@ -346,19 +369,20 @@ Config Loader::finish() {
 
 }  // namespace
 
-Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides) {
-  Loader loader;
+Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides,
+                   const Registry& registry) {
+  Loader loader(registry);
   if (is_file(preset_or_path))
-    loader.read_file(read_text(preset_or_path), preset_or_path);
+    loader.read_file(read_text(preset_or_path, registry), preset_or_path);
   else
-    loader.read_file(preset_text(preset_or_path), "preset " + preset_or_path);
+    loader.read_file(preset_text(preset_or_path, registry), "preset " + preset_or_path);
   for (const std::string& text : overrides) loader.read_override(text);
   return loader.finish();
 }
 
-std::vector<std::string> preset_names() {
+std::vector<std::string> preset_names(const Registry& registry) {
   std::vector<std::string> names;
-  for (const auto& [name, text] : preset_texts()) names.emplace_back(name);
+  for (const Preset& preset : registry.presets) names.push_back(preset.name);
   std::ranges::sort(names);
   return names;
 }

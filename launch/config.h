@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Config: everything a run is told, read from TOML (a shipped preset or a file) and `--set
-// section.key=value`. One table of keys (config_keys.cpp) drives parsing, checking, printing, suggestions and
-// the pages for people. Every rank reads its own; ranks compare texts before step 1.
+// section.key=value`. Where a part of the engine has a struct of options that a person can give as they are,
+// the section is that struct. One table of keys (config_keys.cpp) drives parsing, checking, printing,
+// suggestions and the pages for people. Every rank reads its own; ranks compare texts before step 1.
 #pragma once
 
 #include <array>
@@ -12,26 +13,26 @@
 #include <string>
 #include <vector>
 
+#include "data/batch_loader.h"
+#include "data/verify.h"
+#include "launch/registry.h"
+#include "models/optimizer.h"
+#include "models/precision.h"
+
 namespace lockstep {
 
 struct Config {
-  struct {
-    std::string name = "cnn";         // one of network_names()
-    bool batch_norm = true;           // cnn only
-    std::string stem = "auto";        // auto, cifar, imagenet
-    bool zero_init_residual = false;  // resnets
-    double dropout = -1;              // -1: the network's own
-  } model;
+  NetworkChoice model;
   struct {
     std::string format = "idx";
     std::string path;
     std::vector<double> mean;       // per channel, pixels in [0, 1]; empty: 0
     std::vector<double> deviation;  // per channel; empty: 1
-    std::string tail = "drop";      // drop, carry
+    Tail tail = Tail::drop;
     std::int64_t crop_padding = 0;  // pixels
     bool horizontal_flip = false;
     std::int64_t loader_threads = 1;
-    std::string verify = "headers";  // headers, all, none
+    Verify verify = Verify::headers;
   } data;
   struct {
     std::int64_t batch = 32;  // per rank and micro-batch
@@ -42,25 +43,16 @@ struct Config {
     bool recompute = false;
     std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
     double label_smoothing = 0;
-    std::string precision = "fp32";  // fp32, tf32, bf16, fp16
-    double loss_scale = 65536;       // fp16: where it starts
+    Precision precision = Precision::fp32;
+    double loss_scale = 65536;  // fp16: where it starts
     bool cuda_graph = true;
     std::int64_t loss_scale_interval = 2000;  // fp16: good steps until it doubles; 0: it stays
   } train;
-  struct {
-    std::string name = "sgd";    // sgd, adamw, lars
+  struct : OptimizerSettings {
     double learning_rate = 0.1;  // load_config chooses it and warmup_epochs where they are left out
-    double momentum = 0.9;       // sgd, lars
-    bool nesterov = false;       // sgd
-    double weight_decay = 0.0;
-    bool decay_norm_and_bias = true;  // sgd, adamw; lars never does
-    double beta1 = 0.9;               // adamw
-    double beta2 = 0.999;             // adamw
-    double epsilon = 1e-8;            // adamw, lars
-    double trust_coefficient = 1e-3;  // lars
   } optimizer;
   struct {
-    std::string name = "constant";   // constant, step, cosine
+    std::string name = "constant";   // one of schedule_names()
     double warmup_epochs = 0;        // linear, from learning_rate / warm-up steps
     std::vector<double> milestones;  // step: epochs at which the rate is multiplied by gamma; ascending
     double gamma = 0.1;
@@ -93,7 +85,8 @@ struct Config {
 // with its column, and beside it what is wrong in the others (see toml_text.h), but not what may be missing.
 // An unknown preset names the nearest one, or the file that may be meant, and lists all. Throws IoError for a
 // file that cannot be read.
-Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides);
+Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides,
+                   const Registry& registry = {});
 
 // TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.
 std::string to_toml(const Config& config);
@@ -102,13 +95,13 @@ std::string to_toml(const Config& config);
 // "train.batch: 32 against 64"; empty when equal.
 std::string first_difference(const std::string& toml, const std::string& other);
 
-// Names of the shipped presets (launch/presets/NAME.toml, built into the program), sorted.
-std::vector<std::string> preset_names();
+// Names of the presets, sorted; those that are shipped are launch/presets/NAME.toml, built into the program.
+std::vector<std::string> preset_names(const Registry& registry = {});
 
 // For each key its name and default, and indented below it what it is and what is allowed. For --help.
-std::string describe_keys();
+std::string describe_keys(const Registry& registry = {});
 
 // The same as a page in Markdown, a table for each section: launch/configuration.md.
-std::string keys_as_markdown();
+std::string keys_as_markdown(const Registry& registry = {});
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "launch/suggestions.h"
-#include "models/networks/networks.h"
+#include "models/schedule.h"
 
 namespace lockstep::detail {
 namespace {
@@ -32,24 +32,30 @@ constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
 
+template <typename Entry>
+std::vector<std::string> names_in(const std::vector<Entry>& table) {
+  std::vector<std::string> names;
+  for (const Entry& entry : table) names.push_back(entry.name);
+  return names;
+}
+
 #define MEMBER(path) [](Config& config) -> Member { return &config.path; }
 
-std::vector<Key> make_keys() {
-  return {
-      {"model.name", MEMBER(model.name), "network", {}, network_names()},
+}  // namespace
+
+std::vector<Key> keys_of(const Registry& registry) {
+  std::vector<Key> table = {
+      {"model.name", MEMBER(model.name), "network", {}, names_in(registry.networks)},
       {"model.batch_norm", MEMBER(model.batch_norm), "batch normalisation in the cnn"},
-      {"model.stem",
-       MEMBER(model.stem),
-       "first layers of resnets and mobilenet_v2, for small or large images; auto: cifar up to 64 high",
-       {},
-       {"auto", "cifar", "imagenet"}},
+      {"model.stem", MEMBER(model.stem),
+       "first layers of resnets and mobilenet_v2, for small or large images; auto: cifar up to 64 high"},
       {"model.zero_init_residual", MEMBER(model.zero_init_residual),
        "resnets: last gamma of each block starts at 0"},
       {"model.dropout",
        MEMBER(model.dropout),
        "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
        {.least = -1, .most = 1, .below_most = true}},
-      {"data.format", MEMBER(data.format), "file format of the dataset", {}, {"idx", "jpeg_folder"}},
+      {"data.format", MEMBER(data.format), "file format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(data.path), "folder of the dataset"},
       {"data.mean",
        MEMBER(data.mean),
@@ -64,13 +70,10 @@ std::vector<Key> make_keys() {
        "training images: random windows of their size out of the image with this many black pixels around it",
        {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(data.horizontal_flip), "training images: half of them mirrored"},
-      {"data.tail", MEMBER(data.tail), "samples left over by an epoch's batches", {}, {"drop", "carry"}},
+      {"data.tail", MEMBER(data.tail), "samples left over by an epoch's batches"},
       {"data.loader_threads", MEMBER(data.loader_threads), "threads that prepare batches", {1, 64}},
-      {"data.verify",
-       MEMBER(data.verify),
-       "before the first step: read the header of every image, decode every image whole, or neither",
-       {},
-       {"headers", "all", "none"}},
+      {"data.verify", MEMBER(data.verify),
+       "before the first step: read the header of every image, decode every image whole, or neither"},
       {"train.batch", MEMBER(train.batch), "samples per rank and micro-batch", kSamples},
       {"train.accumulation", MEMBER(train.accumulation), "micro-batches per step", kSamples},
       {"train.epochs", MEMBER(train.epochs), "passes over the training data", {1, kMostEpochs}},
@@ -86,11 +89,8 @@ std::vector<Key> make_keys() {
        MEMBER(train.label_smoothing),
        "share of the target spread over all classes",
        {.least = 0, .most = 1, .below_most = true}},
-      {"train.precision",
-       MEMBER(train.precision),
-       "of activations, weights' copies and gradients; master weights are fp32",
-       {},
-       {"fp32", "tf32", "bf16", "fp16"}},
+      {"train.precision", MEMBER(train.precision),
+       "of activations, weights' copies and gradients; master weights are fp32"},
       {"train.loss_scale",
        MEMBER(train.loss_scale),
        "fp16: what the loss is multiplied by at first",
@@ -101,7 +101,7 @@ std::vector<Key> make_keys() {
        {0, 1e9}},
       {"train.cuda_graph", MEMBER(train.cuda_graph),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
-      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, {"sgd", "adamw", "lars"}},
+      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, optimizer_names()},
       {"optimizer.learning_rate",
        MEMBER(optimizer.learning_rate),
        "highest learning rate; left out: one that suits network, optimizer and train.batch x "
@@ -125,11 +125,7 @@ std::vector<Key> make_keys() {
        {kSmallest, kLargest}},
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
        "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
-      {"schedule.name",
-       MEMBER(schedule.name),
-       "learning rate after warm-up",
-       {},
-       {"constant", "step", "cosine"}},
+      {"schedule.name", MEMBER(schedule.name), "learning rate after warm-up", {}, schedule_names()},
       {"schedule.warmup_epochs",
        MEMBER(schedule.warmup_epochs),
        "epochs of linear warm-up; left out: 1 before a chosen learning_rate, else 0",
@@ -172,9 +168,18 @@ std::vector<Key> make_keys() {
        "let ranks share a GPU where there are too few: right results, meaningless times"},
       {"run.dir", MEMBER(run.dir), "folder for metrics and checkpoints"},
   };
+  Config config;
+  for (Key& key : table) {
+    const Member member = key.member(config);
+    if (const auto* choice = std::get_if<Choice>(&member))
+      key.words = {choice->words.begin(), choice->words.end()};
+  }
+  return table;
 }
 
 #undef MEMBER
+
+namespace {
 
 std::string range_text(const Range& range) {
   const bool low = std::isfinite(range.least), high = std::isfinite(range.most);
@@ -197,7 +202,8 @@ Noun noun_of(const Member& member) {
                                     {"a number", "numbers"},
                                     {"a string", "strings that are not empty"},
                                     {"a list of{} numbers", "lists of{} numbers"},
-                                    {"a list of 3 numbers", "lists of 3 numbers"}};
+                                    {"a list of 3 numbers", "lists of 3 numbers"},
+                                    {"a word", "words"}};
   static_assert(std::size(kNouns) == std::variant_size_v<Member>);
   return kNouns[member.index()];
 }
@@ -228,6 +234,7 @@ struct Checker {
   }
 
   std::string operator()(const bool*) const { return {}; }
+  std::string operator()(const Choice&) const { return {}; }
   std::string operator()(const std::int64_t* value) const { return number(static_cast<double>(*value)); }
   std::string operator()(const double* value) const { return number(*value); }
   std::string operator()(const std::string* value) const {
@@ -250,7 +257,7 @@ struct Checker {
 }  // namespace
 
 std::span<const Key> keys() {
-  static const std::vector<Key> table = make_keys();
+  static const std::vector<Key> table = keys_of({});
   return table;
 }
 
@@ -276,6 +283,9 @@ std::string value_text(const Member& member) {
     std::string operator()(const std::string* value) const { return quoted(*value); }
     std::string operator()(const std::vector<double>* list) const {
       return fmt::format("[{}]", fmt::join(*list, ", "));
+    }
+    std::string operator()(const Choice& choice) const {
+      return quoted(std::string(choice.words[choice.get(choice.place)]));
     }
     std::string operator()(const std::array<double, 3>* list) const {
       return fmt::format("[{}]", fmt::join(*list, ", "));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The table of keys behind Config: name, member, allowed values and meaning of every setting. Loading,
-// checking, printing and suggestions are loops over it, so a new setting is one member of Config and one row
-// here.
+// checking, printing and suggestions are loops over it, so a new setting is one row here and the member that
+// it binds: of an options struct that is a section of Config, or of Config itself.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -17,8 +19,27 @@
 
 namespace lockstep::detail {
 
-using Member =
-    std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<double>*, std::array<double, 3>*>;
+// An enum of words: words_of(value) stands beside it and names its values from 0 on.
+struct Choice {
+  template <typename Enum>
+  requires std::is_enum_v<Enum> Choice(Enum* value)
+      : place(value),
+        words(words_of(*value)),
+        get([](const void* from) { return static_cast<std::size_t>(*static_cast<const Enum*>(from)); }),
+        set([](void* to, std::size_t index) { *static_cast<Enum*>(to) = static_cast<Enum>(index); }) {}
+
+  void* place;
+  std::span<const std::string_view> words;
+  std::size_t (*get)(const void* from);
+  void (*set)(void* to, std::size_t index);
+};
+
+using Member = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<double>*,
+                            std::array<double, 3>*, Choice>;
+
+inline bool is_text(const Member& member) {
+  return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);
+}
 
 // Of a number, or of each number in a list.
 struct Range {
@@ -33,15 +54,18 @@ struct Key {
   Member (*member)(Config&);
   std::string description;
   Range range = {};
-  std::vector<std::string> words = {};  // of a string; empty: any that is not empty
-  bool ascending = false;               // a list
-  std::string default_text = {};        // where the default depends on other keys
+  // Of a string; empty: any that is not empty. A Choice brings its own.
+  std::vector<std::string> words = {};
+  bool ascending = false;         // a list
+  std::string default_text = {};  // where the default depends on other keys
 
   std::string section() const { return name.substr(0, name.find('.')); }
   std::string short_name() const { return name.substr(name.find('.') + 1); }
 };
 
 // In the order they are printed; keys of one section stand together.
+std::vector<Key> keys_of(const Registry& registry);
+// With what is shipped: where words do not matter, too.
 std::span<const Key> keys();
 
 // One value as TOML, on one line.

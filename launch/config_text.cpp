@@ -57,23 +57,23 @@ std::string first_difference(const std::string& toml, const std::string& other) 
   return fmt::format("{}: {} against {}", mine->first, mine->second, same_key ? its->second : "nothing");
 }
 
-std::string describe_keys() {
+std::string describe_keys(const Registry& registry) {
   std::string text;
-  for (const Key& key : keys()) {
+  for (const Key& key : detail::keys_of(registry)) {
     text += fmt::format("  {} = {}\n", key.name, detail::default_of(key));
     text += wrapped(fmt::format("{} ({})", key.description, detail::allowed(key)), {.indent = 6}) + '\n';
   }
   return text;
 }
 
-std::string keys_as_markdown() {
+std::string keys_as_markdown(const Registry& registry) {
   std::string text =
       "# Configuration\n\n"
       "Every key of a TOML file and of `--set section.key=value`. `lockstep keys --markdown` writes this "
       "page,\n"
       "and a test compares the two.\n";
   std::string section;
-  for (const Key& key : keys()) {
+  for (const Key& key : detail::keys_of(registry)) {
     if (key.section() != section) {
       section = key.section();
       text += fmt::format("\n## [{}]\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n", section);

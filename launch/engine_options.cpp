@@ -17,12 +17,7 @@ DatasetOptions dataset_options(const Config& config) {
 }
 
 VerifyOptions verify_options(const Config& config, Shard local, int threads) {
-  const std::string& extent = config.data.verify;
-  return {.extent = extent == "all"    ? Verify::all
-                    : extent == "none" ? Verify::nothing
-                                       : Verify::headers,
-          .shard = local,
-          .threads = threads};
+  return {.extent = config.data.verify, .shard = local, .threads = threads};
 }
 
 LoaderOptions loader_options(const Config& config, Device device) {
@@ -30,7 +25,7 @@ LoaderOptions loader_options(const Config& config, Device device) {
   const int kept = device.kind == DeviceKind::cpu ? 1 : static_cast<int>(config.train.accumulation) + 1;
   return {.batch = config.train.batch,
           .accumulation = config.train.accumulation,
-          .tail = config.data.tail == "carry" ? Tail::carry : Tail::drop,
+          .tail = config.data.tail,
           .seed = static_cast<std::uint64_t>(config.train.seed),
           .threads = static_cast<int>(config.data.loader_threads),
           .kept = kept,
@@ -38,20 +33,9 @@ LoaderOptions loader_options(const Config& config, Device device) {
           .device = device};
 }
 
-NetworkChoice network_choice(const Config& config) {
-  const std::string& stem = config.model.stem;
-  return {.name = config.model.name,
-          .batch_norm = config.model.batch_norm,
-          .stem = stem == "auto"    ? Stem::automatic
-                  : stem == "cifar" ? Stem::cifar
-                                    : Stem::imagenet,
-          .zero_init_residual = config.model.zero_init_residual,
-          .dropout = config.model.dropout};
-}
-
 NetworkOptions network_options(const Config& config, Device device) {
   NetworkOptions options{.device = device,
-                         .precision = parse_precision(config.train.precision),
+                         .precision = config.train.precision,
                          .seed = static_cast<std::uint64_t>(config.train.seed)};
   options.mean.assign(config.data.mean.begin(), config.data.mean.end());
   options.deviation.assign(config.data.deviation.begin(), config.data.deviation.end());
@@ -87,29 +71,8 @@ DeviceCommunicatorOptions device_communicator_options(const Config& config, bool
           .share_device = shared};
 }
 
-OptimizerOptions optimizer_options(const Config& config) {
-  const auto& wanted = config.optimizer;
-  if (wanted.name == "adamw") {
-    return AdamWOptions{.beta1 = wanted.beta1,
-                        .beta2 = wanted.beta2,
-                        .epsilon = wanted.epsilon,
-                        .weight_decay = wanted.weight_decay,
-                        .decay_norm_and_bias = wanted.decay_norm_and_bias};
-  }
-  if (wanted.name == "lars") {
-    return LarsOptions{.momentum = wanted.momentum,
-                       .weight_decay = wanted.weight_decay,
-                       .trust_coefficient = wanted.trust_coefficient,
-                       .epsilon = wanted.epsilon};
-  }
-  return SgdOptions{.momentum = wanted.momentum,
-                    .weight_decay = wanted.weight_decay,
-                    .nesterov = wanted.nesterov,
-                    .decay_norm_and_bias = wanted.decay_norm_and_bias};
-}
-
 LossScaleOptions loss_scale_options(const Config& config) {
-  if (config.train.precision != "fp16") return {};
+  if (config.train.precision != Precision::fp16) return {};
   return {.initial = static_cast<float>(config.train.loss_scale),
           .rule = {.interval = static_cast<std::int32_t>(config.train.loss_scale_interval)}};
 }
@@ -120,9 +83,7 @@ Schedule schedule_of(const Config& config, std::int64_t total_steps) {
   const auto steps = [&](double epochs) {
     return static_cast<std::int64_t>(std::llround(epochs * steps_per_epoch));
   };
-  Schedule schedule{.kind = wanted.name == "cosine" ? ScheduleKind::cosine
-                            : wanted.name == "step" ? ScheduleKind::step
-                                                    : ScheduleKind::constant,
+  Schedule schedule{.kind = schedule_kind(wanted.name),
                     .base = config.optimizer.learning_rate,
                     .total_steps = total_steps,
                     .warmup_steps = steps(wanted.warmup_epochs),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Config tells each part of the engine. The only place where keys become options.
+// What a Config tells each part of the engine, where its section is not that part's options already: keys in
+// other units, keys that several parts share, and what depends on the device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,6 @@
 #include "kernels/kernel_choices.h"
 #include "launch/config.h"
 #include "models/network.h"
-#include "models/networks/networks.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
 
@@ -26,7 +26,6 @@ DatasetOptions dataset_options(const Config& config);
 VerifyOptions verify_options(const Config& config, Shard local, int threads);
 // To train; evaluation has no accumulation and pads.
 LoaderOptions loader_options(const Config& config, Device device);
-NetworkChoice network_choice(const Config& config);
 // Without KernelChoices.
 NetworkOptions network_options(const Config& config, Device device);
 KernelChoices kernel_choices(const Config& config);
@@ -34,7 +33,6 @@ KernelChoices kernel_choices(const Config& config);
 std::filesystem::path kernel_cache_folder(const Config& config);
 BucketOptions bucket_options(const Config& config);
 DeviceCommunicatorOptions device_communicator_options(const Config& config, bool shared);
-OptimizerOptions optimizer_options(const Config& config);
 LossScaleOptions loss_scale_options(const Config& config);
 // total_steps: of all epochs.
 Schedule schedule_of(const Config& config, std::int64_t total_steps);

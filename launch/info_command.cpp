@@ -12,8 +12,9 @@
 #include "launch/version.h"
 
 namespace lockstep {
+namespace {
 
-int run_info() {
+int run_info(const Command& command) {
   const auto print = [](const char* name, const std::string& text) {
     print_beside(fmt::format("{:<9}", name), text);
   };
@@ -32,9 +33,17 @@ int run_info() {
                              device.compute_capability / 10, device.compute_capability % 10, device.uuid,
                              device.is_slice() ? "a MIG slice" : "a whole GPU"));
   }
-  const std::string presets = fmt::format("{}", fmt::join(preset_names(), ", "));
+  const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));
   fmt::print("presets  {}\n", wrapped(presets, {.indent = 9}).substr(9));
   return exit_code::done;
 }
+
+}  // namespace
+
+extern const CommandEntry info_command = {
+    .name = "info",
+    .description = "Print what was built in and what was found on this machine",
+    .example = "lockstep info",
+    .alone = run_info};
 
 }  // namespace lockstep

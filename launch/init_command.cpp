@@ -4,6 +4,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include <CLI/CLI.hpp>
+
 #include "core/error.h"
 #include "core/wrapped_text.h"
 #include "launch/commands.h"
@@ -28,9 +30,8 @@ void write_new(const std::string& path, const std::string& text) {
   throw IoError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
 }
 
-}  // namespace
-
 int run_init(const Command& command) {
+  if (launched_rank() != 0) return exit_code::done;
   const std::filesystem::path folder =
       (std::filesystem::absolute(command.folder) / "").lexically_normal().parent_path();
   const std::string name = folder.filename().empty() ? "images" : folder.filename().string();
@@ -51,5 +52,23 @@ int run_init(const Command& command) {
              shown);
   return exit_code::done;
 }
+
+void init_flags(CLI::App& app, Command& command) {
+  app.add_option("FOLDER", command.folder,
+                 "Holds train/CLASS/*.jpg and test/CLASS/*.jpg (or val/), all images of one size")
+      ->required();
+  app.add_option("--output", command.output,
+                 "File to write, never over another; by default FOLDER's name and .toml, here")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+extern const CommandEntry init_command = {
+    .name = "init",
+    .description = "Write a configuration for a folder of your own images",
+    .example = "lockstep init flowers\nmpirun -np 2 --bind-to none lockstep train flowers.toml",
+    .flags = init_flags,
+    .alone = run_init};
 
 }  // namespace lockstep

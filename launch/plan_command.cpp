@@ -119,7 +119,8 @@ int plan(PlanRun& run, const Command& command, World& world) {
   if (!agreed) return exit_code::done;
   const Config& config = *agreed;
   const bool first = world.rank() == 0;
-  Training& training = run.training.emplace(config, world, *run.communicator, Training::Options{});
+  Training& training =
+      run.training.emplace(config, world, *run.communicator, Training::Options{.registry = command.registry});
   print_ranks(*run.communicator, world, training);
   if (!first) return exit_code::done;
   print_memory(training, *run.communicator);
@@ -131,11 +132,18 @@ int plan(PlanRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-}  // namespace
-
 int run_plan(const Command& command, World& world) {
   PlanRun run;
   return run_or_abort(world, [&] { return plan(run, command, world); });
 }
+
+}  // namespace
+
+extern const CommandEntry plan_command = {
+    .name = "plan",
+    .description = "Print ranks and devices, memory, buckets and bytes per step; train nothing",
+    .example = "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20",
+    .flags = add_training_flags,
+    .in_world = run_plan};
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "core/error.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
@@ -68,7 +70,8 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   if (!agreed) return exit_code::done;
   const Config& config = *agreed;
   const bool first = world.rank() == 0;
-  Training& training = run.training.emplace(config, world, communicator, Training::Options{.trace = true});
+  Training& training = run.training.emplace(config, world, communicator,
+                                            Training::Options{.trace = true, .registry = command.registry});
   run.profile.emplace(training.graph(), training.network(), training.timeline());
   run.trainer.emplace(training.parts(&*run.profile), training.schedule(),
                       TrainerOptions{.accumulation = config.train.accumulation});
@@ -112,11 +115,29 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-}  // namespace
-
 int run_profile(const Command& command, World& world) {
   ProfileRun run;
   return run_or_abort(world, [&] { return profile(run, command, world); });
 }
+
+void profile_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  add_trace_flag(app, command);
+  app.add_option("--steps", command.steps, "Steps to average over, at most 1000")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  app.add_option("--rows", command.rows, "Rows of the table of layers; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+}
+
+}  // namespace
+
+extern const CommandEntry profile_command = {
+    .name = "profile",
+    .description = "Train a few steps and print where their time goes, layer by layer",
+    .example = "lockstep profile fashion_mnist_resnet20 --steps 20 --trace trace.json",
+    .flags = profile_flags,
+    .in_world = run_profile};
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
@@ -66,7 +67,8 @@ void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
   Training& training = run.training.emplace(
-      config, world, communicator, Training::Options{.init = command.init, .trace = !command.trace.empty()});
+      config, world, communicator,
+      Training::Options{.init = command.init, .trace = !command.trace.empty(), .registry = command.registry});
   const std::filesystem::path directory = config.run.dir;
   const Terminal terminal = find_terminal();
   const Training::Length length = training.length();
@@ -114,11 +116,32 @@ int train(TrainRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-}  // namespace
-
 int run_train(const Command& command, World& world) {
   TrainRun run;
   return run_or_abort(world, [&] { return train(run, command, world); });
 }
+
+void train_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  app.add_option("--init", command.init, "Start from this safetensors file (PyTorch's names and layouts)")
+      ->type_name("FILE");
+  app.add_option("--export", command.export_, "Write the trained network to this safetensors file")
+      ->type_name("FILE");
+  app.add_option("--digest", command.digest, "Write a hash of all trained state to this file")
+      ->type_name("FILE");
+  add_trace_flag(app, command);
+}
+
+}  // namespace
+
+extern const CommandEntry train_command = {
+    .name = "train",
+    .description = "Train a network",
+    .example =
+        "mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+        "lockstep train own.toml --set train.epochs=3 --export own.safetensors",
+    .flags = train_flags,
+    .in_world = run_train,
+    .lists_keys = true};
 
 }  // namespace lockstep

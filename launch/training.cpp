@@ -14,7 +14,6 @@
 #include "launch/replicas.h"
 #include "launch/terminal.h"
 #include "models/network_state.h"
-#include "models/networks/networks.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +29,7 @@ void check_channels(const Config& config, const Dataset& dataset) {
 }  // namespace
 
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
-    : config_(config), host_(host), communicator_(&host) {
+    : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
   const DeviceChoice choice = choose_device(config_, world, host);
   threads_ = choose_threads(config_.train.threads, world, host);
   run_agreed(host, [&] { open_data(world, choice.device); });
@@ -48,16 +47,16 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   within_memory([&] {
     buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
                                                  bucket_options(config_), timeline_.get());
-    optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()), optimizer_options(config_),
-                                loss_scale_options(config_));
+    optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()),
+                                optimizer_options(config_.optimizer), loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
 }
 
 void Training::open_data(const World& world, Device device) {
   const DatasetOptions dataset = dataset_options(config_);
-  train_set_ = open_dataset(dataset, Split::train);
-  test_set_ = open_dataset(dataset, Split::test);
+  train_set_ = open_dataset(dataset, Split::train, registry_.formats);
+  test_set_ = open_dataset(dataset, Split::test, registry_.formats);
   if (test_set_->image_shape() != train_set_->image_shape() || test_set_->classes() > train_set_->classes()) {
     throw DataError(
         fmt::format("{}: training and test images differ in shape or classes", config_.data.path));
@@ -88,7 +87,7 @@ Graph Training::build_graph(std::int64_t batch) const {
                .width = image.width,
                .channels = image.channels,
                .classes = train_set_->classes()});
-  build_network(graph, network_choice(config_));
+  find_network(registry_.networks, config_.model.name).build(graph, config_.model);
   return graph;
 }
 
@@ -131,7 +130,7 @@ MemoryNeed Training::memory_need(std::int64_t batch) {
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
           .gradients = plan.gradients,
-          .optimizer = optimizer_state_bytes(optimizer_options(config_), plan.parameters),
+          .optimizer = optimizer_state_bytes(optimizer_options(config_.optimizer), plan.parameters),
           .batches = device_batch_bytes(batch)};
 }
 
@@ -163,7 +162,7 @@ void Training::throw_shortage(std::size_t available) {
       .device = device_, .batch = config_.train.batch, .available = available, .sharing = sharing_};
   if (!config_.train.recompute && !graph_->blocks().empty())
     shortage.remedies.emplace_back("set train.recompute = true");
-  if (storage_type(parse_precision(config_.train.precision)) == DType::f32)
+  if (storage_type(config_.train.precision) == DType::f32)
     shortage.remedies.emplace_back("train.precision = \"bf16\"");
   throw MemoryError(describe_shortage(shortage, [this](std::int64_t batch) { return memory_need(batch); }));
 }
@@ -180,7 +179,7 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
 }
 
 std::int64_t Training::steps_of_epochs() const {
-  if (config_.data.tail != "carry") return config_.train.epochs * train_loader_->steps_in_epoch(0);
+  if (config_.data.tail != Tail::carry) return config_.train.epochs * train_loader_->steps_in_epoch(0);
   return config_.train.epochs * train_set_->size() / train_loader_->global_batch();
 }
 
@@ -189,7 +188,7 @@ Training::Length Training::length() const {
   const std::int64_t limit = config_.train.steps;
   if (limit == 0 || limit >= all) return {.epochs = config_.train.epochs, .steps = all};
   const auto quotient_up = [](std::int64_t value, std::int64_t by) { return (value + by - 1) / by; };
-  const std::int64_t epochs = config_.data.tail == "carry"
+  const std::int64_t epochs = config_.data.tail == Tail::carry
                                   ? quotient_up(limit * train_loader_->global_batch(), train_set_->size())
                                   : quotient_up(limit, train_loader_->steps_in_epoch(0));
   return {.epochs = epochs, .steps = limit};

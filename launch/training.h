@@ -29,6 +29,7 @@ class Training {
   struct Options {
     std::string init;    // safetensors to start from, rank 0's for all; empty: random
     bool trace = false;  // record a timeline
+    Registry registry = {};
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);
 
@@ -73,6 +74,7 @@ class Training {
   void connect(World& world, const DeviceChoice& choice);
 
   Config config_;
+  Registry registry_;
   Communicator& host_;
   Communicator* communicator_;
   std::unique_ptr<Communicator> device_communicator_;

@@ -34,7 +34,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.path", dataset.path.string());
 
   const VerifyOptions verify = verify_options(config, {}, 1);
-  tell("verify.extent", name_of(verify.extent, {"none", "headers", "all"}));
+  tell("verify.extent", name_of(verify.extent, {"headers", "all", "none"}));
 
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
@@ -44,7 +44,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("loader.threads", loader.threads);
   tell("loader.device", to_string(loader.device));
 
-  const NetworkChoice choice = network_choice(config);
+  const NetworkChoice& choice = config.model;
   tell("choice.name", choice.name);
   tell("choice.batch_norm", choice.batch_norm);
   tell("choice.stem", name_of(choice.stem, {"auto", "cifar", "imagenet"}));
@@ -79,7 +79,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("device.register_memory", device.register_memory);
   tell("device.share_device", device.share_device);
 
-  const OptimizerOptions optimizer = optimizer_options(config);
+  const OptimizerOptions optimizer = optimizer_options(config.optimizer);
   if (const auto* sgd = std::get_if<SgdOptions>(&optimizer)) {
     tell("sgd.momentum", sgd->momentum);
     tell("sgd.weight_decay", sgd->weight_decay);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the build into a folder of its own, builds tests/launch/install_consumer against it with find_package, and
-# trains that program's network on 1 to 4 ranks. The program itself says whether it has learned.
+# trains that program's network on 1 to 4 ranks. What the program adds must be known in its commands.
 #   install_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 build=$1
@@ -11,8 +11,16 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build"
+consumer=$work/build/consumer
 for ranks in 1 2 3 4; do
-  mpirun --oversubscribe --bind-to none -np "$ranks" "$work/build/consumer" | tee "$work/output"
-  grep -q "accuracy" "$work/output"
+  mpirun --oversubscribe --bind-to none -np "$ranks" "$consumer" train brightness --set "run.dir=$work/run" \
+    --set kernels.choose=direct | tee "$work/output"
+  grep "test accuracy" "$work/output" | tail -n 1 | grep -qE "test accuracy (9[0-9]|100)\."
 done
+"$consumer" keys >"$work/keys"
+grep -q "mobilenet_v2, small_cnn)" "$work/keys"
+grep -q "idx, jpeg_folder, brightness)" "$work/keys"
+"$consumer" plan brightness --set kernels.choose=direct | grep -q "2048 samples"
+! "$consumer" plan brightness --set model.name=small_cn 2>"$work/refused"
+grep -q "did you mean small_cnn?" "$work/refused"
 OMPI_COMM_WORLD_RANK=0 "$work/prefix/bin/lockstep" info | grep -q Lockstep

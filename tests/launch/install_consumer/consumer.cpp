@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network and a dataset of the user's own, trained with the installed library.
-#include <cstdio>
-
-#include "comm/world.h"
-#include "launch/trainer.h"
+// A network and a dataset of the user's own, in a program that has everything `lockstep` has.
+#include "launch/run.h"
 
 using namespace lockstep;
 
@@ -22,29 +19,31 @@ class Brightness final : public Dataset {
   }
 };
 
-int main() {
-  World world = World::join();
-  Graph graph({.batch = 16, .height = 8, .width = 8, .channels = 1, .classes = 4});
+void small_cnn(Graph& graph, const NetworkChoice&) {
   Value x =
       graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1, .bias = false}, "conv");
   x = graph.pooling(graph.batch_norm(x, {.activation = Activation::relu}, "bn"), {.kernel = 2, .stride = 2});
-  graph.classify(graph.linear(x, {.features = 4}, "fc"));
+  graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
+}
 
-  Network network(graph, {});
-  const std::unique_ptr<Communicator> communicator = world.communicator();
-  GradientBuckets buckets(network.parameters(), *communicator, {});
-  const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
-  const Brightness dataset;
-  const Shard shard{.rank = world.rank(), .size = world.size()};
-  BatchLoader train(dataset, shard, {.batch = 16});
-  BatchLoader test(dataset, shard, {.batch = 16, .tail = Tail::pad});
-  // Batch norm sees 16 samples of each rank: at a constant rate weights keep moving faster than its running
-  // statistics follow, and evaluation, which uses those, swings. The rate ends at zero, so that they settle.
-  constexpr int kSteps = 300;
-  const Schedule schedule{.kind = ScheduleKind::cosine, .base = 0.05, .total_steps = kSteps};
-  Trainer trainer({network, buckets, *optimizer, train, test, *communicator}, schedule, {});
-  for (int step = 0; step < kSteps; ++step) trainer.step();
-  const Evaluation result = trainer.evaluate();
-  if (world.rank() == 0) std::printf("accuracy %.3f\n", result.accuracy);
-  return result.accuracy > 0.9 ? 0 : 1;
+// Batch norm sees 16 samples of each rank: at a constant rate weights keep moving faster than its running
+// statistics follow, and evaluation, which uses those, swings. The rate ends at zero, so that they settle.
+constexpr const char* kPreset = R"(
+model.name = "small_cnn"
+data.format = "brightness"
+data.path = "nowhere"
+train.batch = 16
+train.epochs = 10
+train.steps = 300
+optimizer.learning_rate = 0.05
+schedule.name = "cosine"
+)";
+
+int main(int argc, char** argv) {
+  Registry registry;
+  registry.formats.push_back(
+      {"brightness", [](const std::filesystem::path&, Split) { return std::make_unique<Brightness>(); }});
+  registry.networks.push_back({"small_cnn", small_cnn});
+  registry.presets.push_back({"brightness", kPreset});
+  return run(argc, argv, registry);
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+
+#include "launch/config.h"
+
+namespace lockstep {
+
+extern const CommandEntry train_command, plan_command, profile_command, init_command, keys_command,
+    info_command, completion_command, help_command, version_command;
+
+std::span<const CommandEntry* const> commands() {
+  static constexpr const CommandEntry* kCommands[] = {&train_command,      &plan_command, &profile_command,
+                                                      &init_command,       &keys_command, &info_command,
+                                                      &completion_command, &help_command, &version_command};
+  return kCommands;
+}
+
+void add_training_flags(CLI::App& app, Command& command) {
+  const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));
+  app.add_option("CONFIG", command.config, "A TOML file, or a shipped preset: " + presets)->required();
+  app.add_option("--set", command.overrides,
+                 "Override one key of the configuration, as in --set train.batch=64; repeatable. All keys: "
+                 "lockstep keys")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--device", command.device, "Where to compute: short for --set world.device=...")
+      ->type_name("auto|cpu|cuda");
+  app.add_flag("--print-config", command.print_config, "Print the configuration as TOML and stop");
+}
+
+void add_trace_flag(CLI::App& app, Command& command) {
+  app.add_option("--trace", command.trace, "Write rank 0's timeline as a Chrome trace (opens in Perfetto)")
+      ->type_name("FILE");
+}
+
+}  // namespace lockstep
