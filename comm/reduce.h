@@ -32,8 +32,8 @@ bool reducible(DType dtype);
 DType accumulator_of(DType dtype);
 
 // destination[i] = source_0[i] + source_1[i] + ... along the tree, for every destination. A destination may
-// be a source. Sums of i32 wrap; a maximum or minimum with a NaN is a NaN. Throws Error on types that have no sum, and
-// on ends that do not make up the tree.
+// be a source. Sums of i32 wrap; a maximum or minimum with a NaN is a NaN. Throws Error on types that have no
+// sum, and on ends that do not make up the tree.
 void reduce_along_tree(std::span<const void* const> sources, std::span<void* const> destinations,
                        std::size_t count, const Reduction& reduction);
 

@@ -63,10 +63,11 @@ TEST(StreamOrder, OptimizersToo) {
         .table = table, .value = value.floats(), .gradient = gradient.data(), .control = &control};
     std::vector<SquaredNorms> norms(table.chunks().size());
     std::vector<float> ratios(1);
-    backend.sgd_update(stream, update, {.momentum_buffer = first.floats(), .momentum = 0.9f});
-    backend.adamw_update(stream, update, {.first_moment = first.floats(), .second_moment = second.floats()});
-    backend.lars_update(stream, update,
-                        {.momentum_buffer = first.floats(), .norms = norms, .trust_ratios = ratios});
+    backend.update(stream, update, SgdUpdate{.momentum_buffer = first.floats(), .momentum = 0.9f});
+    backend.update(stream, update,
+                   AdamWUpdate{.first_moment = first.floats(), .second_moment = second.floats()});
+    backend.update(stream, update,
+                   LarsUpdate{.momentum_buffer = first.floats(), .norms = norms, .trust_ratios = ratios});
     backend.finish_step(stream, {}, &control);
     stream.synchronize();
     EXPECT_EQ(control.step, 2);

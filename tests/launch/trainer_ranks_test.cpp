@@ -190,11 +190,11 @@ TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
 // Where an exchange leaves each rank something else, an overflow shows on some ranks only: they ask each
 // other, and all skip the same steps.
 TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
-  constexpr int kRanks = 3;
-  std::vector<std::vector<float>> scales(kRanks);
+  constexpr int kSharing = 3;
+  std::vector<std::vector<float>> scales(kSharing);
   BucketOptions buckets = kSmallBuckets;
   buckets.exchange.kind = &kKeepsItsShare;
-  train_on_threads({.ranks = kRanks,
+  train_on_threads({.ranks = kSharing,
                     .steps = 40,
                     .precision = Precision::fp16,
                     .buckets = buckets,
