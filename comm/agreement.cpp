@@ -81,9 +81,4 @@ Error as_error(const std::exception& exception) {
   return {exit_code::failed, exception.what()};
 }
 
-void throw_agreed(Error error) {
-  error.set_agreed();
-  throw error;
-}
-
 }  // namespace lockstep

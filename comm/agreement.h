@@ -51,6 +51,10 @@ Difference find_difference(Communicator& communicator, const std::string& text);
 Error as_error(const std::exception& exception);
 
 // Throws what every rank throws alike.
-[[noreturn]] void throw_agreed(Error error);
+template <typename E>
+[[noreturn]] void throw_agreed(E error) {
+  error.set_agreed();
+  throw error;
+}
 
 }  // namespace lockstep

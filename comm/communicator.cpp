@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "comm/agreement.h"
 #include "comm/reduce.h"
 #include "core/error.h"
 
@@ -134,14 +135,12 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
     }
   }
   if (!first) return;
-  Error error(
+  throw_agreed(Error(
       exit_code::failed,
-      fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the "
-                  "same collectives in the same order",
+      fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the same "
+                  "collectives in the same order",
                   name(), describe_call(0, of(0, first->place)),
-                  describe_call(first->rank, of(first->rank, first->place))));
-  error.set_agreed();
-  throw error;
+                  describe_call(first->rank, of(first->rank, first->place)))));
 }
 
 void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {

@@ -38,6 +38,8 @@ enum class CallCheck {
   step,        // in every step
   collective,  // before each collective, which then waits for all ranks: to find a mistake
 };
+inline constexpr std::string_view kCallCheckWords[] = {"off", "plan", "step", "collective"};
+constexpr std::span<const std::string_view> words_of(CallCheck) { return kCallCheckWords; }
 
 class Communicator {
  public:

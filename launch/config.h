@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "data/batch_loader.h"
 #include "data/verify.h"
 #include "launch/registry.h"
@@ -63,6 +64,7 @@ struct Config {
     std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
     std::int64_t max_ctas = 0;                      // NCCL's thread blocks; 0: its own choice
     bool register_buckets = true;                   // with NCCL
+    CallCheck check = CallCheck::plan;
   } comm;
   struct {
     std::string choose = "time";  // time, direct, winograd, tiled winograd

@@ -51,6 +51,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "first layers of resnets and mobilenet_v2, for small or large images; auto: cifar up to 64 high"},
       {"model.zero_init_residual", MEMBER(model.zero_init_residual),
        "resnets: last gamma of each block starts at 0"},
+      {"model.sync_batch_norm", MEMBER(model.sync_batch_norm),
+       "batch norm takes its moments over the batches of all ranks, which then wait for each other in every "
+       "layer"},
       {"model.dropout",
        MEMBER(model.dropout),
        "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
@@ -156,6 +159,10 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = 0, .most = 64}},
       {"comm.register_buckets", MEMBER(comm.register_buckets),
        "register gradient memory with NCCL, which then takes fewer thread blocks"},
+      {"comm.check", MEMBER(comm.check),
+       "when ranks compare which collectives they call: never, in the first step of every plan, in every "
+       "step, or "
+       "before each collective, which is slow"},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here, or by name",

@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "models/network_state.h"
@@ -219,7 +220,7 @@ void Trainer::enqueue_step() {
 // A replay calls what was checked when it was recorded: in the third step, or the fourth.
 void Trainer::check_calls() {
   const CallCheck check = parts_.communicator.call_check();
-  const bool new_plan = step_ == 0 || (records_ && step_ >= 2);
+  const bool new_plan = enqueued_ == 0 || (records_ && enqueued_ >= 2);
   if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) parts_.communicator.check_calls();
 }
 
@@ -275,10 +276,7 @@ void Trainer::stop_not_finite(const StepResult& result) {
   Communicator& communicator = parts_.communicator.host();
   const bool finite =
       std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
-  const std::int32_t mine = finite ? 0 : 1;
-  std::vector<std::int32_t> flags(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&mine, flags.data(), 1, DType::i32);
-  communicator.stream().synchronize();
+  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(communicator, finite ? 0 : 1);
   std::vector<int> ranks;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
@@ -287,11 +285,9 @@ void Trainer::stop_not_finite(const StepResult& result) {
   const std::string what = ranks.empty()
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  Error error(exit_code::failed,
-              fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
-                          number_of(result), what, saved));
-  error.set_agreed();
-  throw error;
+  throw_agreed(
+      Error(exit_code::failed, fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
+                                           number_of(result), what, saved)));
 }
 
 // A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
@@ -380,12 +376,8 @@ void Trainer::visit_place(StateVisitor& visitor) {
 
 // In rank order, so that every rank gets the same doubles.
 LossTotals Trainer::over_ranks(const LossTotals& mine) {
-  Communicator& communicator = parts_.communicator.host();
-  std::vector<LossTotals> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&mine, all.data(), sizeof(LossTotals), DType::u8);
-  communicator.stream().synchronize();
   LossTotals sum;
-  for (const LossTotals& totals : all) {
+  for (const LossTotals& totals : gather_values(parts_.communicator.host(), mine)) {
     sum.loss += totals.loss;
     sum.weight += totals.weight;
     sum.correct += totals.correct;

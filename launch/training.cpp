@@ -72,12 +72,20 @@ void Training::open_data(const World& world, Device device) {
   test_loader_ = std::make_unique<BatchLoader>(*test_set_, shard, options);
 }
 
-// Gradients are reduced where they are computed.
+// Gradients are reduced where they are computed. What layers ask of other ranks never waits behind them.
 void Training::connect(World& world, const DeviceChoice& choice) {
-  if (choice.device.kind == DeviceKind::cpu) return;
-  device_communicator_ =
-      world.communicator(choice.device, host_, device_communicator_options(config_, choice.shared));
-  communicator_ = device_communicator_.get();
+  const bool on_cpu = choice.device.kind == DeviceKind::cpu;
+  const auto on_device = [&] {
+    return world.communicator(choice.device, host_, device_communicator_options(config_, choice.shared));
+  };
+  if (!on_cpu) {
+    device_communicator_ = on_device();
+    communicator_ = device_communicator_.get();
+  }
+  communicator_->set_call_check(config_.comm.check);
+  if (!config_.model.sync_batch_norm || host_.size() == 1) return;
+  layers_communicator_ = on_cpu ? world.communicator() : on_device();
+  across_.emplace(*layers_communicator_);
 }
 
 Graph Training::build_graph(std::int64_t batch) const {
@@ -94,6 +102,7 @@ Graph Training::build_graph(std::int64_t batch) const {
 NetworkOptions Training::network_options() {
   NetworkOptions options = lockstep::network_options(config_, device_);
   options.choices = &kernels_;
+  if (config_.model.sync_batch_norm) options.batch_norm_ranks = host_.size();
   return options;
 }
 
@@ -175,7 +184,8 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .test = *test_loader_,
           .communicator = *communicator_,
           .timeline = timeline_.get(),
-          .observer = observer};
+          .observer = observer,
+          .across = across_ ? &*across_ : nullptr};
 }
 
 std::int64_t Training::steps_of_epochs() const {

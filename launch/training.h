@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/buckets.h"
+#include "comm/communicator_gather.h"
 #include "comm/world.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
@@ -78,6 +79,8 @@ class Training {
   Communicator& host_;
   Communicator* communicator_;
   std::unique_ptr<Communicator> device_communicator_;
+  std::unique_ptr<Communicator> layers_communicator_;  // where batch norm is synchronised
+  std::optional<CommunicatorGather> across_;           // over that
   std::unique_ptr<Dataset> train_set_;
   std::unique_ptr<Dataset> test_set_;
   std::unique_ptr<BatchLoader> train_loader_;

@@ -29,6 +29,7 @@ struct NetworkChoice {
   bool batch_norm = true;                    // cnn only
   Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
   bool zero_init_residual = false;           // resnets
+  bool sync_batch_norm = false;              // for who plans it: NetworkOptions::batch_norm_ranks
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
   static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
 };

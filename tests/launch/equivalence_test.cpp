@@ -52,6 +52,19 @@ void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
 
 TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
 
+// What ranks compare changes nothing, and they normalise together where they are told to.
+TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) {
+  const Workplace workplace("checked");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=4"});
+    return digest_of(workplace, 2, settings);
+  };
+  const std::string digest = digest_with({"comm.check=off"});
+  EXPECT_EQ(digest_with({"comm.check=collective"}), digest);
+  EXPECT_EQ(digest_with({"comm.check=step"}), digest);
+  EXPECT_NE(digest_with({"model.sync_batch_norm=true"}), digest);
+}
+
 TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   const Workplace workplace("digest");
   const auto digest_with = [&](std::vector<std::string> settings) {
