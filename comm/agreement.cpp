@@ -22,6 +22,11 @@ std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
 
 }  // namespace
 
+void gather_bytes(Communicator& communicator, const void* mine, void* all, std::size_t bytes) {
+  communicator.all_gather(mine, all, bytes, DType::u8);
+  communicator.stream().synchronize();
+}
+
 std::string broadcast_text(Communicator& communicator, std::string text, int root) {
   auto length = static_cast<std::int32_t>(text.size());
   communicator.broadcast(&length, 1, DType::i32, root);
@@ -39,8 +44,7 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
   std::string mine = text;
   mine.resize(longest);
   std::string all(longest * lengths.size(), '\0');
-  communicator.all_gather(mine.data(), all.data(), longest, DType::u8);
-  communicator.stream().synchronize();
+  gather_bytes(communicator, mine.data(), all.data(), longest);
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     texts.push_back(all.substr(rank * longest, static_cast<std::size_t>(lengths[rank])));

@@ -15,13 +15,15 @@
 
 namespace lockstep {
 
+// Collective. `bytes` of every rank, by rank.
+void gather_bytes(Communicator& communicator, const void* mine, void* all, std::size_t bytes);
+
 // Collective. Every rank's value, by rank.
 template <typename T>
 std::vector<T> gather_values(Communicator& communicator, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> values(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&value, values.data(), sizeof(T), DType::u8);
-  communicator.stream().synchronize();
+  gather_bytes(communicator, &value, values.data(), sizeof(T));
   return values;
 }
 
