@@ -12,6 +12,7 @@
 #include "launch/trainer.h"
 #include "models/network_state.h"
 #include "tests/comm/thread_ranks.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
 #include "tests/distance.h"
 #include "tests/launch/grays.h"
 
@@ -94,6 +95,11 @@ TEST(SyncBatchNorm, OfGpusIsThatOfOneLargeBatch) {
     const State eager = train_on_gpus(ranks, true, false);
     EXPECT_LT(farthest(eager, whole), 1e-5) << ranks << " ranks";
     EXPECT_EQ(train_on_gpus(ranks, true, true), eager) << "replayed, on " << ranks << " ranks";
+  }
+  const State two = train_on_gpus(2, true, false);
+  {
+    const emulator::HeldBack held;
+    EXPECT_EQ(train_on_gpus(2, true, false), two) << "in the latest order there is";
   }
   EXPECT_GT(farthest(train_on_gpus(2, false, false), whole), 1e-3)
       << "each for itself they train something else";

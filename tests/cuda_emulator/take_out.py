@@ -39,13 +39,15 @@ RANKS = "mpirun --oversubscribe --bind-to none -np"
 # (build, test, files that it is for): what catches most first. The tests are CI's; under ThreadSanitizer the race itself
 # is seen, even if it went well.
 CHECKS = (
-    ("cpu", "{bin}/emulated_training_test", "models/"),
+    ("cpu", "{bin}/emulated_training_test", ("models/", "comm/communicator_gather")),
+    ("cpu", "{bin}/comm_test --gtest_filter=CallCheck*", "comm/communicator.cpp"),
     ("cpu", "{bin}/emulated_program_test --gtest_filter=*EverySeed:*Export*:*EachRank*", ""),
     ("cpu", "{bin}/emulated_core_test", "core/"),
     ("cpu", "{bin}/buckets_test", "comm/"),
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("cpu", RANKS + " 2 env LOCKSTEP_EMULATED_DELAY=1ms {bin}/emulated_nccl_test", ("core/", "comm/")),
     ("cpu", "{bin}/emulated_training_test", ("launch/", "comm/buckets")),
+    ("cpu", "{bin}/trainer_ranks_test --gtest_filter=Continued*", "launch/trainer"),
     ("cpu", "{bin}/launch_test --gtest_filter=MeasureTogether*:FindDifference*:RunAgreed*:Same*:BroadcastState*", "launch/"),
     ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanTells*:*Traces*", ("launch/", "comm/buckets")),
     ("cpu", "{bin}/launch_program_test --gtest_filter=Failure.Loss*:Failure.Ranks*", "launch/trainer"),
