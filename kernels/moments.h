@@ -38,18 +38,15 @@ struct GradientSums {
   }
 };
 
-// The sum of values[i * stride], one of each rank, along the fixed tree over ranks: ((0 + 1) + (2 + 3)) +
-// ...; the subtrees that are open are the ones in the number of ranks so far, written in binary.
+// The sum of values[i * stride], one of each rank, along the fixed tree over ranks: ((0 + 1) + (2 + 3)) + ...
+// Partial sums take the values' places.
 template <typename Value>
-LOCKSTEP_HOST_DEVICE Value sum_along_tree(const Value* values, int ranks, std::int64_t stride) {
-  Value open[32];
-  int subtrees = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    open[subtrees++] = values[rank * stride];
-    for (int full = rank; (full & 1) != 0; full >>= 1, --subtrees) open[subtrees - 2].add(open[subtrees - 1]);
+LOCKSTEP_HOST_DEVICE Value sum_along_tree(Value* values, int ranks, std::int64_t stride) {
+  for (int apart = 1; apart < ranks; apart *= 2) {
+    for (int rank = 0; rank + apart < ranks; rank += 2 * apart)
+      values[rank * stride].add(values[(rank + apart) * stride]);
   }
-  for (; subtrees > 1; --subtrees) open[subtrees - 2].add(open[subtrees - 1]);
-  return open[0];
+  return values[0];
 }
 
 }  // namespace lockstep

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x % kWarpThreads == 0) mine[channel] = total;
 }
 __global__ void __launch_bounds__(kBlockThreads)
-    statistics_of_ranks_kernel(int channels, int ranks, const Moments* told, StatisticsOutput out) {
+    statistics_of_ranks_kernel(int channels, int ranks, Moments* told, StatisticsOutput out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
@@ -192,8 +192,8 @@ void* CudaBatchNorm::told(void* scratch) const {
   return static_cast<std::byte*>(scratch) + scratch_bytes() - told_bytes();
 }
 
-const void* CudaBatchNorm::gather_told(Stream& stream, RankGather& across, void* scratch,
-                                       std::size_t channel_bytes) const {
+void* CudaBatchNorm::gather_told(Stream& stream, RankGather& across, void* scratch,
+                                 std::size_t channel_bytes) const {
   CHECK(across.ranks() == options.ranks, "batch norm of {} ranks over {}", options.ranks, across.ranks());
   const std::size_t bytes = static_cast<std::size_t>(channels) * channel_bytes;
   std::byte* mine = static_cast<std::byte*>(told(scratch));
@@ -230,8 +230,7 @@ void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm,
       return launch(statistics_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), out);
     auto* mine = static_cast<Moments*>(norm.told(f.scratch));
     launch(told_moments_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), mine);
-    const auto* all =
-        static_cast<const Moments*>(norm.gather_told(stream, *f.across, f.scratch, sizeof(Moments)));
+    auto* all = static_cast<Moments*>(norm.gather_told(stream, *f.across, f.scratch, sizeof(Moments)));
     launch(statistics_of_ranks_kernel, channel_threads(norm.channels), stream,
            static_cast<int>(norm.channels), norm.options.ranks, all, out);
   });

@@ -30,7 +30,7 @@ struct CudaBatchNorm {
   // Of several ranks, at the end of scratch: what this rank tells the others of each channel (Moments, or
   // GradientSums), and behind it what all tell, once gathered.
   void* told(void* scratch) const;
-  const void* gather_told(Stream& stream, RankGather& across, void* scratch, std::size_t channel_bytes) const;
+  void* gather_told(Stream& stream, RankGather& across, void* scratch, std::size_t channel_bytes) const;
 
  private:
   std::size_t told_bytes() const;

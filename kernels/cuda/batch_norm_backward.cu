@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   mine[channel] = total;
 }
 __global__ void __launch_bounds__(kBlockThreads)
-    coefficients_of_ranks_kernel(int channels, int ranks, const GradientSums* told, Coefficients out) {
+    coefficients_of_ranks_kernel(int channels, int ranks, GradientSums* told, Coefficients out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
@@ -203,8 +203,8 @@ void set_coefficients(Stream& stream, const CudaBatchNorm& norm, const BatchNorm
     return launch(coefficients_kernel, warps, stream, tiling, partial, parameters, out);
   auto* mine = static_cast<GradientSums*>(norm.told(b.scratch));
   launch(told_sums_kernel, warps, stream, tiling, partial, parameters, mine);
-  const auto* told =
-      static_cast<const GradientSums*>(norm.gather_told(stream, *b.across, b.scratch, sizeof(GradientSums)));
+  auto* told =
+      static_cast<GradientSums*>(norm.gather_told(stream, *b.across, b.scratch, sizeof(GradientSums)));
   launch(coefficients_of_ranks_kernel, channel_threads(norm.channels), stream,
          static_cast<int>(norm.channels), norm.options.ranks, told, out);
 }
