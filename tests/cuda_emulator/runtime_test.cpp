@@ -111,13 +111,13 @@ TEST(RuntimeDeathTest, PageableMemoryMayBeTouchedWhenTheCopyRuns) {
 }
 
 TEST_F(Runtime, WhatIsHeldBackBeginsWhenItIsWaitedFor) {
-  const Number number(0);
+  const Number number(0), other(0);
   int pageable = 0;
   {
     const HeldBack held_back;
     add(first(), number, 1);
     ASSERT_OK(cudaEventRecord(event(), first()));
-    add(first(), number, 3);
+    add(first(), other, 3);
     ASSERT_OK(cudaStreamWaitEvent(second(), event()));
     add(second(), number, 2);
     ASSERT_OK(cudaMemcpyAsync(&pageable, number.data(), sizeof(int), cudaMemcpyDefault, second()));
@@ -127,7 +127,8 @@ TEST_F(Runtime, WhatIsHeldBackBeginsWhenItIsWaitedFor) {
     EXPECT_CUDA(cudaErrorNotReady, cudaStreamQuery(first()));
   }
   ASSERT_OK(cudaStreamSynchronize(first()));
-  EXPECT_EQ(number.get(), 123);
+  EXPECT_EQ(number.get(), 12);
+  EXPECT_EQ(other.get(), 3);
 }
 
 TEST_F(Runtime, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
