@@ -75,7 +75,6 @@ void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments) {
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
     progress_[bucket].pending = buckets[bucket].last_parameter - buckets[bucket].first_parameter;
   }
-  sent_before_ = communicator_.traffic().sent_bytes;
 }
 
 void GradientBuckets::gradient_ready(std::size_t index) {
@@ -97,7 +96,6 @@ void GradientBuckets::wait(Stream& compute) {
   communicator_.stream().record(reduced_);
   compute.wait(reduced_);
   compute_ = nullptr;
-  sent_bytes_ += communicator_.traffic().sent_bytes - sent_before_;
 }
 
 void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {

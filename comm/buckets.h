@@ -64,9 +64,6 @@ class GradientBuckets final : public GradientListener {
   // Of gradients, and of what the exchange keeps.
   std::size_t memory_bytes() const { return arena_->bytes() + exchange_->memory_bytes(); }
   GradientExchange& exchange() { return *exchange_; }
-  // What this rank has sent to exchange gradients, in the passes that were waited for. Of a pass that was
-  // recorded and is replayed the communicator alone knows (Communicator::replayed).
-  std::uint64_t sent_bytes() const { return sent_bytes_; }
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
   // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
@@ -100,8 +97,6 @@ class GradientBuckets final : public GradientListener {
   std::size_t next_ = 0;  // first bucket not launched
   std::unique_ptr<GradientArena> arena_;
   std::unique_ptr<GradientExchange> exchange_;
-  std::uint64_t sent_before_ = 0;  // by the communicator, when the pass began
-  std::uint64_t sent_bytes_ = 0;
   Stream* compute_ = nullptr;         // of the pass under way
   std::span<BucketMoments> moments_;  // of that, by bucket
   int exceptions_;                    // being handled when this was made

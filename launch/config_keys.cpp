@@ -161,8 +161,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        "register gradient memory with NCCL, which then takes fewer thread blocks"},
       {"comm.check", MEMBER(comm.check),
        "when ranks compare which collectives they call: never, in the first step of every plan, in every "
-       "step, or "
-       "before each collective, which is slow"},
+       "step, or before each collective, which is slow"},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here, or by name",

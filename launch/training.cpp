@@ -85,6 +85,7 @@ void Training::connect(World& world, const DeviceChoice& choice) {
   communicator_->set_call_check(config_.comm.check);
   if (!config_.model.sync_batch_norm || host_.size() == 1) return;
   layers_communicator_ = on_cpu ? world.communicator() : on_device();
+  layers_communicator_->set_call_check(config_.comm.check);
   across_.emplace(*layers_communicator_);
 }
 

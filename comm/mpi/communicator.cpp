@@ -144,7 +144,7 @@ void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t o
                .count = count,
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
-  met_ns_ = now_ns();
+  if (!peers_) met_ns_ = now_ns();  // of other nodes nobody knows here
   const std::size_t element = size_of(dtype);
   const Partition partition = Partition::even(count, parts_, element);
   const std::size_t own = partition.size(node_->rank());
