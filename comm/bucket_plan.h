@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // BucketPlan: how gradients fall into buckets, and buckets to ranks. Pure arithmetic over the flat order
-// (kernels/parameter.h): no memory, no communication. A bucket is a contiguous stretch of the flat order, of
+// (core/parameter.h): no memory, no communication. A bucket is a contiguous stretch of the flat order, of
 // one element type; buckets cover it without gaps, and a parameter is never split.
 //
 // For exchanges that give each rank a part of a bucket to work on or to keep, the plan names shares: equal
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/parameter.h"
+#include "core/parameter.h"
 
 namespace lockstep {
 

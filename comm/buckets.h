@@ -17,8 +17,8 @@
 #include "comm/exchanges/exchanges.h"
 #include "comm/gradient_arena.h"
 #include "comm/gradient_exchange.h"
+#include "core/parameter.h"
 #include "core/timeline.h"
-#include "kernels/parameter.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensor: a view of memory that a Buffer owns: address, shape, element type, device. Dense and row-major
-// unless a Layout (kernels/layout.h) says otherwise. Copying a Tensor copies the view.
+// unless a Layout (core/layout.h) says otherwise. Copying a Tensor copies the view.
 #pragma once
 
 #include <array>

@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <string>
 
+#include "core/layout.h"
+#include "core/parameter.h"
 #include "core/stream.h"
 #include "kernels/activation.h"
-#include "kernels/layout.h"
 
 namespace lockstep {
 
@@ -53,9 +54,6 @@ struct LinearShape {
   bool input_gradient = true;
   bool tf32 = false;
 };
-
-// What a gradient kernel does with the memory it writes to.
-enum class Write { overwrite, accumulate };
 
 // Which of several ways computes each direction, by name, for people; empty where there was no choice.
 struct AffineChoice {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 
+#include "core/layout.h"
 #include "core/stream.h"
 #include "kernels/activation.h"
 #include "kernels/affine.h"
@@ -21,7 +22,6 @@
 #include "kernels/elementwise.h"
 #include "kernels/image_input.h"
 #include "kernels/kernel_choices.h"
-#include "kernels/layout.h"
 #include "kernels/loss.h"
 #include "kernels/pooling.h"
 #include "kernels/update.h"

@@ -7,10 +7,10 @@
 // does.
 #pragma once
 
+#include "core/layout.h"
 #include "core/stream.h"
 #include "kernels/activation.h"
-#include "kernels/affine.h"
-#include "kernels/layout.h"
+#include "core/parameter.h"
 #include "kernels/rank_gather.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 #include "kernels/activation.h"
-#include "kernels/affine.h"
+#include "core/parameter.h"
 
 namespace lockstep {
 

@@ -4,10 +4,10 @@
 // at fault.
 #pragma once
 
+#include "core/layout.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
 #include "kernels/image_input.h"
-#include "kernels/layout.h"
 #include "kernels/pooling.h"
 
 namespace lockstep {

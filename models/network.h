@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/parameter.h"
+#include "core/state.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/backend.h"
-#include "kernels/parameter.h"
-#include "kernels/state.h"
 #include "models/graph.h"
 #include "models/memory_plan.h"
 #include "models/network_plan.h"

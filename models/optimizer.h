@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/parameter.h"
+#include "core/state.h"
 #include "core/stream.h"
 #include "kernels/backend.h"
-#include "kernels/parameter.h"
-#include "kernels/state.h"
 #include "models/network.h"
 
 namespace lockstep {

@@ -5,9 +5,8 @@
 
 #include <cstdint>
 
+#include "core/parameter.h"
 #include "core/stream.h"
-#include "kernels/affine.h"
-#include "kernels/parameter.h"
 #include "kernels/rank_gather.h"
 
 namespace lockstep {

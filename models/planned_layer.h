@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/parameter.h"
 #include "kernels/backend.h"
-#include "kernels/parameter.h"
 #include "models/graph.h"
 #include "models/pass.h"
 

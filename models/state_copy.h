@@ -10,8 +10,8 @@
 
 #include "core/buffer.h"
 #include "core/device.h"
+#include "core/state.h"
 #include "core/stream.h"
-#include "kernels/state.h"
 
 namespace lockstep {
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/layout.h"
 #include "kernels/affine.h"
 #include "kernels/backend.h"
 #include "kernels/batch_norm.h"
@@ -14,7 +15,6 @@
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/kernel_choices.h"
-#include "kernels/layout.h"
 #include "kernels/loss.h"
 #include "kernels/pooling.h"
 #include "kernels/update.h"

@@ -9,7 +9,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "kernels/layout.h"
+#include "core/layout.h"
 
 namespace lockstep {
 

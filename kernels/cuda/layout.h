@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/layout.h"
+#include "core/layout.h"
 
 namespace lockstep {
 

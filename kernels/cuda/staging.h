@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <optional>
 
+#include "core/layout.h"
 #include "core/stream.h"
 #include "kernels/cuda/reorder.h"
-#include "kernels/layout.h"
 
 namespace lockstep {
 

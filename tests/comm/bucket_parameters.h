@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/buffer.h"
-#include "kernels/parameter.h"
+#include "core/parameter.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/layout.h"
+#include "core/layout.h"
 
 #include <utility>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <variant>
 
-#include "kernels/layout.h"
+#include "core/layout.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/layout.h"
+#include "core/layout.h"
 
 namespace lockstep {
 
@@ -42,6 +42,9 @@ struct FlatRange {
     return Tensor{data, {count()}, type}.as<T>();
   }
 };
+
+// What is done to the memory of a gradient: the first micro-batch of a step overwrites, later ones add.
+enum class Write { overwrite, accumulate };
 
 // How many elements of a flat order of `all` elements the parameter takes, with the padding behind it.
 inline std::int64_t flat_elements(std::span<const Parameter> parameters, std::size_t index,
