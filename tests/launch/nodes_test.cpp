@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks on nodes that share no memory and have names, networks and /dev/shm of their own: tests/nodes.sh.
+
+#include <csignal>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kCannotMakeNodes = 77;
+
+// `ranks`: of each node, "2,1".
+ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
+                        const std::string& command) {
+  return run_shell(
+      fmt::format("{}/tests/nodes.sh {} {} {} {}", LOCKSTEP_SOURCE_DIR, rate, nodes, ranks, command));
+}
+
+// Names the reason.
+#define REQUIRE_NODES(result) \
+  if ((result).exit_code == kCannotMakeNodes) GTEST_SKIP() << (result).output
+
+TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
+  const Workplace workplace("nodes");
+  const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4"};
+  const auto file = workplace.path("of_nodes");
+  const ProgramResult result =
+      run_nodes("1gbit", 2, "2,1", workplace.train(settings, "--digest " + file.string()));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(text_of(file), digest_of(workplace, 3, settings));
+}
+
+TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
+  const ProgramResult result =
+      run_nodes("none", 3, "1,2,1", "sh -c 'touch /dev/shm/$(hostname)-$$; sleep 0.5; ls /dev/shm'");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "node0"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "node1"), 4) << "each of its two ranks sees both files: " << result.output;
+  EXPECT_EQ(count(result.output, "node2"), 1) << result.output;
+}
+
+TEST(Nodes, EndWithTheExitCodeOfTheirRanks) {
+  const ProgramResult result = run_nodes("none", 2, "1", "sh -c 'exit 42'");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 42) << result.output;
+}
+
+TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
+  const Workplace workplace("ended_nodes");
+  const std::string started = workplace.path("started").string();
+  const ProgramResult result = run_shell(
+      fmt::format("{0}/tests/nodes.sh none 2 1 sh -c 'echo here >> {1}; sleep 1000.{2}' & script=$!\n"
+                  "while [ \"$(wc -l < {1} 2>/dev/null)\" != 2 ]; do\n"
+                  "  kill -0 $script 2>/dev/null || {{ wait $script; exit; }}; sleep 0.05\ndone\n"
+                  "kill -TERM $script; wait $script; code=$?\n"
+                  "while grep -sqzx '1000[.]{2}' /proc/[0-9]*/cmdline; do sleep 0.05; done\n"
+                  "(exit $code)",
+                  LOCKSTEP_SOURCE_DIR, started, getpid()));
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
+}
+
+TEST(Nodes, RefuseWhatMakesNoSense) {
+  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
+  for (const auto& [arguments, part] :
+       {std::pair{"fast 2 1 true", "RATE is \"fast\""}, std::pair{"none 1 1 true", "NODES is \"1\""},
+        std::pair{"none 2 2,1,1 true", "has 3 numbers for 2 nodes"},
+        std::pair{"none 2 0 true", "each node has a rank"}, std::pair{"none 2 1", "and a command"}}) {
+    expect_failure(run_shell(script + arguments), 64, {part});
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
