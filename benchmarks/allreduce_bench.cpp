@@ -178,6 +178,8 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "write the table here, too");
   return lockstep::run_benchmark(app, argc, argv, [&] {
     lockstep::World world = lockstep::World::join();
-    return lockstep::run(options, world);
+    const int code = lockstep::run(options, world);
+    world.leave();
+    return code;
   });
 }

@@ -38,7 +38,6 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       plan_(parameters, options.capacities(), communicator.size()),
       ready_(parameters.size()),
       progress_(plan_.buckets().size()),
-      exceptions_(std::uncaught_exceptions()),
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   options.exchange.check();
@@ -52,15 +51,14 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
 }
 
 GradientBuckets::~GradientBuckets() {
-  const bool unwinding = std::uncaught_exceptions() > exceptions_;
-  if (unwinding) {
-    if (compute_ == nullptr || next_ == 0) return;  // no sum is under way
-    communicator_.abandon();
+  if (compute_ != nullptr && next_ > 0) {
+    communicator_.abandon(fmt::format("{} gave up its gradients while they were summed", current_place()));
   }
   try {
     communicator_.stream().synchronize();  // a sum may still be using the arena
+  } catch (const GaveUp&) {  // told to whoever waited
   } catch (const std::exception& error) {
-    if (!unwinding) log::warning("gradient buckets end after an error: {}", error.what());
+    log::warning("gradient buckets end after an error: {}", error.what());
   }
 }
 

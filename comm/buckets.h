@@ -53,8 +53,8 @@ class GradientBuckets final : public GradientListener {
   // told by begin().
   GradientBuckets(std::span<Parameter> parameters, Communicator& communicator, const BucketOptions& options,
                   Timeline* timeline = nullptr);
-  // Waits for the exchanges of a pass that was not waited for: they use the arena. While an exception unwinds
-  // the stack it abandons the communicator first, as peers may never come.
+  // Waits for exchanges under way, which use the arena. Those of a pass that wait() was not called for may be
+  // without peers: the job is abandoned, so that they end.
   ~GradientBuckets() override;
 
   const BucketPlan& plan() const { return plan_; }
@@ -99,7 +99,6 @@ class GradientBuckets final : public GradientListener {
   std::unique_ptr<GradientExchange> exchange_;
   Stream* compute_ = nullptr;         // of the pass under way
   std::span<BucketMoments> moments_;  // of that, by bucket
-  int exceptions_;                    // being handled when this was made
   Event produced_;
   Event reduced_;
 };

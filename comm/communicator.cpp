@@ -26,8 +26,8 @@ std::string describe_call(int rank, const CollectiveIdentity& call) {
 
 }  // namespace
 
-Communicator::Communicator(std::string_view name, int rank, int size)
-    : rank_(rank), size_(size), log_(name, rank, size), calls_(kComparable) {}
+Communicator::Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job)
+    : rank_(rank), size_(size), job_(std::move(job)), log_(name, rank, size), calls_(kComparable) {}
 
 std::uint64_t Communicator::enqueue(Collective collective) {
   check(collective);
@@ -71,13 +71,14 @@ void Communicator::sent(const Collective& collective, std::uint64_t bytes) {
 
 RecordedCollectives Communicator::take_recorded() { return std::exchange(recorded_, {}); }
 
-void Communicator::replayed(const RecordedCollectives& recorded) {
+void Communicator::replayed(const RecordedCollectives& recorded, Stream& stream) {
   for (Collective collective : recorded.collectives) {
     collective.sequence = ++sequence_;
     collective.purpose.final_ns = 0;
     begin(collective);
   }
   sent_bytes_ += recorded.sent_bytes;
+  replayed_on(stream);
 }
 
 void Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {

@@ -12,7 +12,10 @@
 // Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. What ranks
 // agree on in host memory goes through host().
 //
-// On the CPU stream() is one worker thread, and that thread owns MPI from World::join to the end.
+// A communicator that ends waits for no peer. Collectives that are under way then will perhaps never end: the
+// job is abandoned (comm/job_state.h). So wait for what was enqueued first, as one does to see its results.
+//
+// On the CPU stream() is one worker thread, which runs the collectives one after another.
 #pragma once
 
 #include <atomic>
@@ -24,6 +27,7 @@
 
 #include "comm/collective.h"
 #include "comm/collective_log.h"
+#include "comm/job_state.h"
 #include "core/buffer.h"
 #include "core/dtype.h"
 #include "core/stream.h"
@@ -53,8 +57,13 @@ class Communicator {
   virtual Communicator& host() { return *this; }
 
   // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory).
-  // Must be freed on every rank, before the communicator.
+  // Freeing it waits for nobody and may come after the communicator's end; memory that ranks share is given
+  // back to the system when all of them have freed it and next allocate, or make a communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
+
+  // Collective. A communicator of the ranks that give the same colour, in the order of (key, rank); null for a
+  // colour below 0. For the same kind of memory, and of the same job. It may outlive this one.
+  virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
 
   // Checks, numbers, counts, records, and enqueues; returns its number. Throws Error for what no rank can do,
   // and, as CallCheck says, where ranks differ. The methods below are this with names.
@@ -77,17 +86,18 @@ class Communicator {
   // No rank's later work starts before all ranks' earlier work is done.
   void barrier();
 
-  // This rank gives up on its peers: a collective that waits for them ends with an error, and so does every
-  // later one. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
-  virtual void abandon() noexcept = 0;
+  // This rank gives up on its peers, for good: see JobState::abandon. Collectives that wait for them end with
+  // an error. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
+  virtual void abandon(std::string_view reason) noexcept { job_->abandon(reason); }
+  const std::shared_ptr<JobState>& job() const { return job_; }
 
   // What has been sent so far, replays included. Bytes are counted when they are sent, so of a stream that is
   // not idle they may be few. Any thread.
   Traffic traffic() const { return {.sent_bytes = sent_bytes_.load(), .operations = operations_.load()}; }
   // What was recorded with the work around it since the last call.
   RecordedCollectives take_recorded();
-  // It was replayed: it counts, and is recorded in log(), as if it had been enqueued now.
-  void replayed(const RecordedCollectives& recorded);
+  // It was replayed on that stream: it counts, and is recorded in log(), as if it had been enqueued now.
+  void replayed(const RecordedCollectives& recorded, Stream& stream);
   // Held to pass messages through, beside what allocate() gave.
   virtual std::size_t memory_bytes() const { return 0; }
 
@@ -101,13 +111,15 @@ class Communicator {
   void check_calls();
 
  protected:
-  Communicator(std::string_view name, int rank, int size);
+  Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job);
 
   // Enqueues it on stream(). count is 0 for a barrier only. What is neither counted nor in the log (a check's
   // own messages) has no sequence; the methods below ignore it.
   virtual void run(const Collective& collective) = 0;
   // Whether what is enqueued now is recorded with the work around it instead of run.
   virtual bool recording() { return false; }
+  // Collectives that were recorded are under way on that stream.
+  virtual void replayed_on(Stream&) {}
   // What this rank sends for it, where that is known beforehand; sent() tells the rest.
   virtual std::uint64_t bytes_sent_by(const Collective&) const { return 0; }
 
@@ -127,6 +139,7 @@ class Communicator {
 
   int rank_;
   int size_;
+  std::shared_ptr<JobState> job_;
   CollectiveLog log_;
   CollectivePurpose purpose_;
   std::uint64_t sequence_ = 0;

@@ -1,40 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/host_communicator.h"
 
-#include <exception>
 #include <utility>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
-HostCommunicator::HostCommunicator(int rank, int size, std::unique_ptr<HostTransport> transport)
-    : Communicator(transport->name(), rank, size),
-      exceptions_(std::uncaught_exceptions()),
+std::int64_t HostTransport::run(const Collective& c) {
+  met_ns_ = 0;
+  place_.collective = &c;
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      all_reduce(c.recv, c.count, c.dtype, c.op);
+      break;
+    case CollectiveKind::reduce_scatter:
+      reduce_scatter(c.send, c.recv, c.count, c.dtype, c.op);
+      break;
+    case CollectiveKind::all_gather:
+      all_gather(c.send, c.recv, c.count, c.dtype);
+      break;
+    case CollectiveKind::broadcast:
+      broadcast(c.recv, c.count, c.dtype, c.root);
+      break;
+    case CollectiveKind::barrier:
+      barrier();
+  }
+  place_.collective = nullptr;
+  return met_ns_;
+}
+
+void HostTransport::met() { met_ns_ = now_ns(); }
+
+HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
+    : Communicator(transport->name(), transport->rank(), transport->size(), transport->job()),
       transport_(std::move(transport)),
       stream_(Device{}, StreamUse::communication) {}
 
+// What is under way may wait for peers that never come.
 HostCommunicator::~HostCommunicator() {
-  if (unwinding()) {
-    transport_->fail();
-    return;
+  const std::int64_t under_way = under_way_;
+  if (under_way > 0) {
+    abandon(fmt::format("{} ended its communicator ({}) with {} collective{} under way", current_place(),
+                        name(), under_way, under_way == 1 ? "" : "s"));
   }
   try {
     stream_.synchronize();
+  } catch (const GaveUp&) {  // told to whoever waited
   } catch (const std::exception& error) {
     log::warning("a communicator ({}) ends after an error: {}", name(), error.what());
-    transport_->fail();
   }
 }
 
-bool HostCommunicator::unwinding() const { return std::uncaught_exceptions() > exceptions_; }
-
 void HostCommunicator::run(const Collective& collective) {
+  ++under_way_;
   stream_.enqueue([this, collective] { run_now(collective); });
 }
 
 void HostCommunicator::run_now(const Collective& collective) {
+  struct AtTheEnd {  // with an error, too: who throws waits no more
+    std::atomic<std::int64_t>& under_way;
+    ~AtTheEnd() { --under_way; }
+  } const at_the_end{under_way_};
   started(collective);
   const std::uint64_t sent_before = transport_->sent_bytes();
   if (const std::int64_t met_ns = transport_->run(collective); met_ns > 0) met(collective, met_ns);
@@ -43,23 +72,19 @@ void HostCommunicator::run_now(const Collective& collective) {
 }
 
 Buffer HostCommunicator::allocate(std::size_t bytes) {
-  void* data = nullptr;
-  stream_.enqueue([this, &data, bytes] { data = transport_->allocate(bytes); });
+  std::shared_ptr<void> memory;
+  stream_.enqueue([this, &memory, bytes] { memory = transport_->allocate(bytes); });
   stream_.synchronize();
-  if (data == nullptr) return Buffer(bytes, Device{});
-  return Buffer::adopt(data, bytes, Device{}, [this](void* address) { release(address); });
+  if (memory == nullptr) return Buffer(bytes, Device{});
+  void* data = memory.get();
+  return Buffer::adopt(data, bytes, Device{}, [memory = std::move(memory)](void*) {});
 }
 
-void HostCommunicator::release(void* data) noexcept {
-  // Freeing is collective: a rank in trouble leaks rather than waits for peers that will not come.
-  if (unwinding()) return transport_->fail();
-  try {
-    stream_.enqueue([this, data] { transport_->free(data); });
-    stream_.synchronize();
-  } catch (const std::exception& error) {
-    log::warning("memory of a communicator ({}) is not freed: {}", name(), error.what());
-    transport_->fail();
-  }
+std::unique_ptr<Communicator> HostCommunicator::split(int colour, int key) {
+  std::unique_ptr<HostTransport> group;
+  stream_.enqueue([this, &group, colour, key] { group = transport_->split(colour, key); });
+  stream_.synchronize();
+  return group == nullptr ? nullptr : std::make_unique<HostCommunicator>(std::move(group));
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 // only. Nothing is allocated for an operation.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "comm/communicator.h"
@@ -16,44 +17,62 @@ class HostTransport {
   virtual ~HostTransport() = default;
 
   virtual std::string_view name() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::shared_ptr<JobState>& job() const { return place_.job; }
 
-  // Collective. Zeroed memory this transport is fastest on, or null where plain memory is as good.
-  virtual void* allocate(std::size_t bytes) = 0;
-  virtual void free(void* data) = 0;
+  // Collective. Zeroed memory this transport is fastest on, or null where plain memory is as good. Whoever
+  // holds it last gives it back, on any thread, and waits for nobody; it may outlive the transport.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  // Collective. See Communicator::split.
+  virtual std::unique_ptr<HostTransport> split(int colour, int key) = 0;
 
-  // Blocks until this rank's part is done. Returns when all ranks were there, by now_ns(), or 0 where it
-  // cannot tell. count is 0 for a barrier only.
-  virtual std::int64_t run(const Collective& collective) = 0;
+  // Blocks until this rank's part is done; throws GaveUp where the job is abandoned. Returns when all ranks
+  // were there, by now_ns(), or 0 where it cannot tell. count is 0 for a barrier only.
+  std::int64_t run(const Collective& collective);
   virtual std::uint64_t sent_bytes() const = 0;
   virtual std::size_t memory_bytes() const { return 0; }
 
-  // This rank gives up: a collective it is blocked in throws instead of waiting for its peers for ever, and
-  // nothing collective is done from now on. Any thread.
-  virtual void fail() noexcept = 0;
+ protected:
+  HostTransport(int rank, int size, std::shared_ptr<JobState> job)
+      : rank_(rank), size_(size), place_{.job = std::move(job)} {}
+
+  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
+  virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
+  virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
+  virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
+  virtual void barrier() = 0;
+
+  // All ranks are there now.
+  void met();
+  const WaitPlace& place() const { return place_; }
+
+ private:
+  int rank_;
+  int size_;
+  WaitPlace place_;
+  std::int64_t met_ns_ = 0;
 };
 
 class HostCommunicator final : public Communicator {
  public:
-  HostCommunicator(int rank, int size, std::unique_ptr<HostTransport> transport);
-  // While an exception unwinds the stack this gives up on the peers instead of waiting for them.
+  explicit HostCommunicator(std::unique_ptr<HostTransport> transport);
   ~HostCommunicator() override;
 
   std::string_view name() const override { return transport_->name(); }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override;
-  void abandon() noexcept override { transport_->fail(); }
+  std::unique_ptr<Communicator> split(int colour, int key) override;
   std::size_t memory_bytes() const override { return transport_->memory_bytes(); }
 
  private:
   void run(const Collective& collective) override;
   // On the worker.
   void run_now(const Collective& collective);
-  void release(void* data) noexcept;
-  bool unwinding() const;
 
-  int exceptions_;  // being handled when this was made
   std::unique_ptr<HostTransport> transport_;
-  Stream stream_;  // last: its worker uses the rest
+  std::atomic<std::int64_t> under_way_{0};  // collectives enqueued and not ended
+  Stream stream_;                           // last: its worker uses the rest
 };
 
 }  // namespace lockstep

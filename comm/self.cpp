@@ -8,12 +8,14 @@ namespace {
 class SelfCommunicator final : public Communicator {
  public:
   explicit SelfCommunicator(Device device)
-      : Communicator("self", 0, 1), device_(device), stream_(device, StreamUse::communication) {}
+      : Communicator("self", 0, 1, std::make_shared<JobState>()), device_(device), stream_(device, StreamUse::communication) {}
 
   std::string_view name() const override { return "self"; }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override { return Buffer(bytes, device_); }
-  void abandon() noexcept override {}  // there are no peers
+  std::unique_ptr<Communicator> split(int colour, int) override {
+    return colour < 0 ? nullptr : std::make_unique<SelfCommunicator>(device_);
+  }
 
  private:
   void run(const Collective& collective) override {

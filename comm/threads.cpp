@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -9,12 +11,11 @@
 #include "comm/partition.h"
 #include "comm/reduce.h"
 #include "core/error.h"
-#include "core/timeline.h"
 
 namespace lockstep {
 
-// Where ranks meet: each shows the others its call, and they wait for one another. A rank that leaves breaks
-// the hub, and whoever waits for it throws; but a collective that all have begun is finished by all, as they
+// Where ranks meet: each shows the others its call, and they wait for one another. Who waits for a rank whose
+// communicator has ended abandons the job; but a collective that all have begun is finished by all, as they
 // use one another's memory.
 class ThreadHub {
  public:
@@ -31,15 +32,17 @@ class ThreadHub {
     }
   };
 
-  explicit ThreadHub(int size) : calls_(static_cast<std::size_t>(size)) {}
+  ThreadHub(int size, std::shared_ptr<JobState> job)
+      : job_(std::move(job)), calls_(static_cast<std::size_t>(size)) {}
 
   int size() const { return static_cast<int>(calls_.size()); }
+  const std::shared_ptr<JobState>& job() const { return job_; }
   const Call& call(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
 
   // Shows this rank's call and waits for everybody's. Throws on every rank when they differ.
-  void meet(int rank, const Call& call) {
+  void meet(int rank, const Call& call, const WaitPlace& place) {
     calls_[static_cast<std::size_t>(rank)] = call;
-    begin();
+    begin(place);
     for (int other = 0; other < size(); ++other) {
       const Call& theirs = calls_[static_cast<std::size_t>(other)];
       CHECK(call.matches(theirs), "rank {} is in {} of {} {}, but rank {} is in {} of {} {}", rank,
@@ -55,21 +58,24 @@ class ThreadHub {
     changed_.wait(lock, [&] { return generation_ != generation; });
   }
 
-  void leave(int rank) {
+  // The rank's communicator ends.
+  void end(int rank) {
     const std::scoped_lock lock(mutex_);
-    left_ = rank;
+    ended_ = rank;
     changed_.notify_all();
   }
 
  private:
-  void begin() {
+  void begin(const WaitPlace& place) {
+    constexpr std::chrono::milliseconds kGlance{20};  // how soon it is noticed that the job is abandoned
     std::unique_lock lock(mutex_);
     const std::uint64_t generation = generation_;
-    if (left_ < 0) arrive();
-    changed_.wait(lock, [&] { return generation_ != generation || left_ >= 0; });
-    if (generation_ == generation) {
-      throw Error(exit_code::failed,
-                  fmt::format("rank {}: rank {} left the communicator", current_rank(), left_));
+    if (ended_ < 0 && !job_->abandoned()) arrive();
+    PeerWait wait(place, "the other ranks");
+    while (generation_ == generation) {
+      if (ended_ >= 0) job_->abandon(fmt::format("rank {} left the communicator", ended_));
+      wait.look();
+      changed_.wait_for(lock, kGlance, [&] { return generation_ != generation || ended_ >= 0; });
     }
   }
 
@@ -84,91 +90,110 @@ class ThreadHub {
     return generation;
   }
 
+  std::shared_ptr<JobState> job_;
   std::vector<Call> calls_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int arrived_ = 0;
-  int left_ = -1;
+  int ended_ = -1;  // a rank whose communicator has
   std::uint64_t generation_ = 0;
 };
 
 namespace {
 
+// What a rank tells of itself to be given a group.
+struct ThreadGroupCall {
+  int rank;
+  int colour;
+  int key;
+  std::shared_ptr<ThreadHub> hub;  // by the group's first rank
+
+  bool operator<(const ThreadGroupCall& other) const {
+    return std::pair(key, rank) < std::pair(other.key, other.rank);
+  }
+};
+
 class ThreadTransport final : public HostTransport {
  public:
   ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank)
-      : hub_(std::move(hub)), rank_(rank), sources_(size()), destinations_(size()) {}
-  ~ThreadTransport() override { hub_->leave(rank_); }
+      : HostTransport(rank, hub->size(), hub->job()),
+        hub_(std::move(hub)),
+        sources_(ranks()),
+        destinations_(ranks()) {}
+  ~ThreadTransport() override { hub_->end(rank()); }
 
   std::string_view name() const override { return "threads"; }
-  void* allocate(std::size_t) override { return nullptr; }
-  void free(void*) override {}
-  std::int64_t run(const Collective& c) override {
-    switch (c.kind) {
-      case CollectiveKind::all_reduce:
-        all_reduce(c.recv, c.count, c.dtype, c.op);
-        break;
-      case CollectiveKind::reduce_scatter:
-        reduce_scatter(c.send, c.recv, c.count, c.dtype, c.op);
-        break;
-      case CollectiveKind::all_gather:
-        all_gather(c.send, c.recv, c.count, c.dtype);
-        break;
-      case CollectiveKind::broadcast:
-        broadcast(c.recv, c.count, c.dtype, c.root);
-        break;
-      case CollectiveKind::barrier:
-        meet({.operation = "barrier"});
-        hub_->finish();
-    }
-    return met_ns_;
-  }
+  std::shared_ptr<void> allocate(std::size_t) override { return nullptr; }
   std::uint64_t sent_bytes() const override { return sent_bytes_; }
-  void fail() noexcept override { hub_->leave(rank_); }
+
+  std::unique_ptr<HostTransport> split(int colour, int key) override {
+    ThreadGroupCall own{.rank = rank(), .colour = colour, .key = key, .hub = {}};
+    meet({.operation = "split", .data = &own});
+    std::vector<ThreadGroupCall*> members;
+    for (int other = 0; other < size(); ++other) {
+      auto* theirs = static_cast<ThreadGroupCall*>(hub_->call(other).data);
+      if (theirs->colour == colour) members.push_back(theirs);
+    }
+    std::ranges::sort(members, [](const auto* a, const auto* b) { return *a < *b; });
+    if (members.front() == &own) {
+      own.hub = std::make_shared<ThreadHub>(static_cast<int>(members.size()), job());
+    }
+    hub_->finish();
+    std::shared_ptr<ThreadHub> hub = members.front()->hub;
+    hub_->finish();
+    if (colour < 0) return nullptr;
+    const auto place = std::ranges::find(members, &own) - members.begin();
+    return std::make_unique<ThreadTransport>(std::move(hub), static_cast<int>(place));
+  }
 
  private:
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override {
     meet({.operation = "all_reduce", .count = count, .dtype = dtype, .data = data});
     const std::size_t element = size_of(dtype);
-    const Partition partition = Partition::even(count, hub_->size(), element);
-    for (int rank = 0; rank < hub_->size(); ++rank) {
-      std::byte* part = theirs(rank) + partition.begin(rank_) * element;
-      sources_[static_cast<std::size_t>(rank)] = part;
-      destinations_[static_cast<std::size_t>(rank)] = part;
+    const Partition partition = Partition::even(count, size(), element);
+    for (int other = 0; other < size(); ++other) {
+      std::byte* part = theirs(other) + partition.begin(rank()) * element;
+      sources_[static_cast<std::size_t>(other)] = part;
+      destinations_[static_cast<std::size_t>(other)] = part;
     }
-    const std::size_t own = partition.size(rank_);
+    const std::size_t own = partition.size(rank());
     reduce_along_tree(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
-    sent_bytes_ += (count - own + (size() - 1) * own) * element;
+    sent_bytes_ += (count - own + (ranks() - 1) * own) * element;
     hub_->finish();
   }
 
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override {
     meet(call("reduce_scatter", send, count, dtype));
-    for (int rank = 0; rank < hub_->size(); ++rank) {
-      sources_[static_cast<std::size_t>(rank)] =
-          theirs(rank) + static_cast<std::size_t>(rank_) * count * size_of(dtype);
+    for (int other = 0; other < size(); ++other) {
+      sources_[static_cast<std::size_t>(other)] =
+          theirs(other) + static_cast<std::size_t>(rank()) * count * size_of(dtype);
     }
     reduce_along_tree(sources_, {&recv, 1}, count, {.from = dtype, .to = dtype, .op = op});
-    sent_bytes_ += (size() - 1) * count * size_of(dtype);
+    sent_bytes_ += (ranks() - 1) * count * size_of(dtype);
     hub_->finish();
   }
 
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override {
     meet(call("all_gather", send, count, dtype));
     const std::size_t bytes = count * size_of(dtype);
-    for (int rank = 0; rank < hub_->size(); ++rank) {
-      std::byte* to = static_cast<std::byte*>(recv) + static_cast<std::size_t>(rank) * bytes;
-      if (to != theirs(rank)) std::memcpy(to, theirs(rank), bytes);
+    for (int other = 0; other < size(); ++other) {
+      std::byte* to = static_cast<std::byte*>(recv) + static_cast<std::size_t>(other) * bytes;
+      if (to != theirs(other)) std::memcpy(to, theirs(other), bytes);
     }
-    sent_bytes_ += (size() - 1) * bytes;
+    sent_bytes_ += (ranks() - 1) * bytes;
     hub_->finish();
   }
 
-  void broadcast(void* data, std::size_t count, DType dtype, int root) {
+  void barrier() override {
+    meet({.operation = "barrier"});
+    hub_->finish();
+  }
+
+  void broadcast(void* data, std::size_t count, DType dtype, int root) override {
     meet({.operation = "broadcast", .count = count, .dtype = dtype, .root = root, .data = data});
     const std::size_t bytes = count * size_of(dtype);
-    if (rank_ == root) {
-      sent_bytes_ += (size() - 1) * bytes;
+    if (rank() == root) {
+      sent_bytes_ += (ranks() - 1) * bytes;
     } else {
       std::memcpy(data, theirs(root), bytes);
     }
@@ -176,19 +201,17 @@ class ThreadTransport final : public HostTransport {
   }
 
   void meet(const ThreadHub::Call& call) {
-    hub_->meet(rank_, call);
-    met_ns_ = now_ns();
+    hub_->meet(rank(), call, place());
+    met();
   }
   static ThreadHub::Call call(std::string_view operation, const void* send, std::size_t count, DType dtype) {
     return {.operation = operation, .count = count, .dtype = dtype, .data = const_cast<void*>(send)};
   }
-  std::size_t size() const { return static_cast<std::size_t>(hub_->size()); }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::byte* theirs(int rank) const { return static_cast<std::byte*>(hub_->call(rank).data); }
 
   std::shared_ptr<ThreadHub> hub_;
-  int rank_;
   std::uint64_t sent_bytes_ = 0;
-  std::int64_t met_ns_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
 };
@@ -197,14 +220,12 @@ class ThreadTransport final : public HostTransport {
 
 std::shared_ptr<ThreadHub> make_thread_hub(int size) {
   CHECK(size > 0, "{} ranks", size);
-  return std::make_shared<ThreadHub>(size);
+  return std::make_shared<ThreadHub>(size, std::make_shared<JobState>());
 }
 
 std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank) {
   CHECK(rank >= 0 && rank < hub->size(), "rank {} of {}", rank, hub->size());
-  const int size = hub->size();
-  return std::make_unique<HostCommunicator>(rank, size,
-                                            std::make_unique<ThreadTransport>(std::move(hub), rank));
+  return std::make_unique<HostCommunicator>(std::make_unique<ThreadTransport>(std::move(hub), rank));
 }
 
 }  // namespace lockstep

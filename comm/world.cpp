@@ -9,20 +9,23 @@
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
 #include "core/error.h"
+#include "core/log.h"
 
 namespace lockstep {
 
 struct World::State {
-  explicit State(std::shared_ptr<MpiSession> joined)
-      : session(std::move(joined)), exceptions(std::uncaught_exceptions()) {}
+  explicit State(std::shared_ptr<MpiSession> joined) : session(std::move(joined)) {}
   ~State() {
-    // MPI_Finalize waits for all ranks: one that an error brought here would wait for ever.
-    if (std::uncaught_exceptions() > exceptions) session->failing = true;
-    stop_mpi(*session);
+    if (left || session->placement.size > 1) return;
+    try {
+      stop_mpi(*session);
+    } catch (const std::exception& error) {
+      log::warning("{}", error.what());
+    }
   }
 
   std::shared_ptr<MpiSession> session;
-  int exceptions;
+  bool left = false;
 };
 
 World::World(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -32,13 +35,31 @@ World::~World() = default;
 
 World World::join(const WorldOptions& options) { return World(std::make_unique<State>(start_mpi(options))); }
 
-int World::rank() const { return state_->session->rank; }
-int World::size() const { return state_->session->size; }
-int World::local_rank() const { return state_->session->local_rank; }
-int World::local_size() const { return state_->session->local_size; }
-int World::node() const { return state_->session->node; }
-int World::nodes() const { return state_->session->nodes; }
+int World::rank() const { return state_->session->placement.rank; }
+int World::size() const { return state_->session->placement.size; }
+int World::local_rank() const { return state_->session->placement.local_rank; }
+int World::local_size() const { return state_->session->placement.local_size; }
+int World::node() const { return state_->session->placement.node; }
+int World::nodes() const { return state_->session->placement.nodes; }
 const std::string& World::host() const { return state_->session->host; }
+
+void World::leave() {
+  CHECK(!state_->left, "a rank leaves the world once");
+  state_->left = true;
+  stop_mpi(*state_->session);
+}
+
+void World::set_timeout(std::chrono::milliseconds timeout) { state_->session->job->set_timeout(timeout); }
+
+std::unique_ptr<Communicator> World::ranks_of_node(Communicator& all) {
+  CHECK(all.size() == size(), "a communicator of {} ranks of {}", all.size(), size());
+  return all.split(node(), rank());
+}
+
+std::unique_ptr<Communicator> World::across_nodes(Communicator& all) {
+  CHECK(all.size() == size(), "a communicator of {} ranks of {}", all.size(), size());
+  return all.split(local_rank(), rank());
+}
 
 std::unique_ptr<Communicator> World::communicator() { return make_mpi_communicator(state_->session); }
 

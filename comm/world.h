@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// World: who this process is among the processes mpirun started. Joining it starts MPI; leaving it (the
-// destructor) ends MPI. One per process, made at the top of main and outliving everything that communicates.
+// World: who this process is among the processes mpirun started. Joining it starts MPI, leaving it ends MPI. One
+// per process, made at the top of main and outliving everything that communicates.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -35,7 +36,12 @@ class World {
   static World join(const WorldOptions& options = {});
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
+  // Waits for nobody: a rank that does not leave() ends without the others, and its launcher ends the job. A
+  // world of one needs no leave().
   ~World();
+
+  // Collective: the end in order, when nothing communicates any more. Throws GaveUp where the job is abandoned.
+  void leave();
 
   int rank() const;
   int size() const;
@@ -45,6 +51,10 @@ class World {
   int nodes() const;
   const std::string& host() const;
 
+  // The longest wait for another rank, in what communicates and in leave(); 0: any. A rank that waits longer
+  // fails, so that one which hangs ends the job. Every rank the same. Default: JobState::kDefaultTimeout.
+  void set_timeout(std::chrono::milliseconds timeout);
+
   // A new communicator over all ranks (collective), for host memory: MPI.
   std::unique_ptr<Communicator> communicator();
   // The same for memory of a CUDA device: NCCL, where built. `host` is what its host() returns: it also
@@ -53,6 +63,12 @@ class World {
   // how ranks are placed on devices.
   std::unique_ptr<Communicator> communicator(Device device, Communicator& host,
                                              const DeviceCommunicatorOptions& options = {});
+
+  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and those
+  // that have the same local rank on their nodes, in the order of nodes. Nodes may hold different numbers of
+  // ranks: of a high local rank there are only those that are.
+  std::unique_ptr<Communicator> ranks_of_node(Communicator& all);
+  std::unique_ptr<Communicator> across_nodes(Communicator& all);
 
   // Ends the whole job at once: every rank, with this exit code. The last resort of a rank in trouble: others
   // may be waiting for it.

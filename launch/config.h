@@ -65,6 +65,7 @@ struct Config {
     std::int64_t max_ctas = 0;                      // NCCL's thread blocks; 0: its own choice
     bool register_buckets = true;                   // with NCCL
     CallCheck check = CallCheck::plan;
+    double timeout = 1800;  // seconds; 0: never
   } comm;
   struct {
     std::string choose = "time";  // time, direct, winograd, tiled winograd

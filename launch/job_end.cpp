@@ -40,4 +40,13 @@ int run_or_abort(World& world, const std::function<int()>& work) {
   }
 }
 
+void leave_or_abort(World& world, int code) {
+  try {
+    world.leave();
+  } catch (const std::exception& exception) {
+    if (code != exit_code::done) world.abort(code);  // the reason has been told
+    abort_job(world, as_error(exception).exit_code(), exception.what());
+  }
+}
+
 }  // namespace lockstep

@@ -15,6 +15,9 @@ namespace lockstep {
 // shared with other ranks outside of it.
 int run_or_abort(World& world, const std::function<int()>& work);
 
+// Leaves the world with what is the exit code of every rank; ends the job with it where that fails.
+void leave_or_abort(World& world, int code);
+
 // "lockstep: message" on standard error.
 void print_error(const std::string& message);
 

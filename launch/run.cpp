@@ -21,12 +21,15 @@ namespace {
 
 int run_in_world(const Command& command) {
   World world = World::join();
+  int code = exit_code::done;
   try {
-    return command.entry->in_world(command, world);
+    code = command.entry->in_world(command, world);
   } catch (const Error& error) {  // on every rank
     if (world.rank() == 0) print_error(error.what());
-    return error.exit_code();
+    code = error.exit_code();
   }
+  leave_or_abort(world, code);
+  return code;
 }
 
 int print_text(const Command& command) {

@@ -141,7 +141,7 @@ void Trainer::run_step() {
   if (records_ && enqueued_ >= 2 && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
-  parts_.communicator.replayed(recorded.collectives);
+  parts_.communicator.replayed(recorded.collectives, stream_);
 }
 
 // Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a

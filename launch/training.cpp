@@ -30,6 +30,7 @@ void check_channels(const Config& config, const Dataset& dataset) {
 
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
     : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
+  world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.comm.timeout)));
   const DeviceChoice choice = choose_device(config_, world, host);
   threads_ = choose_threads(config_.train.threads, world, host);
   run_agreed(host, [&] { open_data(world, choice.device); });

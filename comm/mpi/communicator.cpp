@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -20,80 +19,107 @@ std::vector<PartialSum> every_rank(int size) {
   return partial_sums(alone);
 }
 
-void free_communicator(MPI_Comm& communicator) {
-  if (communicator != MPI_COMM_NULL) MPI_CHECK(MPI_Comm_free(&communicator));
+MPI_Comm duplicate_of_world() {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &communicator));
+  return communicator;
 }
 
 }  // namespace
 
 // What this rank reduces: `count` elements at byte `offset` of every local rank's segment.
 struct MpiTransport::Part {
-  const Allocation& allocation;
+  const NodeWindow& window;
   std::size_t offset;
   std::size_t count;
   DType dtype;
   ReduceOp op;
 };
 
-MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session) : session_(std::move(session)) {
-  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_));
-  world_.emplace(world_comm_, every_rank(session_->size), *session_, broken_);
-  if (session_->largest_node > 1) connect_node();
-  ++session_->communicators;
+MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placement)
+    : MpiTransport(std::move(session), std::move(placement), duplicate_of_world()) {}
+
+MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placement, MPI_Comm communicator)
+    : HostTransport(placement.rank, placement.size, session->job),
+      session_(std::move(session)),
+      placement_(std::move(placement)),
+      world_comm_(communicator) {
+  {
+    const std::lock_guard lock(session_->mutex);
+    number_ = ++session_->transports;
+  }
+  world_.emplace(world_comm_, every_rank(size()), place());
+  if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size))) connect_node();
 }
 
 void MpiTransport::connect_node() {
-  MPI_CHECK(MPI_Comm_split(world_comm_, session_->node, session_->rank, &node_comm_));
-  node_.emplace(node_comm_, broken_);
+  MPI_CHECK(MPI_Comm_split(world_comm_, placement_.node, rank(), &node_comm_));
+  node_.emplace(node_comm_, place());
   sources_.resize(static_cast<std::size_t>(node_->size()));
   destinations_.resize(sources_.size());
-  parts_ = session_->smallest_node;
-  if (session_->nodes > 1) connect_peers();
+  parts_ = placement_.smallest_node;
+  if (placement_.nodes > 1) connect_peers();
 }
 
 void MpiTransport::connect_peers() {
-  const bool drives = session_->local_rank < parts_;
-  MPI_CHECK(MPI_Comm_split(world_comm_, drives ? session_->local_rank : MPI_UNDEFINED, session_->node,
+  const bool drives = placement_.local_rank < parts_;
+  MPI_CHECK(MPI_Comm_split(world_comm_, drives ? placement_.local_rank : MPI_UNDEFINED, placement_.node,
                            &peers_comm_));
   if (!drives) return;
-  const std::vector<PartialSum> terms = partial_sums(session_->node_of);
-  peers_.emplace(peers_comm_, terms, *session_, broken_);
-  sums_.emplace(terms, session_->node, session_->nodes);
+  const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
+  peers_.emplace(peers_comm_, terms, place());
+  sums_.emplace(terms, placement_.node, placement_.nodes);
 }
 
 MpiTransport::~MpiTransport() {
-  --session_->communicators;
-  if (broken_ || !session_->usable()) return;
-  if (!allocations_.empty()) {
-    log::warning("{} buffers outlive the communicator that allocated them, and stay", allocations_.size());
-    return;
-  }
-  try {
-    if (node_) node_->free();
-    free_communicator(peers_comm_);
-    free_communicator(node_comm_);
-    free_communicator(world_comm_);
-  } catch (const std::exception& error) {
-    log::warning("{}", error.what());
+  const std::lock_guard lock(session_->mutex);
+  if (node_) session_->windows.push_back(node_->window());
+  for (auto& window : allocations_) session_->windows.push_back(std::move(window));
+  for (MPI_Comm communicator : {peers_comm_, node_comm_, world_comm_}) {
+    if (communicator != MPI_COMM_NULL) session_->communicators.push_back({number_, communicator});
   }
 }
 
-void* MpiTransport::allocate(std::size_t bytes) {
+// The decision is every rank's: a sum is taken by all in shared memory or by none.
+bool MpiTransport::windows_fit(std::size_t bytes) {
+  const std::uint64_t free = free_shared_memory();
+  const bool lacks = !fits_shared_memory(free, placement_.local_size, bytes);
+  std::int32_t lacking = lacks ? 1 : 0;
+  world_->all_reduce(&lacking, 1, DType::i32, ReduceOp::max);
+  if (lacking == 0) return true;
+  const std::lock_guard lock(session_->mutex);
+  if (!std::exchange(session_->told_of_plain_memory, true)) {
+    log::shared_warning(
+        "/dev/shm has no room for {} MiB of each rank of a node, so ranks exchange it by messages, which is "
+        "slower: make it larger (containers often give it 64 MiB: --shm-size)",
+        (bytes >> 20) + 1);
+  }
+  return false;
+}
+
+std::shared_ptr<void> MpiTransport::allocate(std::size_t bytes) {
   if (!node_) return nullptr;
-  auto window = std::make_unique<NodeWindow>(node_comm_, std::max(bytes, kAlignment));
-  void* data = window->own();
-  allocations_.push_back({allocated_++, std::move(window)});
-  return data;
+  free_unheld(allocations_, place());
+  if (!windows_fit(bytes)) return nullptr;
+  meet_all(node_comm_, place(), "the ranks of its node, to allocate memory");
+  auto window = std::make_shared<NodeWindow>(node_comm_, std::max(bytes, kAlignment));
+  window->set_id(allocated_++);
+  allocations_.push_back(window);
+  return {window, window->own()};
 }
 
-void MpiTransport::free(void* data) {
-  if (broken_ || !session_->usable()) return;
-  const auto found =
-      std::find_if(allocations_.begin(), allocations_.end(),
-                   [&](const Allocation& allocation) { return allocation.window->own() == data; });
-  CHECK(found != allocations_.end(), "memory of another communicator");
-  found->window->free();
-  allocations_.erase(found);
+std::unique_ptr<HostTransport> MpiTransport::split(int colour, int key) {
+  meet_all(world_comm_, place(), "the other ranks, to make groups");
+  MPI_Comm group = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split(world_comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &group));
+  if (group == MPI_COMM_NULL) return nullptr;
+  int rank = 0;
+  int size = 1;
+  MPI_CHECK(MPI_Comm_rank(group, &rank));
+  MPI_CHECK(MPI_Comm_size(group, &size));
+  std::vector<int> nodes(static_cast<std::size_t>(size));
+  MPI_CHECK(MPI_Allgather(&placement_.node, 1, MPI_INT, nodes.data(), 1, MPI_INT, group));
+  return std::unique_ptr<HostTransport>(new MpiTransport(session_, place_ranks(rank, nodes), group));
 }
 
 std::uint64_t MpiTransport::sent_bytes() const {
@@ -104,55 +130,32 @@ std::size_t MpiTransport::memory_bytes() const {
   return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() + sums_->memory_bytes() : 0);
 }
 
-// Of messages nobody can tell when all ranks were there, but that a barrier has ended.
-std::int64_t MpiTransport::run(const Collective& c) {
-  met_ns_ = 0;
-  switch (c.kind) {
-    case CollectiveKind::all_reduce:
-      all_reduce(c.recv, c.count, c.dtype, c.op);
-      break;
-    case CollectiveKind::reduce_scatter:
-      reduce_scatter(c.send, c.recv, c.count, c.dtype, c.op);
-      break;
-    case CollectiveKind::all_gather:
-      all_gather(c.send, c.recv, c.count, c.dtype);
-      break;
-    case CollectiveKind::broadcast:
-      world_->broadcast(c.recv, c.count * size_of(c.dtype), c.root);
-      break;
-    case CollectiveKind::barrier:
-      world_->barrier();
-      met_ns_ = now_ns();
-  }
-  return met_ns_;
-}
-
 void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
-  for (const Allocation& allocation : allocations_) {
-    if (!allocation.window->contains(data, bytes)) continue;
-    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - allocation.window->own());
-    return all_reduce_shared(allocation, offset, count, dtype, op);
+  for (const std::shared_ptr<NodeWindow>& window : allocations_) {
+    if (!window->contains(data, bytes)) continue;
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - window->own());
+    return all_reduce_shared(*window, offset, count, dtype, op);
   }
   world_->all_reduce(data, count, dtype, op);
 }
 
-void MpiTransport::all_reduce_shared(const Allocation& allocation, std::size_t offset, std::size_t count,
+void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offset, std::size_t count,
                                      DType dtype, ReduceOp op) {
-  node_->meet({.window = allocation.number,
+  node_->meet({.window = window.id(),
                .offset_bytes = offset,
                .count = count,
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
-  if (!peers_) met_ns_ = now_ns();  // of other nodes nobody knows here
+  if (placement_.nodes == 1) met();  // of other nodes nobody knows here
   const std::size_t element = size_of(dtype);
   const Partition partition = Partition::even(count, parts_, element);
   const std::size_t own = partition.size(node_->rank());
-  const Part part{allocation, offset + partition.begin(node_->rank()) * element, own, dtype, op};
+  const Part part{window, offset + partition.begin(node_->rank()) * element, own, dtype, op};
   if (peers_) {
     reduce_over_nodes(part);
   } else if (own > 0) {
-    point_at(allocation, part.offset);
+    point_at(window, part.offset);
     reduce_along_tree(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
   }
   // The others read what is not this rank's part, and get the part that is.
@@ -165,7 +168,7 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
   const std::size_t step = sums_->most_elements(part.dtype);
   for (std::size_t at = 0; at < part.count; at += step) {
     const std::size_t count = std::min(step, part.count - at);
-    point_at(part.allocation, part.offset + at * element);
+    point_at(part.window, part.offset + at * element);
     const auto terms = sums_->add(sources_, count, part.dtype, part.op);
 
     auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
@@ -179,8 +182,8 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
   }
 }
 
-void MpiTransport::point_at(const Allocation& allocation, std::size_t offset) {
-  const std::span<std::byte* const> segments = allocation.window->segments();
+void MpiTransport::point_at(const NodeWindow& window, std::size_t offset) {
+  const std::span<std::byte* const> segments = window.segments();
   for (std::size_t rank = 0; rank < segments.size(); ++rank) {
     sources_[rank] = segments[rank] + offset;
     destinations_[rank] = segments[rank] + offset;
@@ -200,15 +203,25 @@ void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, D
   world_->all_gather(partition, recv, size_of(dtype));
 }
 
+void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  world_->broadcast(data, count * size_of(dtype), root);
+}
+
+// Of messages nobody can tell when all ranks were there, but that a barrier has ended.
+void MpiTransport::barrier() {
+  world_->barrier();
+  met();
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, Placement placement) {
+  free_left(*session);
+  return std::make_unique<HostCommunicator>(
+      std::make_unique<MpiTransport>(std::move(session), std::move(placement)));
+}
+
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session) {
-  if (!session->multithreaded && session->communicators > 0) {
-    throw ConfigError(
-        "this MPI library allows one calling thread at a time (MPI_THREAD_SERIALIZED), so there can "
-        "be one communicator at a time: use an MPI built with MPI_THREAD_MULTIPLE");
-  }
-  const int rank = session->rank;
-  const int size = session->size;
-  return std::make_unique<HostCommunicator>(rank, size, std::make_unique<MpiTransport>(std::move(session)));
+  Placement placement = session->placement;
+  return make_mpi_communicator(std::move(session), std::move(placement));
 }
 
 }  // namespace lockstep

@@ -4,7 +4,10 @@
 // happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
 // as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
 // other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
-// node. Everything else goes by messages. Both add along the same tree and give the same bits.
+// node. Everything else goes by messages, and so does memory where /dev/shm has no room. Both add along the same
+// tree and give the same bits.
+//
+// The destructor waits for nobody: what only all ranks can free it leaves to the session.
 #pragma once
 
 #include <memory>
@@ -21,38 +24,39 @@ namespace lockstep {
 
 class MpiTransport final : public HostTransport {
  public:
-  // Collective.
-  explicit MpiTransport(std::shared_ptr<MpiSession> session);
+  // Collective over all ranks. placement: of them.
+  MpiTransport(std::shared_ptr<MpiSession> session, Placement placement);
   ~MpiTransport() override;
 
   std::string_view name() const override { return "mpi"; }
-  void* allocate(std::size_t bytes) override;
-  void free(void* data) override;
-  std::int64_t run(const Collective& collective) override;
+  std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::unique_ptr<HostTransport> split(int colour, int key) override;
   std::uint64_t sent_bytes() const override;
   std::size_t memory_bytes() const override;
-  void fail() noexcept override { broken_ = true; }
 
  private:
-  struct Allocation {
-    std::uint64_t number;
-    std::unique_ptr<NodeWindow> window;
-  };
   struct Part;  // of a shared all_reduce
 
+  // Of a group: takes over its communicator. Collective over the group.
+  MpiTransport(std::shared_ptr<MpiSession> session, Placement placement, MPI_Comm communicator);
   void connect_node();
   void connect_peers();
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
-  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
-  void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
-  void all_reduce_shared(const Allocation& allocation, std::size_t offset, std::size_t count, DType dtype,
+  // Collective. Whether windows of so many bytes for each rank fit on every node.
+  bool windows_fit(std::size_t bytes);
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
+  void broadcast(void* data, std::size_t count, DType dtype, int root) override;
+  void barrier() override;
+  void all_reduce_shared(const NodeWindow& window, std::size_t offset, std::size_t count, DType dtype,
                          ReduceOp op);
   void reduce_over_nodes(const Part& part);
   // Points sources_ and destinations_ at `offset` bytes into every local rank's segment.
-  void point_at(const Allocation& allocation, std::size_t offset);
+  void point_at(const NodeWindow& window, std::size_t offset);
 
   std::shared_ptr<MpiSession> session_;
-  std::atomic<bool> broken_{false};
+  Placement placement_;
+  std::uint64_t number_;
   MPI_Comm world_comm_ = MPI_COMM_NULL;
   MPI_Comm node_comm_ = MPI_COMM_NULL;
   MPI_Comm peers_comm_ = MPI_COMM_NULL;
@@ -61,12 +65,11 @@ class MpiTransport final : public HostTransport {
   int parts_ = 1;                     // of a shared all_reduce: the first local ranks drive one each
   std::optional<MpiExchange> peers_;  // who drives the same part on every node, where there are several
   std::optional<NodeSums> sums_;      // of this node, for peers_
-  std::vector<Allocation> allocations_;
+  std::vector<std::shared_ptr<NodeWindow>> allocations_;
   std::uint64_t allocated_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
   std::uint64_t shared_bytes_ = 0;
-  std::int64_t met_ns_ = 0;
 };
 
 }  // namespace lockstep

@@ -2,8 +2,6 @@
 #include "comm/mpi/exchange.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "core/error.h"
 
@@ -16,20 +14,6 @@ constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
 
-// Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a core that computes.
-class Backoff {
- public:
-  void pause() {
-    ++polls_;
-    if (polls_ < 500) return;
-    if (polls_ < 5000) return std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-
- private:
-  int polls_ = 0;
-};
-
 // How many of `size` elements are left from `at` on, at most `step`.
 std::size_t clip(std::size_t size, std::size_t at, std::size_t step) {
   return at < size ? std::min(step, size - at) : 0;
@@ -37,15 +21,14 @@ std::size_t clip(std::size_t size, std::size_t at, std::size_t step) {
 
 }  // namespace
 
-MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, MpiSession& session,
-                         const std::atomic<bool>& broken)
-    : communicator_(communicator), session_(session), broken_(broken) {
+MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, const WaitPlace& place)
+    : communicator_(communicator), place_(place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
   for (const PartialSum& term : terms) {
-    const std::size_t place = term.node == rank_ ? own_terms_++ : terms_.size() - own_terms_;
-    terms_.push_back({.rank = term.node, .place = place});
+    const std::size_t where = term.node == rank_ ? own_terms_++ : terms_.size() - own_terms_;
+    terms_.push_back({.rank = term.node, .place = where});
     ends_.push_back(term.end);
     ++brought[static_cast<std::size_t>(term.node)];
   }
@@ -70,17 +53,7 @@ void MpiExchange::receive(void* data, std::size_t bytes, int from) {
 }
 
 void MpiExchange::wait() {
-  Backoff backoff;
-  for (;;) {
-    int done = 0;
-    MPI_CHECK(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE));
-    if (done != 0) break;
-    if (broken_.load(std::memory_order_relaxed)) {
-      session_.failing = true;  // messages are under way: MPI_Finalize would wait for them
-      throw Error(exit_code::failed, fmt::format("{}: gave up waiting for messages", current_place()));
-    }
-    backoff.pause();
-  }
+  wait_for(requests_, place_, "messages");
   requests_.clear();
 }
 

@@ -7,7 +7,6 @@
 // construction. Used by the communicator's worker thread only.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,10 +23,9 @@ namespace lockstep {
 
 class MpiExchange {
  public:
-  // Every sum is of these terms; the rank of the communicator that brings one is its `node`. communicator,
-  // session and broken outlive this. Once `broken` is set, waiting throws.
-  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, MpiSession& session,
-              const std::atomic<bool>& broken);
+  // Every sum is of these terms; the rank of the communicator that brings one is its `node`. communicator and
+  // place outlive this.
+  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, const WaitPlace& place);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -64,12 +62,11 @@ class MpiExchange {
   }
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
-  // Until all messages since the last wait() are through.
+  // Until all messages since the last wait() are through. Throws GaveUp.
   void wait();
 
   MPI_Comm communicator_;
-  MpiSession& session_;
-  const std::atomic<bool>& broken_;
+  const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;
   std::vector<Term> terms_;

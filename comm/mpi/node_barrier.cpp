@@ -8,8 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/error.h"
-
 namespace lockstep {
 namespace {
 
@@ -28,7 +26,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-void NodeBarrier::wait(std::uint32_t ranks, int spins, const std::atomic<bool>& broken) {
+void NodeBarrier::wait(std::uint32_t ranks, int spins, const WaitPlace& place) {
   const std::uint32_t generation = generation_.load();
   if (arrived_.fetch_add(1) + 1 == ranks) {
     arrived_.store(0);
@@ -40,14 +38,16 @@ void NodeBarrier::wait(std::uint32_t ranks, int spins, const std::atomic<bool>& 
     if (generation_.load(std::memory_order_acquire) != generation) return;
     relax();
   }
-  constexpr timespec kGlance = {.tv_sec = 0, .tv_nsec = 100'000'000};  // how soon `broken` is noticed
-  sleepers_.fetch_add(1);
-  while (generation_.load() == generation && !broken.load())
+  constexpr timespec kGlance = {.tv_sec = 0, .tv_nsec = 100'000'000};  // how soon giving up is noticed
+  struct Sleeper {
+    Word& sleepers;
+    explicit Sleeper(Word& word) : sleepers(word) { sleepers.fetch_add(1); }
+    ~Sleeper() { sleepers.fetch_sub(1); }
+  } const sleeper(sleepers_);
+  PeerWait wait(place, "the ranks of its node");
+  while (generation_.load() == generation) {
+    wait.look();
     futex(generation_, FUTEX_WAIT, generation, &kGlance);
-  sleepers_.fetch_sub(1);
-  if (generation_.load() == generation) {
-    throw Error(exit_code::failed,
-                fmt::format("{}: gave up waiting for the ranks of its node", current_place()));
   }
 }
 

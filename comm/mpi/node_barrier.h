@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdint>
 
+#include "comm/job_state.h"
+
 namespace lockstep {
 
 class NodeBarrier {
  public:
-  // Throws Error on this rank once `broken` is set and the others have not come.
-  void wait(std::uint32_t ranks, int spins, const std::atomic<bool>& broken);
+  // Throws GaveUp on this rank where the place's job is abandoned and the others have not come.
+  void wait(std::uint32_t ranks, int spins, const WaitPlace& place);
 
  private:
   using Word = std::atomic<std::uint32_t>;

@@ -23,13 +23,13 @@ int spins_for(int ranks) {
 
 }  // namespace
 
-NodeGroup::NodeGroup(MPI_Comm node, const std::atomic<bool>& broken)
-    : broken_(broken),
+NodeGroup::NodeGroup(MPI_Comm node, const WaitPlace& place)
+    : place_(place),
       size_(size_of_group(node)),
       spins_(spins_for(size_)),
-      window_(node, sizeof(NodeBarrier) + static_cast<std::size_t>(size_) * sizeof(Slot)),
-      barrier_(reinterpret_cast<NodeBarrier*>(window_.segments()[0])),
-      slots_(reinterpret_cast<Slot*>(window_.segments()[0] + sizeof(NodeBarrier))) {
+      window_(std::make_shared<NodeWindow>(node, bytes_each(size_))),
+      barrier_(reinterpret_cast<NodeBarrier*>(window_->segments()[0])),
+      slots_(reinterpret_cast<Slot*>(window_->segments()[0] + sizeof(NodeBarrier))) {
   MPI_CHECK(MPI_Comm_rank(node, &rank_));
   if (rank_ == 0) std::construct_at(barrier_);
   std::construct_at(slots_ + rank_);
@@ -50,6 +50,6 @@ void NodeGroup::meet(const Call& call) {
   }
 }
 
-void NodeGroup::barrier() { barrier_->wait(static_cast<std::uint32_t>(size_), spins_, broken_); }
+void NodeGroup::barrier() { barrier_->wait(static_cast<std::uint32_t>(size_), spins_, place_); }
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 // sums).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include <mpi.h>
 
@@ -26,27 +26,30 @@ class NodeGroup {
     bool operator==(const Call&) const = default;
   };
 
-  // Collective. broken outlives this; once it is set, waiting throws.
-  NodeGroup(MPI_Comm node, const std::atomic<bool>& broken);
+  // Collective. place outlives this.
+  NodeGroup(MPI_Comm node, const WaitPlace& place);
+  // What it needs of the node's shared memory, for each rank.
+  static std::size_t bytes_each(int ranks) { return sizeof(NodeBarrier) + static_cast<std::size_t>(ranks) * sizeof(Slot); }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Shows this rank's call and waits for everybody's. Throws on every rank when they differ.
+  // Shows this rank's call and waits for everybody's. Throws on every rank when they differ. Waiting throws
+  // GaveUp.
   void meet(const Call& call);
   void barrier();
-  // Collective.
-  void free() { window_.free(); }
+  // For whoever frees it when this has ended.
+  std::shared_ptr<NodeWindow> window() const { return window_; }
 
  private:
   struct alignas(64) Slot {
     Call call;
   };
 
-  const std::atomic<bool>& broken_;
+  const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;
   int spins_;
-  NodeWindow window_;
+  std::shared_ptr<NodeWindow> window_;
   NodeBarrier* barrier_;  // both in the segment of local rank 0
   Slot* slots_;
 };

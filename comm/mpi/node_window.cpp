@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/mpi/node_window.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
+
+#include <sys/statvfs.h>
 
 #include "comm/mpi/session.h"
 #include "core/buffer.h"
@@ -14,6 +18,14 @@ namespace {
 
 // Segments start on pages of their own, so each lies in its owner's NUMA memory.
 constexpr std::size_t kPage = 4096;
+
+// Kept free for what else lies there: records of collectives, MPI's own messages.
+constexpr std::uint64_t kSpareBytes = std::uint64_t{2} << 20;
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> made{0};
+  return ++made;
+}
 
 MPI_Win allocate_window(MPI_Comm node, std::size_t bytes, void** base) {
   MPI_Info info = MPI_INFO_NULL;
@@ -34,7 +46,8 @@ MPI_Win allocate_window(MPI_Comm node, std::size_t bytes, void** base) {
 
 }  // namespace
 
-NodeWindow::NodeWindow(MPI_Comm node, std::size_t bytes) : bytes_(bytes) {
+NodeWindow::NodeWindow(MPI_Comm node, std::size_t bytes)
+    : node_(node), number_(next_number()), bytes_(bytes) {
   void* base = nullptr;
   window_ = allocate_window(node, align_up(bytes, kPage) + kPage, &base);
   // Page alignment is a hint to MPI, so each rank aligns its segment itself and tells the others by how much.
@@ -63,6 +76,18 @@ void NodeWindow::free() {
   MPI_CHECK(MPI_Win_unlock_all(window_));
   MPI_CHECK(MPI_Win_free(&window_));
   own_ = nullptr;
+}
+
+bool fits_shared_memory(std::uint64_t free_bytes, int ranks, std::size_t bytes) {
+  const std::uint64_t each = align_up(bytes, kPage) + 2 * kPage;
+  if (free_bytes < kSpareBytes) return false;
+  return (free_bytes - kSpareBytes) / static_cast<std::uint64_t>(ranks) >= each;
+}
+
+std::uint64_t free_shared_memory() {
+  struct statvfs status = {};
+  if (statvfs("/dev/shm", &status) != 0) return std::numeric_limits<std::uint64_t>::max();
+  return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
 bool NodeWindow::contains(const void* data, std::size_t bytes) const {

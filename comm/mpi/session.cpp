@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
-#include <set>
+#include <thread>
 
 #include "comm/launcher.h"
+#include "comm/mpi/node_window.h"
 #include "core/error.h"
-#include "core/log.h"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ void detail::check_mpi(int code, const char* call, const char* file, int line) {
 
 namespace {
 
-void initialize(MpiSession& session) {
+void initialize() {
   int initialized = 0;
   MPI_CHECK(MPI_Initialized(&initialized));
   CHECK(!initialized, "a process joins the world once, and nobody else may start MPI");
@@ -32,12 +33,7 @@ void initialize(MpiSession& session) {
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
-  if (provided < MPI_THREAD_SERIALIZED) {
-    throw ConfigError(
-        "this MPI library allows calls from one thread only; Lockstep needs MPI_THREAD_SERIALIZED or "
-        "better: use an Open MPI or MPICH built with thread support");
-  }
-  session.multithreaded = provided == MPI_THREAD_MULTIPLE;
+  require_thread_support(provided, mpi_version());
 }
 
 std::string processor_name() {
@@ -48,61 +44,113 @@ std::string processor_name() {
 }
 
 // The lowest rank of this rank's node.
-int find_leader(const MpiSession& session, int ranks_per_node) {
+int find_leader(int rank, int ranks_per_node) {
   MPI_Comm shared = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, session.rank, MPI_INFO_NULL, &shared));
+  MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared));
   std::array<int, 2> place = {0, 1};  // rank and size among those that share memory
   MPI_CHECK(MPI_Comm_rank(shared, &place[0]));
   MPI_CHECK(MPI_Comm_size(shared, &place[1]));
   std::vector<int> members(static_cast<std::size_t>(place[1]));
-  MPI_CHECK(MPI_Allgather(&session.rank, 1, MPI_INT, members.data(), 1, MPI_INT, shared));
+  MPI_CHECK(MPI_Allgather(&rank, 1, MPI_INT, members.data(), 1, MPI_INT, shared));
   MPI_CHECK(MPI_Comm_free(&shared));
   const int first = ranks_per_node > 0 ? place[0] / ranks_per_node * ranks_per_node : 0;
   return members[static_cast<std::size_t>(first)];
 }
 
-void find_place(MpiSession& session, int ranks_per_node) {
-  const int leader = find_leader(session, ranks_per_node);
-  std::vector<int> leaders(static_cast<std::size_t>(session.size));
+Placement find_place(int rank, int size, int ranks_per_node) {
+  const int leader = find_leader(rank, ranks_per_node);
+  std::vector<int> leaders(static_cast<std::size_t>(size));
   MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  place_ranks(session, leaders);
+  return place_ranks(rank, leaders);
 }
 
 // Where ranks were dealt over nodes, only some may see that their launch was split: the largest number
 // counts.
-void require_whole_launch(MpiSession& session) {
+void require_whole_launch(int size) {
   Launch launch = find_launch(&std::getenv);
   MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, &launch.size, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
-  const std::string problem = describe_split_launch(launch, session.size, mpi_version());
+  const std::string problem = describe_split_launch(launch, size, mpi_version());
   if (problem.empty()) return;
-  stop_mpi(session);
+  MPI_Finalize();
   throw ConfigError(problem);
 }
 
+// Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a core that computes.
+class Backoff {
+ public:
+  // Whether it was a long one.
+  bool pause() {
+    ++polls_;
+    if (polls_ < 500) return false;
+    if (polls_ < 5000) {
+      std::this_thread::yield();
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return true;
+  }
+
+ private:
+  int polls_ = 0;
+};
+
 }  // namespace
 
-void place_ranks(MpiSession& session, std::span<const int> leaders) {
-  const std::set<int> distinct(leaders.begin(), leaders.end());
-  session.nodes = static_cast<int>(distinct.size());
-  session.node_of.clear();
-  std::vector<int> ranks_on(distinct.size(), 0);
-  for (const int leader : leaders) {
-    const auto node = static_cast<std::size_t>(std::distance(distinct.begin(), distinct.find(leader)));
-    const auto rank = static_cast<int>(session.node_of.size());
-    if (rank == session.rank) session.local_rank = ranks_on[node];
-    session.node_of.push_back(static_cast<int>(node));
-    ++ranks_on[node];
-  }
-  session.node = session.node_of[static_cast<std::size_t>(session.rank)];
-  session.local_size = ranks_on[static_cast<std::size_t>(session.node)];
-  session.smallest_node = std::ranges::min(ranks_on);
-  session.largest_node = std::ranges::max(ranks_on);
+void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
+  std::erase_if(windows, [&](const std::shared_ptr<NodeWindow>& window) {
+    const bool held = window.use_count() > 1;
+    if (on_any_rank(held, window->communicator(), place, "the ranks of its node, to free memory")) return false;
+    window->free();
+    return true;
+  });
 }
 
-bool MpiSession::usable() const {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  return finalized == 0 && !failing.load();
+void free_left(MpiSession& session) {
+  const std::lock_guard lock(session.mutex);
+  const WaitPlace place{.job = session.job};
+  constexpr std::string_view kWhat = "the other ranks, to free what communicators left";
+  meet_all(MPI_COMM_WORLD, place, kWhat);
+  // Made in one order by all ranks that share them, whatever the order in which they were left.
+  std::ranges::sort(session.windows, {}, [](const auto& window) { return window->number(); });
+  free_unheld(session.windows, place);
+  if (on_any_rank(!session.windows.empty(), MPI_COMM_WORLD, place, kWhat)) return;  // they are of these
+  std::ranges::stable_sort(session.communicators, {}, &LeftCommunicator::transport);
+  for (LeftCommunicator& left : session.communicators) MPI_CHECK(MPI_Comm_free(&left.communicator));
+  session.communicators.clear();
+}
+
+bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::string_view what) {
+  std::int32_t any = mine ? 1 : 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &any, 1, MPI_INT32_T, MPI_MAX, communicator, &request));
+  wait_for({&request, 1}, place, what);
+  return any != 0;
+}
+
+void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what) {
+  Backoff backoff;
+  PeerWait wait(place, what);
+  for (;;) {
+    int done = 0;
+    MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+    if (done != 0) return;
+    if (backoff.pause()) wait.look();
+  }
+}
+
+void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view what) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibarrier(communicator, &request));
+  wait_for({&request, 1}, place, what);
+}
+
+void require_thread_support(int provided, const std::string& library) {
+  if (provided >= MPI_THREAD_MULTIPLE) return;
+  throw ConfigError(
+      fmt::format("{} lets one thread at a time call it; Lockstep needs MPI_THREAD_MULTIPLE, as each "
+                  "communicator of a rank has a thread: install an Open MPI (4.0 or newer) or MPICH that was "
+                  "built with thread support",
+                  library));
 }
 
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
@@ -112,23 +160,26 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
                     options.ranks_per_node));
   }
   auto session = std::make_shared<MpiSession>();
-  initialize(*session);
-  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank));
-  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &session->size));
-  set_process_rank(session->rank);
-  require_whole_launch(*session);
+  initialize();
+  int rank = 0;
+  int size = 1;
+  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  set_process_rank(rank);
+  require_whole_launch(size);
   session->host = processor_name();
-  find_place(*session, options.ranks_per_node);
+  session->placement = find_place(rank, size, options.ranks_per_node);
   return session;
 }
 
-void stop_mpi(MpiSession& session) noexcept {
-  if (!session.usable()) return;
-  if (MPI_Finalize() != MPI_SUCCESS) log::warning("MPI_Finalize failed");
+void stop_mpi(MpiSession& session) {
+  if (session.job->abandoned()) throw GaveUp(fmt::format("the job was given up: {}", session.job->reason()));
+  free_left(session);
+  MPI_CHECK(MPI_Finalize());
 }
 
 void abort_mpi(MpiSession& session, int exit_code) noexcept {
-  session.failing = true;
+  session.job->abandon("the job was ended");
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MpiSession: what World and its communicators share: where this rank stands, and whether MPI may still be
-// asked for anything that needs the peers. Includes MPI, so only comm's sources include it.
+// MpiSession: what World and its communicators share: where this rank stands, the state of the job, and what
+// communicators that have ended leave to be freed. Freeing is collective, and who unwinds must wait for no
+// peer: so it is put off until all ranks meet anyway. Includes MPI, so only comm's sources include it.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <mpi.h>
 
 #include "comm/communicator.h"
+#include "comm/placement.h"
 #include "comm/world.h"
 
 namespace lockstep {
@@ -24,38 +26,57 @@ void check_mpi(int code, const char* call, const char* file, int line);
 
 #define MPI_CHECK(call) ::lockstep::detail::check_mpi((call), #call, __FILE__, __LINE__)
 
-struct MpiSession {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  int node = 0;
-  int nodes = 1;
-  std::vector<int> node_of;  // by rank
-  int smallest_node = 1;     // ranks on it
-  int largest_node = 1;
-  bool multithreaded = false;  // MPI_THREAD_MULTIPLE: several communicators at a time
-  std::string host;
+class NodeWindow;
 
-  std::atomic<int> communicators{0};
-  // This rank cannot meet the others any more: collective clean-up, MPI_Finalize included, would hang.
-  std::atomic<bool> failing{false};
-
-  bool usable() const;
+struct LeftCommunicator {
+  std::uint64_t transport;  // its number
+  MPI_Comm communicator;
 };
 
-// Where this rank, and every other, stands; leaders[r] is the lowest rank of rank r's node. Session knows its
-// rank and size.
-void place_ranks(MpiSession& session, std::span<const int> leaders);
+struct MpiSession {
+  MpiSession() = default;
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  Placement placement;
+  std::string host;
+  std::shared_ptr<JobState> job = std::make_shared<JobState>();
+
+  std::mutex mutex;  // of what follows: several communicators have threads
+  // What ended communicators leave. Windows may still be held by whoever allocated them.
+  std::vector<std::shared_ptr<NodeWindow>> windows;
+  std::vector<LeftCommunicator> communicators;
+  std::uint64_t transports = 0;  // made so far
+  bool told_of_plain_memory = false;
+};
+
+// Collective over the ranks of each window, in their order. Frees those that none of its ranks holds any more, but
+// for the list.
+void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place);
+// Collective over all ranks. Frees what has been left by then, on all ranks alike.
+void free_left(MpiSession& session);
+
+// Collective. Whether it is so on any rank. Waits as wait_for does.
+bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::string_view what);
+// Waits for the requests, looking at the place's job; throws GaveUp. what: see PeerWait.
+void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what);
+// Collective. Returns when all ranks of the communicator are here: MPI's own collective calls, which wait
+// without a limit, follow.
+void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view what);
+
+// Throws ConfigError for what is not enough of MPI_THREAD_..: several communicators of a rank have a thread each,
+// and all of them call MPI.
+void require_thread_support(int provided, const std::string& library);
 
 // Starts MPI; collective over all processes.
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options);
-// Ends MPI, unless the session is failing.
-void stop_mpi(MpiSession& session) noexcept;
+// Collective. Ends MPI. Throws GaveUp where the job is abandoned: there is no end in order then.
+void stop_mpi(MpiSession& session);
 // Ends every process of the job, on the spot. Any thread.
 [[noreturn]] void abort_mpi(MpiSession& session, int exit_code) noexcept;
 
-// Collective.
+// Collective. placement: as if ranks were placed so, for tests.
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session);
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, Placement placement);
 
 }  // namespace lockstep

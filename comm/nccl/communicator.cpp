@@ -2,7 +2,6 @@
 #include "comm/nccl/communicator.h"
 
 #include <chrono>
-#include <exception>
 #include <utility>
 
 #include "comm/nccl/check.h"
@@ -66,6 +65,15 @@ void log_failure(const char* call, ncclResult_t status) {
   if (status != ncclSuccess) log::warning("{}: {}", call, nccl_words(status));
 }
 
+// Freeing waits for the device, and a collective on it perhaps for a peer that will not come.
+void release(NcclConnection& connection, void* data, void* registration) noexcept {
+  if (connection.busy()) connection.abort();
+  if (connection.get() != nullptr && registration != nullptr) {
+    log_failure("ncclCommDeregister", ncclCommDeregister(connection.get(), registration));
+  }
+  log_failure("ncclMemFree", ncclMemFree(data));
+}
+
 // What a ring sends from one rank in an all_reduce: every part but the one it finishes, then every part but
 // the one its neighbour finished.
 std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int size) {
@@ -75,55 +83,122 @@ std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int 
 
 }  // namespace
 
+void NcclConnection::asked(Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  stream.record(done_);
+  ++asked_;
+}
+
+bool NcclConnection::busy() {
+  const std::lock_guard lock(mutex_);
+  try {
+    return !done_.ready();
+  } catch (const std::exception&) {  // the device's error is told to whoever waits for it
+    return false;
+  }
+}
+
+ncclResult_t NcclConnection::async_error() {
+  const std::lock_guard lock(mutex_);
+  const ncclComm_t communicator = communicator_;
+  if (communicator == nullptr) return ncclSuccess;
+  ncclResult_t found = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(communicator, &found);
+  return asked == ncclSuccess ? found : asked;
+}
+
+void NcclConnection::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  const ncclComm_t communicator = communicator_.exchange(nullptr);
+  if (communicator != nullptr) log_failure("ncclCommAbort", ncclCommAbort(communicator));
+}
+
+void NcclConnection::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  const ncclComm_t communicator = communicator_.exchange(nullptr);
+  if (communicator != nullptr) log_failure("ncclCommDestroy", ncclCommDestroy(communicator));
+}
+
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
-    : Communicator("nccl", host.rank(), host.size()),
+    : Communicator("nccl", host.rank(), host.size(), host.job()),
       device_(device),
       host_(host),
       options_(options),
       end_job_(std::move(end_job)),
-      exceptions_(std::uncaught_exceptions()),
       flag_(sizeof(std::int32_t), device),
       stream_(device, StreamUse::communication),
-      communicator_(connect(device, host, options.max_ctas)) {
+      connection_(std::make_shared<NcclConnection>(connect(device, host, options.max_ctas), device)) {
   watch_.emplace(kWatchInterval, [this] { return healthy(); });
 }
 
+NcclCommunicator::NcclCommunicator(Device device, std::unique_ptr<Communicator> host,
+                                   const DeviceCommunicatorOptions& options, EndJob end_job)
+    : NcclCommunicator(device, *host, options, std::move(end_job)) {
+  own_host_ = std::move(host);
+}
+
 NcclCommunicator::~NcclCommunicator() {
-  bool sound = !unwinding();
+  watch_.reset();
+  if (connection_->busy()) {
+    abandon(fmt::format("{} ended its communicator (nccl) with collectives under way", current_place()));
+  }
   try {
-    if (sound) stream_.synchronize();
+    stream_.synchronize();
   } catch (const std::exception& error) {
     log::warning("a communicator (nccl) ends after an error: {}", error.what());
     // A task's error leaves the device sound, and peers may still be receiving from this rank.
-    sound = cudaStreamQuery(cuda_stream(stream_)) == cudaSuccess;
+    if (cudaStreamQuery(cuda_stream(stream_)) != cudaSuccess) connection_->abort();
   }
-  if (!sound) abort();
-  watch_.reset();
-  if (communicator_ != nullptr) log_failure("ncclCommDestroy", ncclCommDestroy(communicator_));
+  connection_->end();
 }
 
-bool NcclCommunicator::unwinding() const { return std::uncaught_exceptions() > exceptions_; }
+void NcclCommunicator::abandon(std::string_view reason) noexcept {
+  job()->abandon(reason);
+  connection_->abort();
+}
 
-void NcclCommunicator::abort() noexcept {
-  watch_.reset();
-  if (communicator_ != nullptr) log_failure("ncclCommAbort", ncclCommAbort(communicator_));
-  communicator_ = nullptr;
+std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
+  std::unique_ptr<Communicator> group = host_.split(colour, key);
+  if (group == nullptr) return nullptr;
+  return std::unique_ptr<Communicator>(new NcclCommunicator(device_, std::move(group), options_, end_job_));
 }
 
 bool NcclCommunicator::healthy() {
-  ncclResult_t found = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &found);
-  if (asked != ncclSuccess) found = asked;
-  if (found == ncclSuccess || found == ncclInProgress) return true;
+  const ncclResult_t found = connection_->async_error();
+  if (found == ncclSuccess || found == ncclInProgress) return !late();
   end_job_(describe("went wrong after", found));
   return false;
 }
 
-std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
+// The device takes collectives one by one, and the host can be a step or two ahead of it: where nothing new is
+// asked for and what was is not done, a peer has not come.
+bool NcclCommunicator::late() {
+  const std::uint64_t asked = connection_->asked();
+  if (asked != awaited_ || !connection_->busy()) {
+    awaited_ = asked;
+    waited_ = {};
+    return false;
+  }
+  const auto waited = waited_.look();
+  const auto timeout = job()->timeout();
+  if (timeout.count() == 0 || waited < timeout) return false;
+  const std::string reason =
+      fmt::format("{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout)",
+                  current_place(), to_string(device_), std::chrono::duration<double>(waited).count(),
+                  last_call());
+  job()->abandon(reason);
+  end_job_(reason);
+  return true;
+}
+
+std::string NcclCommunicator::last_call() {
   const std::lock_guard lock(mutex_);
-  const std::string what = last_.sequence == 0 ? "it was connected" : lockstep::describe(last_);
-  return fmt::format("the communication stream of {} {} {} on {}: {}", to_string(device_), event, what,
+  return last_.sequence == 0 ? "it was connected" : lockstep::describe(last_);
+}
+
+std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
+  return fmt::format("the communication stream of {} {} {} on {}: {}", to_string(device_), event, last_call(),
                      current_place(), nccl_words(status));
 }
 
@@ -135,30 +210,35 @@ bool NcclCommunicator::recording() {
 }
 
 void NcclCommunicator::run(const Collective& collective) {
-  CHECK(communicator_ != nullptr, "{} after the communicator was aborted", lockstep::describe(collective));
+  CHECK(connection_->get() != nullptr, "{} after the communicator was aborted: {}",
+        lockstep::describe(collective), job()->reason());
   {
     const std::lock_guard lock(mutex_);
     last_ = collective;
   }
   const ncclResult_t status = call(collective, cuda_stream(stream_));
-  if (status == ncclSuccess) return;
+  if (status == ncclSuccess) {
+    if (!recording()) connection_->asked(stream_);
+    return;
+  }
   watch_.reset();  // thrown here; told once
   throw Error(exit_code::failed, describe("failed in", status));
 }
 
 ncclResult_t NcclCommunicator::call(const Collective& c, cudaStream_t stream) {
   const ncclDataType_t type = nccl_type(c.dtype);
+  const ncclComm_t communicator = connection_->get();
   switch (c.kind) {
     case CollectiveKind::all_reduce:
-      return ncclAllReduce(c.recv, c.recv, c.count, type, nccl_op(c.op), communicator_, stream);
+      return ncclAllReduce(c.recv, c.recv, c.count, type, nccl_op(c.op), communicator, stream);
     case CollectiveKind::reduce_scatter:
-      return ncclReduceScatter(c.send, c.recv, c.count, type, nccl_op(c.op), communicator_, stream);
+      return ncclReduceScatter(c.send, c.recv, c.count, type, nccl_op(c.op), communicator, stream);
     case CollectiveKind::all_gather:
-      return ncclAllGather(c.send, c.recv, c.count, type, communicator_, stream);
+      return ncclAllGather(c.send, c.recv, c.count, type, communicator, stream);
     case CollectiveKind::broadcast:
-      return ncclBroadcast(c.recv, c.recv, c.count, type, c.root, communicator_, stream);
+      return ncclBroadcast(c.recv, c.recv, c.count, type, c.root, communicator, stream);
     case CollectiveKind::barrier:  // NCCL has none: the smallest all_reduce, on memory nobody looks at
-      return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator_, stream);
+      return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator, stream);
   }
   return ncclInvalidArgument;
 }
@@ -182,12 +262,12 @@ std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
 
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
   if (bytes == 0 || !options_.register_memory) return Buffer(bytes, device_);
-  CHECK(communicator_ != nullptr, "allocation after the communicator was aborted");
+  CHECK(connection_->get() != nullptr, "allocation after the communicator was aborted");
   make_current(device_);
   void* data = nullptr;
   void* registration = nullptr;
   ncclResult_t status = ncclMemAlloc(&data, bytes);
-  if (status == ncclSuccess) status = ncclCommRegister(communicator_, data, bytes, &registration);
+  if (status == ncclSuccess) status = ncclCommRegister(connection_->get(), data, bytes, &registration);
   const bool failed = status != ncclSuccess;
   if (failed) cudaGetLastError();  // whoever checks next must not find it
   const int first_failed = first_rank_where(host_, failed);
@@ -198,23 +278,16 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
           nccl_words(status));
     }
     options_.register_memory = false;
-    if (data != nullptr) release(data, registration);
+    if (data != nullptr) release(*connection_, data, registration);
     return Buffer(bytes, device_);
   }
   Buffer buffer = Buffer::adopt(data, bytes, device_,
-                                [this, registration](void* memory) { release(memory, registration); });
+                                [connection = connection_, registration](void* memory) {
+                                  release(*connection, memory, registration);
+                                });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
   stream_.synchronize();  // zeroed before another stream can see it
   return buffer;
-}
-
-void NcclCommunicator::release(void* data, void* registration) noexcept {
-  // Freeing waits for the device, and a collective on it perhaps for a peer that will not come.
-  if (unwinding()) abort();
-  if (communicator_ != nullptr && registration != nullptr) {
-    log_failure("ncclCommDeregister", ncclCommDeregister(communicator_, registration));
-  }
-  log_failure("ncclMemFree", ncclMemFree(data));
 }
 
 }  // namespace lockstep

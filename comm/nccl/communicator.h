@@ -5,10 +5,12 @@
 // find room among compute's. Sums and maxima only: an average would cost NVLink SHARP.
 //
 // Errors: one that a call returns is thrown. One that NCCL finds later (a lost peer, a network error) leaves
-// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. While an exception
-// unwinds the stack, nothing here waits for peers: the communicator is aborted.
+// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. It also ends the job
+// when the device has waited in a collective for longer than the job's timeout. Nothing here waits for peers
+// when it ends: a communicator with collectives under way is aborted.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -23,12 +25,37 @@
 
 namespace lockstep {
 
+// NCCL's communicator, shared with the memory that is registered with it.
+class NcclConnection {
+ public:
+  NcclConnection(ncclComm_t communicator, Device device) : communicator_(communicator), done_(device) {}
+
+  // Null when it has ended.
+  ncclComm_t get() const { return communicator_; }
+  // What is on the stream now are the last collectives asked for.
+  void asked(Stream& stream);
+  // How often that was, and whether the device has not done them.
+  std::uint64_t asked() const { return asked_; }
+  bool busy();
+  // What NCCL found behind calls that have returned.
+  ncclResult_t async_error();
+  // Waits for nobody; kernels that wait for a peer end.
+  void abort() noexcept;
+  void end() noexcept;
+
+ private:
+  std::atomic<ncclComm_t> communicator_;
+  std::mutex mutex_;  // the Watch asks, and must not ask what is being ended
+  Event done_;
+  std::atomic<std::uint64_t> asked_{0};
+};
+
 class NcclCommunicator final : public Communicator {
  public:
   // Ends the job after saying why. From the Watch's thread.
   using EndJob = std::function<void(const std::string& reason)>;
 
-  // Collective over the ranks of `host`, which outlives this.
+  // Collective over the ranks of `host`, which outlives this. Shares its job.
   NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
                    EndJob end_job);
   ~NcclCommunicator() override;
@@ -38,7 +65,8 @@ class NcclCommunicator final : public Communicator {
   Communicator& host() override { return host_; }
   // Registered with NCCL; plain device memory when that is switched off or fails on any rank.
   Buffer allocate(std::size_t bytes) override;
-  void abandon() noexcept override { abort(); }
+  std::unique_ptr<Communicator> split(int colour, int key) override;
+  void abandon(std::string_view reason) noexcept override;
 
  private:
   // On the device. Errors that the call returns are thrown.
@@ -49,22 +77,28 @@ class NcclCommunicator final : public Communicator {
   // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
   // (trees, reduction in the switch) send other amounts.
   std::uint64_t bytes_sent_by(const Collective& collective) const override;
-  void release(void* data, void* registration) noexcept;
-  void abort() noexcept;
+  void replayed_on(Stream& stream) override { connection_->asked(stream); }
+  // Of the Watch.
   bool healthy();
-  bool unwinding() const;
+  bool late();
   std::string describe(const char* event, ncclResult_t status);
+  std::string last_call();
+
+  NcclCommunicator(Device device, std::unique_ptr<Communicator> host, const DeviceCommunicatorOptions& options,
+                   EndJob end_job);
 
   Device device_;
+  std::unique_ptr<Communicator> own_host_;  // a group's
   Communicator& host_;
   DeviceCommunicatorOptions options_;
   EndJob end_job_;
-  int exceptions_;  // being handled when this was made
   std::mutex mutex_;
   Collective last_;  // guarded: the Watch reads it
   Buffer flag_;
   Stream stream_;
-  ncclComm_t communicator_ = nullptr;
+  std::shared_ptr<NcclConnection> connection_;
+  std::uint64_t awaited_ = 0;  // the Watch's
+  WaitClock waited_;           // for that
   std::optional<Watch> watch_;
 };
 

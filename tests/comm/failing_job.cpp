@@ -2,6 +2,7 @@
 //
 // A job in which the last rank gets into trouble while the others wait for it. Every way out must end all
 // ranks at once, with the exit code of the one that failed.
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ constexpr int kExitCode = 42;
 
 void run(std::string_view trouble) {
   lockstep::World world = lockstep::World::join();
+  if (trouble == "hang") world.set_timeout(std::chrono::seconds(1));
   const std::unique_ptr<lockstep::Communicator> communicator = world.communicator();
   const lockstep::Buffer shared = communicator->allocate(1 << 20);
   std::vector<float> own(100'000);
@@ -23,6 +25,7 @@ void run(std::string_view trouble) {
 
   if (world.rank() == world.size() - 1) {
     if (trouble == "abort") world.abort(kExitCode);
+    if (trouble == "hang") raise(SIGSTOP);
     // Collectives nobody else is in: the worker waits for ever while the stack unwinds.
     if (trouble == "throw_while_receiving") {
       communicator->broadcast(own.data(), own.size(), lockstep::DType::f32, 0);

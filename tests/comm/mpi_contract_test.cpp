@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "comm/mpi/session.h"
 #include "core/error.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/mpi_world.h"
@@ -18,15 +17,6 @@ TEST_P(MpiContract, Holds) {
     EXPECT_EQ(communicator->name(), "mpi");
     GetParam().check({*communicator});
   });
-}
-
-// Of a world in which rank r's node is that of rank leaders[r].
-std::unique_ptr<Communicator> dealt_communicator(const std::vector<int>& leaders) {
-  auto session = std::make_shared<MpiSession>();
-  session->rank = test_world().rank();
-  session->size = test_world().size();
-  place_ranks(*session, leaders);
-  return make_mpi_communicator(session);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
@@ -61,7 +51,7 @@ TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
     const std::size_t step = all.size() > 20 ? 7 : 1;
     for (std::size_t k = 0; k < all.size(); k += step) {
       SCOPED_TRACE(testing::PrintToString(all[k]));
-      sums_follow_the_tree({*dealt_communicator(all[k])});
+      sums_follow_the_tree({*communicator_of_its_own_job(all[k])});
     }
   });
 }
@@ -72,7 +62,7 @@ TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
   on_every_rank([&] {
     constexpr std::size_t kCount = 1 << 16;
     const auto sent_by_all = [&](const std::vector<int>& leaders) {
-      const std::unique_ptr<Communicator> communicator = dealt_communicator(leaders);
+      const std::unique_ptr<Communicator> communicator = communicator_of_its_own_job(leaders);
       const Buffer data = communicator->allocate(kCount * sizeof(float));
       communicator->all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
       communicator->stream().synchronize();

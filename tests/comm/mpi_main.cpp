@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "comm/mpi/session.h"
 #include "tests/comm/mpi_world.h"
 
 namespace lockstep {
@@ -53,6 +54,16 @@ int run() {
 
 World& test_world() { return *world_slot(); }
 
+std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes) {
+  static std::vector<std::shared_ptr<MpiSession>> abandoned;  // what they left is never freed
+  static auto session = std::make_shared<MpiSession>();
+  if (session->job->abandoned()) {
+    abandoned.push_back(session);
+    session = std::make_shared<MpiSession>();
+  }
+  return make_mpi_communicator(session, place_ranks(test_world().rank(), nodes));
+}
+
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
@@ -61,6 +72,7 @@ int main(int argc, char** argv) {
   lockstep::world_slot() =
       lockstep::World::join({.ranks_per_node = ranks_per_node == nullptr ? 0 : std::atoi(ranks_per_node)});
   const int exit_code = lockstep::run();
+  lockstep::test_world().leave();
   lockstep::world_slot().reset();
   return exit_code;
 }

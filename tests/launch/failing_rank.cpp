@@ -91,11 +91,14 @@ int train(World& world, const std::string& kind, int rank) {
 int main(int argc, char** argv) {
   using namespace lockstep;
   World world = World::join();
+  int code = exit_code::done;
   try {
     CHECK(argc == 3, "failing_rank KIND RANK");
-    return train(world, argv[1], std::atoi(argv[2]));
+    code = train(world, argv[1], std::atoi(argv[2]));
   } catch (const Error& error) {  // on every rank
     if (world.rank() == 0) print_error(error.what());
-    return error.exit_code();
+    code = error.exit_code();
   }
+  leave_or_abort(world, code);
+  return code;
 }

@@ -111,5 +111,7 @@ int train(World& world) {
 
 int main() {
   lockstep::World world = lockstep::World::join();
-  return lockstep::train(world);
+  const int code = lockstep::train(world);
+  world.leave();
+  return code;
 }
