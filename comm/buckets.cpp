@@ -56,7 +56,7 @@ GradientBuckets::~GradientBuckets() {
   }
   try {
     communicator_.stream().synchronize();  // a sum may still be using the arena
-  } catch (const GaveUp&) {  // told to whoever waited
+  } catch (const GaveUp&) {                // told to whoever waited
   } catch (const std::exception& error) {
     log::warning("gradient buckets end after an error: {}", error.what());
   }

@@ -61,8 +61,8 @@ class Communicator {
   // back to the system when all of them have freed it and next allocate, or make a communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
-  // Collective. A communicator of the ranks that give the same colour, in the order of (key, rank); null for a
-  // colour below 0. For the same kind of memory, and of the same job. It may outlive this one.
+  // Collective. A communicator of the ranks that give the same colour, in the order of (key, rank); null for
+  // a colour below 0. For the same kind of memory, and of the same job. It may outlive this one.
   virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
 
   // Checks, numbers, counts, records, and enqueues; returns its number. Throws Error for what no rank can do,

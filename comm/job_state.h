@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JobState: whether this job still holds together, as far as this process knows. One for each process, made by
-// World (for ranks as threads, by their hub), and shared by everything that communicates. A rank that gives up
-// says so here, with the reason; whoever waits for a peer looks here, and gives up, too. A wait that outlasts
-// the timeout gives up by itself: a peer that hangs or is dead ends the job, instead of keeping it for ever.
+// JobState: whether this job still holds together, as far as this process knows. One for each process, made
+// by World (for ranks as threads, by their hub), and shared by everything that communicates. A rank that
+// gives up says so here, with the reason; whoever waits for a peer looks here, and gives up, too. A wait that
+// outlasts the timeout gives up by itself: a peer that hangs or is dead ends the job, instead of keeping it
+// for ever.
 #pragma once
 
 #include <atomic>

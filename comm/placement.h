@@ -20,8 +20,8 @@ struct Placement {
   int largest_node = 1;
 };
 
-// Of a rank, given for each rank what its node is known by: its lowest rank, or any number that only its ranks
-// have. Nodes are numbered by their lowest rank.
+// Of a rank, given for each rank what its node is known by: its lowest rank, or any number that only its
+// ranks have. Nodes are numbered by their lowest rank.
 Placement place_ranks(int rank, std::span<const int> nodes);
 
 }  // namespace lockstep

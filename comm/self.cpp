@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "comm/communicator.h"
 
 namespace lockstep {
@@ -7,14 +9,16 @@ namespace {
 // On any device: all it needs is a stream that copies.
 class SelfCommunicator final : public Communicator {
  public:
-  explicit SelfCommunicator(Device device)
-      : Communicator("self", 0, 1, std::make_shared<JobState>()), device_(device), stream_(device, StreamUse::communication) {}
+  SelfCommunicator(Device device, std::shared_ptr<JobState> job)
+      : Communicator("self", 0, 1, std::move(job)),
+        device_(device),
+        stream_(device, StreamUse::communication) {}
 
   std::string_view name() const override { return "self"; }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override { return Buffer(bytes, device_); }
   std::unique_ptr<Communicator> split(int colour, int) override {
-    return colour < 0 ? nullptr : std::make_unique<SelfCommunicator>(device_);
+    return colour < 0 ? nullptr : std::make_unique<SelfCommunicator>(device_, job());
   }
 
  private:
@@ -34,7 +38,7 @@ class SelfCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_self_communicator(Device device) {
-  return std::make_unique<SelfCommunicator>(device);
+  return std::make_unique<SelfCommunicator>(device, std::make_shared<JobState>());
 }
 
 }  // namespace lockstep

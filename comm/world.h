@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// World: who this process is among the processes mpirun started. Joining it starts MPI, leaving it ends MPI. One
-// per process, made at the top of main and outliving everything that communicates.
+// World: who this process is among the processes mpirun started. Joining it starts MPI, leaving it ends MPI.
+// One per process, made at the top of main and outliving everything that communicates.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,8 @@ class World {
   // world of one needs no leave().
   ~World();
 
-  // Collective: the end in order, when nothing communicates any more. Throws GaveUp where the job is abandoned.
+  // Collective: the end in order, when nothing communicates any more. Throws GaveUp where the job is
+  // abandoned.
   void leave();
 
   int rank() const;
@@ -64,9 +65,9 @@ class World {
   std::unique_ptr<Communicator> communicator(Device device, Communicator& host,
                                              const DeviceCommunicatorOptions& options = {});
 
-  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and those
-  // that have the same local rank on their nodes, in the order of nodes. Nodes may hold different numbers of
-  // ranks: of a high local rank there are only those that are.
+  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and
+  // those that have the same local rank on their nodes, in the order of nodes. Nodes may hold different
+  // numbers of ranks: of a high local rank there are only those that are.
   std::unique_ptr<Communicator> ranks_of_node(Communicator& all);
   std::unique_ptr<Communicator> across_nodes(Communicator& all);
 

@@ -162,8 +162,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.check", MEMBER(comm.check),
        "when ranks compare which collectives they call: never, in the first step of every plan, in every "
        "step, or before each collective, which is slow"},
-      {"comm.timeout", MEMBER(comm.timeout),
-       "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever", {0, 1e6}},
+      {"comm.timeout",
+       MEMBER(comm.timeout),
+       "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
+       {0, 1e6}},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here, or by name",

@@ -49,7 +49,8 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
     number_ = ++session_->transports;
   }
   world_.emplace(world_comm_, every_rank(size()), place());
-  if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size))) connect_node();
+  if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size)))
+    connect_node();
 }
 
 void MpiTransport::connect_node() {
@@ -213,7 +214,8 @@ void MpiTransport::barrier() {
   met();
 }
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, Placement placement) {
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session,
+                                                    Placement placement) {
   free_left(*session);
   return std::make_unique<HostCommunicator>(
       std::make_unique<MpiTransport>(std::move(session), std::move(placement)));

@@ -4,8 +4,8 @@
 // happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
 // as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
 // other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
-// node. Everything else goes by messages, and so does memory where /dev/shm has no room. Both add along the same
-// tree and give the same bits.
+// node. Everything else goes by messages, and so does memory where /dev/shm has no room. Both add along the
+// same tree and give the same bits.
 //
 // The destructor waits for nobody: what only all ranks can free it leaves to the session.
 #pragma once

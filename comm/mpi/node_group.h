@@ -29,7 +29,9 @@ class NodeGroup {
   // Collective. place outlives this.
   NodeGroup(MPI_Comm node, const WaitPlace& place);
   // What it needs of the node's shared memory, for each rank.
-  static std::size_t bytes_each(int ranks) { return sizeof(NodeBarrier) + static_cast<std::size_t>(ranks) * sizeof(Slot); }
+  static std::size_t bytes_each(int ranks) {
+    return sizeof(NodeBarrier) + static_cast<std::size_t>(ranks) * sizeof(Slot);
+  }
 
   int rank() const { return rank_; }
   int size() const { return size_; }

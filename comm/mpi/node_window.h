@@ -2,8 +2,8 @@
 //
 // NodeWindow: memory in which every rank of a node owns a segment and sees all the others' (MPI-3 shared
 // memory window). Not freed by the destructor: freeing is collective, and a rank in trouble must not wait for
-// its peers. Where there is room for it in /dev/shm is asked before: what MPI maps there without room ends the
-// process when it is touched.
+// its peers. Where there is room for it in /dev/shm is asked before: what MPI maps there without room ends
+// the process when it is touched.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ class NodeWindow {
   std::vector<std::byte*> segments_;
 };
 
-// Whether windows of so many bytes for each of a node's ranks fit where this much is free: what MPI adds, and a
-// little for others, included.
+// Whether windows of so many bytes for each of a node's ranks fit where this much is free: what MPI adds, and
+// a little for others, included.
 bool fits_shared_memory(std::uint64_t free_bytes, int ranks, std::size_t bytes);
 // Of /dev/shm; the largest number where that cannot be told.
 std::uint64_t free_shared_memory();

@@ -99,7 +99,8 @@ class Backoff {
 void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
   std::erase_if(windows, [&](const std::shared_ptr<NodeWindow>& window) {
     const bool held = window.use_count() > 1;
-    if (on_any_rank(held, window->communicator(), place, "the ranks of its node, to free memory")) return false;
+    if (on_any_rank(held, window->communicator(), place, "the ranks of its node, to free memory"))
+      return false;
     window->free();
     return true;
   });

@@ -50,8 +50,8 @@ struct MpiSession {
   bool told_of_plain_memory = false;
 };
 
-// Collective over the ranks of each window, in their order. Frees those that none of its ranks holds any more, but
-// for the list.
+// Collective over the ranks of each window, in their order. Frees those that none of its ranks holds any
+// more, but for the list.
 void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place);
 // Collective over all ranks. Frees what has been left by then, on all ranks alike.
 void free_left(MpiSession& session);
@@ -64,8 +64,8 @@ void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::stri
 // without a limit, follow.
 void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view what);
 
-// Throws ConfigError for what is not enough of MPI_THREAD_..: several communicators of a rank have a thread each,
-// and all of them call MPI.
+// Throws ConfigError for what is not enough of MPI_THREAD_..: several communicators of a rank have a thread
+// each, and all of them call MPI.
 void require_thread_support(int provided, const std::string& library);
 
 // Starts MPI; collective over all processes.

@@ -171,8 +171,8 @@ bool NcclCommunicator::healthy() {
   return false;
 }
 
-// The device takes collectives one by one, and the host can be a step or two ahead of it: where nothing new is
-// asked for and what was is not done, a peer has not come.
+// The device takes collectives one by one, and the host can be a step or two ahead of it: where nothing new
+// is asked for and what was is not done, a peer has not come.
 bool NcclCommunicator::late() {
   const std::uint64_t asked = connection_->asked();
   if (asked != awaited_ || !connection_->busy()) {
@@ -183,10 +183,9 @@ bool NcclCommunicator::late() {
   const auto waited = waited_.look();
   const auto timeout = job()->timeout();
   if (timeout.count() == 0 || waited < timeout) return false;
-  const std::string reason =
-      fmt::format("{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout)",
-                  current_place(), to_string(device_), std::chrono::duration<double>(waited).count(),
-                  last_call());
+  const std::string reason = fmt::format(
+      "{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout)",
+      current_place(), to_string(device_), std::chrono::duration<double>(waited).count(), last_call());
   job()->abandon(reason);
   end_job_(reason);
   return true;
@@ -281,10 +280,9 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
     if (data != nullptr) release(*connection_, data, registration);
     return Buffer(bytes, device_);
   }
-  Buffer buffer = Buffer::adopt(data, bytes, device_,
-                                [connection = connection_, registration](void* memory) {
-                                  release(*connection, memory, registration);
-                                });
+  Buffer buffer = Buffer::adopt(data, bytes, device_, [connection = connection_, registration](void* memory) {
+    release(*connection, memory, registration);
+  });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
   stream_.synchronize();  // zeroed before another stream can see it
   return buffer;

@@ -5,9 +5,9 @@
 // find room among compute's. Sums and maxima only: an average would cost NVLink SHARP.
 //
 // Errors: one that a call returns is thrown. One that NCCL finds later (a lost peer, a network error) leaves
-// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. It also ends the job
-// when the device has waited in a collective for longer than the job's timeout. Nothing here waits for peers
-// when it ends: a communicator with collectives under way is aborted.
+// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. It also ends the
+// job when the device has waited in a collective for longer than the job's timeout. Nothing here waits for
+// peers when it ends: a communicator with collectives under way is aborted.
 #pragma once
 
 #include <atomic>
@@ -84,8 +84,8 @@ class NcclCommunicator final : public Communicator {
   std::string describe(const char* event, ncclResult_t status);
   std::string last_call();
 
-  NcclCommunicator(Device device, std::unique_ptr<Communicator> host, const DeviceCommunicatorOptions& options,
-                   EndJob end_job);
+  NcclCommunicator(Device device, std::unique_ptr<Communicator> host,
+                   const DeviceCommunicatorOptions& options, EndJob end_job);
 
   Device device_;
   std::unique_ptr<Communicator> own_host_;  // a group's

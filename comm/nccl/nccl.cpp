@@ -15,7 +15,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
                                                      Communicator& host,
                                                      const DeviceCommunicatorOptions& options) {
   if (options.share_device) {
-    const SharingRank rank{.rank = session->placement.rank, .nodes = session->placement.nodes, .max_ctas = options.max_ctas};
+    const SharingRank rank{
+        .rank = session->placement.rank, .nodes = session->placement.nodes, .max_ctas = options.max_ctas};
     for (const EnvironmentVariable& variable : sharing_environment(rank)) {
       setenv(variable.name.c_str(), variable.value.c_str(), variable.forced ? 1 : 0);
     }

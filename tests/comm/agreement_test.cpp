@@ -1,36 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What ranks agree on before and after training, with threads for ranks.
 #include "comm/agreement.h"
 
-#include <algorithm>
 #include <new>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "launch/replicas.h"
-#include "models/networks/networks.h"
-#include "tests/comm/thread_ranks.h"
+#include "tests/comm/agreed_message.h"
 
 namespace lockstep {
 namespace {
-
-// What every rank threw, which must be the same agreed error with this exit code on each.
-std::string agreed_message(int ranks, int exit_code, const std::function<void(Communicator&)>& work) {
-  const std::vector<std::string> messages = try_thread_ranks(ranks, [&](Communicator& communicator) {
-    try {
-      work(communicator);
-    } catch (const Error& error) {
-      EXPECT_TRUE(error.agreed());
-      EXPECT_EQ(error.exit_code(), exit_code);
-      throw;
-    }
-  });
-  for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
-  return messages.front();
-}
 
 TEST(RunAgreed, MakesAnErrorOfWhatIsNone) {
   const std::string memory = agreed_message(3, exit_code::io, [](Communicator& communicator) {
@@ -55,80 +34,6 @@ TEST(FindDifference, IsAgainstRankZero) {
     EXPECT_EQ(found.reference, "even");
     EXPECT_EQ(found.text, "odd");
   });
-}
-
-class CountingDataset final : public Dataset {
- public:
-  CountingDataset(std::int64_t size, ImageShape shape, std::int64_t classes)
-      : size_(size), shape_(shape), classes_(classes) {}
-  std::int64_t size() const override { return size_; }
-  ImageShape image_shape() const override { return shape_; }
-  std::int64_t classes() const override { return classes_; }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(index));
-    return static_cast<std::int32_t>(index % classes_);
-  }
-
- private:
-  std::int64_t size_;
-  ImageShape shape_;
-  std::int64_t classes_;
-};
-
-// Rank 2's data are `other`, all else's `usual`.
-std::string data_message(const CountingDataset& other) {
-  const CountingDataset usual(100, {4, 4, 1}, 10);
-  return agreed_message(3, exit_code::data, [&](Communicator& communicator) {
-    require_same_data(communicator, communicator.rank() == 2 ? other : usual, usual, "/data");
-  });
-}
-
-TEST(SameData, HoldsCountShapeAndClasses) {
-  EXPECT_EQ(data_message({100, {4, 4, 1}, 10}), "");
-  const std::string partial = data_message({99, {4, 4, 1}, 10});
-  for (const char* part : {"/data: ", "rank 2 differ from rank 0's", "rank 2 has 99 training and 100 test",
-                           "rank 0 has 100 training"}) {
-    EXPECT_NE(partial.find(part), std::string::npos) << part << " in " << partial;
-  }
-  EXPECT_NE(data_message({100, {4, 2, 2}, 10}).find("images of 4x2x2 in 10"), std::string::npos);
-  EXPECT_NE(data_message({100, {4, 4, 1}, 9}).find("in 9 classes"), std::string::npos);
-}
-
-TEST(BroadcastState, MakesParametersAndStatisticsRankZeros) {
-  Graph graph({.batch = 2, .height = 8, .width = 8, .channels = 1, .classes = 3});
-  cnn(graph);
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    run_thread_ranks(3, [&](Communicator& communicator) {
-      // Each its own seed: as if each had read another file.
-      Network network(graph,
-                      {.precision = precision, .seed = static_cast<std::uint64_t>(communicator.rank())});
-      std::ranges::fill(network.statistics(), static_cast<float>(communicator.rank()));
-      const auto half_of_first = [&] {
-        const FlatRange range = network.weight_copies();
-        return range.end == 0 ? std::uint16_t{0} : *static_cast<const std::uint16_t*>(range.data);
-      };
-      std::vector<float> expected(network.values().begin(), network.values().end());
-      std::uint16_t expected_copy = half_of_first();
-      communicator.broadcast(expected.data(), expected.size(), DType::f32, 0);
-      communicator.broadcast(&expected_copy, sizeof(expected_copy), DType::u8, 0);
-      communicator.stream().synchronize();
-
-      broadcast_state(communicator, network);
-      EXPECT_TRUE(std::ranges::equal(network.values(), expected));
-      for (const auto statistics : {network.statistics(), network.evaluation_statistics()})
-        EXPECT_TRUE(std::ranges::all_of(statistics, [](float value) { return value == 0; }));
-      EXPECT_EQ(half_of_first(), expected_copy) << "the copies that layers compute with";
-    });
-  }
-}
-
-TEST(SameState, NamesTheRanks) {
-  const std::string message = agreed_message(4, exit_code::failed, [](Communicator& communicator) {
-    require_same_state(communicator, communicator.rank() % 2 == 0 ? "0123" : "0124");
-  });
-  EXPECT_TRUE(message.starts_with("rank 1, 3 ended with other parameters than rank 0")) << message;
-  EXPECT_EQ(
-      agreed_message(4, 0, [](Communicator& communicator) { require_same_state(communicator, "0123"); }), "");
 }
 
 }  // namespace

@@ -280,10 +280,7 @@ void errors_on_the_stream_reach_the_waiter(ContractRank rank) {
   Communicator& communicator = rank.communicator;
   const Device device = communicator.stream().device();
   Event done(device);
-  Elements<float> one(communicator, Memory::plain, 1);
-  one.set([](std::size_t) { return 1.0f; });
   communicator.stream().enqueue([] { throw std::runtime_error("trouble on the worker"); });
-  communicator.all_reduce(one.data(), 1, DType::f32, ReduceOp::sum);
   communicator.stream().record(done);
   try {
     done.synchronize();
@@ -304,6 +301,52 @@ void wrong_arguments_are_refused(ContractRank rank) {
   EXPECT_THROW(rank.communicator.broadcast(byte.data(), 1, DType::u8, -1), Error);
 }
 
+// Every second rank, the highest first: with its own collectives, agreements, log and numbers, and without a
+// trace in the communicator they are of.
+void groups_are_communicators(ContractRank rank) {
+  Communicator& all = rank.communicator;
+  const int colour = all.rank() % 2;
+  const int size = (all.size() + 1 - colour) / 2;
+  Elements<float> before(all, Memory::registered, 5003);
+  Elements<float> after(all, Memory::registered, 5003);
+  fill(rank, before);
+  all.all_reduce(before.data(), 5003, DType::f32, ReduceOp::sum);
+
+  EXPECT_EQ(all.split(-1, 0), nullptr);
+  const std::unique_ptr<Communicator> group = all.split(colour, -all.rank());
+  ASSERT_NE(group, nullptr);
+  EXPECT_EQ(group->size(), size);
+  EXPECT_EQ(group->rank(), size - 1 - all.rank() / 2);
+  EXPECT_EQ(group->name(), all.name());
+  EXPECT_EQ(group->job(), all.job());
+  const ContractRank in_group{*group, rank.sums};
+  check_all_reduce<float>(in_group, ReduceOp::sum, kBadSplits);
+  check_all_reduce<BFloat16>(in_group, ReduceOp::sum, kBadSplits);
+  EXPECT_EQ(first_rank_where(group->host(), true), 0);
+  group->set_call_check(CallCheck::collective);
+  group->barrier();
+  group->stream().synchronize();
+  EXPECT_EQ(group->log().read().size(), std::min<std::size_t>(group->traffic().operations, 1024));
+  EXPECT_NE(group->traffic().operations, all.traffic().operations);
+
+  fill(rank, after);
+  all.all_reduce(after.data(), 5003, DType::f32, ReduceOp::sum);
+  EXPECT_EQ(std::memcmp(before.get().data(), after.get().data(), 5003 * sizeof(float)), 0);
+}
+
+void memory_may_outlive_the_communicator(ContractRank rank) {
+  std::unique_ptr<Communicator> group = rank.communicator.split(0, rank.communicator.rank());
+  const Buffer memory = group->allocate(5000);
+  group->all_reduce(memory.data(), 1000, DType::f32, ReduceOp::sum);
+  group->stream().synchronize();
+  group.reset();
+  Elements<float> used(rank.communicator, Memory::plain, 1000);
+  Stream& stream = rank.communicator.stream();
+  stream.copy(memory.data(), used.data(), 4000);
+  stream.copy(used.data(), memory.data(), 4000);
+  stream.synchronize();
+}
+
 constexpr ContractCase kCases[] = {
     {"all_reduce_sum", all_reduce_sum},
     {"all_reduce_sum_of_16_bits", all_reduce_sum_of_16_bits},
@@ -322,6 +365,8 @@ constexpr ContractCase kCases[] = {
     {"traffic_is_counted", traffic_is_counted},
     {"errors_on_the_stream_reach_the_waiter", errors_on_the_stream_reach_the_waiter},
     {"wrong_arguments_are_refused", wrong_arguments_are_refused},
+    {"groups_are_communicators", groups_are_communicators},
+    {"memory_may_outlive_the_communicator", memory_may_outlive_the_communicator},
 };
 
 }  // namespace

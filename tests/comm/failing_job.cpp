@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A job in which the last rank gets into trouble while the others wait for it. Every way out must end all
-// ranks at once, with the exit code of the one that failed.
+// ranks at once, with the exit code of the one that failed; one that is stopped, with that of those that
+// waited.
 #include <csignal>
 #include <cstdio>
 #include <string_view>
@@ -14,14 +15,13 @@ namespace {
 
 constexpr int kExitCode = 42;
 
-void run(std::string_view trouble) {
-  lockstep::World world = lockstep::World::join();
-  if (trouble == "hang") world.set_timeout(std::chrono::seconds(1));
+void communicate(lockstep::World& world, std::string_view trouble) {
   const std::unique_ptr<lockstep::Communicator> communicator = world.communicator();
   const lockstep::Buffer shared = communicator->allocate(1 << 20);
   std::vector<float> own(100'000);
   communicator->barrier();
   communicator->stream().synchronize();
+  if (trouble == "hang_at_the_end") return;
 
   if (world.rank() == world.size() - 1) {
     if (trouble == "abort") world.abort(kExitCode);
@@ -36,6 +36,14 @@ void run(std::string_view trouble) {
   }
   communicator->barrier();
   communicator->stream().synchronize();
+}
+
+void run(std::string_view trouble) {
+  lockstep::World world = lockstep::World::join();
+  if (trouble.starts_with("hang")) world.set_timeout(std::chrono::seconds(1));
+  communicate(world, trouble);
+  if (trouble == "hang_at_the_end" && world.rank() == world.size() - 1) raise(SIGSTOP);
+  world.leave();
 }
 
 }  // namespace

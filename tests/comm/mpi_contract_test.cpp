@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
+#include "comm/mpi/node_window.h"
+#include "comm/mpi/session.h"
 #include "core/error.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/mpi_world.h"
@@ -56,6 +59,49 @@ TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
   });
 }
 
+std::vector<int> ranks_in(Communicator& group) {
+  const std::vector<std::int32_t> ranks = gather_values<std::int32_t>(group, test_world().rank());
+  return {ranks.begin(), ranks.end()};
+}
+
+TEST(MpiNodes, TheirRanksAndThoseAcrossThemAreGroups) {
+  World& world = test_world();
+  on_every_rank([&] {
+    const std::unique_ptr<Communicator> all = world.communicator();
+    const std::unique_ptr<Communicator> node = world.ranks_of_node(*all);
+    const std::unique_ptr<Communicator> across = world.across_nodes(*all);
+    const std::vector<int> nodes = gather_values<std::int32_t>(*all, world.node());
+    const std::vector<int> places = gather_values<std::int32_t>(*all, world.local_rank());
+    std::vector<int> on_node, with_place;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (nodes[static_cast<std::size_t>(rank)] == world.node()) on_node.push_back(rank);
+      if (places[static_cast<std::size_t>(rank)] == world.local_rank()) with_place.push_back(rank);
+    }
+    EXPECT_EQ(ranks_in(*node), on_node);
+    EXPECT_EQ(ranks_in(*across), with_place);
+    EXPECT_EQ(node->rank(), world.local_rank());
+    EXPECT_EQ(across->rank(), world.node());
+    sums_follow_the_tree({*node});
+    sums_follow_the_tree({*across});
+    sums_follow_the_tree({*all});
+  });
+}
+
+// The nodes of a group are those of its ranks: it adds in shared memory what it can, and along its own tree.
+TEST(MpiNodes, SumsOfGroupsFollowTheirTreeHoweverRanksAreDealt) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  on_every_rank([&] {
+    const std::vector<std::vector<int>> all = dealings(world.size());
+    for (std::size_t k = 0; k < all.size(); k += 1 + all.size() / 5) {
+      SCOPED_TRACE(testing::PrintToString(all[k]));
+      const std::unique_ptr<Communicator> dealt = communicator_of_its_own_job(all[k]);
+      const std::unique_ptr<Communicator> group = dealt->split(world.rank() == 1 ? 1 : 0, -world.rank());
+      sums_follow_the_tree({*group});
+    }
+  });
+}
+
 // Pairs that are added first are on different nodes: each sends all that its ranks hold.
 TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
   if (test_world().size() != 4 || test_world().nodes() > 1) return;
@@ -95,6 +141,31 @@ TEST(MpiShared, AllocatedMemoryIsZeroedAlignedAndReusable) {
       for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(second.data()[i], std::byte{0});
     }
   });
+}
+
+// What lies there without room ends the process when it is touched.
+TEST(MpiShared, IsTakenOnlyWhereThereIsRoom) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  EXPECT_TRUE(fits_shared_memory(64 * kMebibyte, 2, 30 * kMebibyte));
+  EXPECT_FALSE(fits_shared_memory(64 * kMebibyte, 2, 32 * kMebibyte));
+  EXPECT_FALSE(fits_shared_memory(64 * kMebibyte, 3, 30 * kMebibyte));
+  EXPECT_FALSE(fits_shared_memory(kMebibyte, 1, 1)) << "something is left for others";
+  EXPECT_FALSE(fits_shared_memory(0, 1, 1));
+  EXPECT_TRUE(fits_shared_memory(free_shared_memory(), 1, 1)) << "of this machine";
+}
+
+TEST(MpiThreads, MustAllBeAllowedToCall) {
+  EXPECT_NO_THROW(require_thread_support(MPI_THREAD_MULTIPLE, "MPI"));
+  for (const int provided : {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED}) {
+    try {
+      require_thread_support(provided, "Open MPI v4.1.4");
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const ConfigError& error) {
+      const std::string_view told = error.what();
+      EXPECT_NE(told.find("Open MPI v4.1.4 lets one thread at a time"), std::string_view::npos) << told;
+      EXPECT_NE(told.find("install"), std::string_view::npos) << told;
+    }
+  }
 }
 
 TEST(MpiCommunicators, WorkBesideOneAnother) {

@@ -14,8 +14,8 @@ namespace lockstep {
 
 World& test_world();
 
-// Collective. Over all ranks, as if they were on these nodes, one number for each rank. Its job is another than
-// the world's, and can be abandoned: by every rank.
+// Collective. Over all ranks, as if they were on these nodes, one number for each rank. Its job is another
+// than the world's, and can be abandoned: by every rank.
 std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes);
 
 // Runs body on this rank; the whole job ends if it throws.

@@ -86,7 +86,7 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamSeesIt) {
   });
 }
 
-TEST_F(Nccl, WhatIsUnderWayIsDoneBeforeTheCommunicatorEnds) {
+TEST_F(Nccl, WhatWasWaitedForIsDoneWhenTheCommunicatorEnds) {
   on_every_rank([this] {
     for (int i = 0; i < 3; ++i) {
       const Buffer memory(sizeof(std::int32_t), device_);
@@ -95,7 +95,11 @@ TEST_F(Nccl, WhatIsUnderWayIsDoneBeforeTheCommunicatorEnds) {
       ranks.nccl->stream().copy(memory.data(), &number, sizeof(number));
       ranks.nccl->all_reduce(memory.data(), 1, DType::i32, ReduceOp::sum);
       const int size = ranks.nccl->size();
+      Event summed(device_);
+      ranks.nccl->stream().record(summed);
+      summed.synchronize();
       ranks.nccl.reset();
+      EXPECT_FALSE(ranks.host->job()->abandoned());
       Stream other(device_, StreamUse::compute);
       other.copy(&number, memory.data(), sizeof(number));
       other.synchronize();
@@ -132,7 +136,9 @@ TEST_F(Nccl, FewerThreadBlocksGiveTheSameSums) {
 // Rank 0 is in a collective the others never reach.
 TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
   on_every_rank([this] {
-    const std::unique_ptr<Communicator> host = test_world().communicator();
+    const std::vector<int> nodes(static_cast<std::size_t>(test_world().size()), 0);
+    const std::unique_ptr<Communicator> host = communicator_of_its_own_job(nodes);
+    const bool alone = test_world().size() == 1;
     try {
       const std::unique_ptr<Communicator> nccl =
           test_world().communicator(device_, *host, {.share_device = true});
@@ -146,8 +152,10 @@ TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
     } catch (const std::runtime_error& error) {
       EXPECT_STREQ(error.what(), "trouble");
     }
-    host->barrier();  // every rank got here
-    host->stream().synchronize();
+    if (!alone) EXPECT_EQ(host->job()->abandoned(), host->rank() == 0) << host->job()->reason();
+    const std::unique_ptr<Communicator> all = test_world().communicator();
+    all->barrier();  // every rank got here
+    all->stream().synchronize();
   });
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <latch>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -46,6 +48,40 @@ TEST(Threads, UnwindingDoesNotWaitForACollective) {
   });
   EXPECT_EQ(errors[0], "bad record");
   EXPECT_EQ(errors[1], "");
+}
+
+// What rank 0 was told when it waited for rank 1, which goes on when rank 0 no longer waits.
+std::string told_without_rank_1(const std::function<void(Communicator&)>& meanwhile) {
+  std::latch ended(1);
+  return try_thread_ranks(2, [&](Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      meanwhile(communicator);
+      return ended.wait();
+    }
+    try {
+      all_reduce_ones(communicator, 10);
+    } catch (const std::exception&) {
+      ended.count_down();
+      throw;
+    }
+    ended.count_down();
+  })[0];
+}
+
+TEST(Threads, APeerThatHangsEndsTheWaitWithPlaceAndTime) {
+  const std::string told = told_without_rank_1(
+      [](Communicator& communicator) { communicator.job()->set_timeout(std::chrono::milliseconds(100)); });
+  EXPECT_EQ(told.find("rank 0 waited 0."), 0u) << told;
+  EXPECT_NE(told.find("s for the other ranks in all_reduce 1 of 10 fp32 (sum)"), std::string::npos) << told;
+  EXPECT_NE(told.find("comm.timeout"), std::string::npos) << told;
+}
+
+TEST(Threads, ARankThatGivesUpTellsTheOthersWhy) {
+  const std::string told =
+      told_without_rank_1([](Communicator& communicator) { communicator.abandon("the disk is full"); });
+  EXPECT_EQ(told,
+            "rank 0: gave up waiting for the other ranks in all_reduce 1 of 10 fp32 (sum): the disk is "
+            "full");
 }
 
 TEST(Threads, TheFirstRankThatFoundSomethingIsKnownToAll) {

@@ -3,6 +3,7 @@
 // failing_rank KIND RANK: a training job of which one rank gets into trouble after some steps. Also a program
 // that trains its own network with the library. It never ends by itself, but for KIND parameter.
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -38,6 +39,7 @@ void get_into_trouble(const std::string& kind) {
   if (kind == "data") throw DataError("sample is broken");
   if (kind == "exception") throw std::runtime_error("not an Error of Lockstep");
   if (kind == "killed") std::raise(SIGKILL);
+  if (kind == "stopped") std::raise(SIGSTOP);
   if (kind == "memory") exhaust_memory();
 }
 
@@ -62,6 +64,7 @@ int train(World& world, const std::string& kind, int rank) {
   Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
   mlp(graph);
   const bool troubled = world.rank() == rank;
+  if (kind == "stopped") world.set_timeout(std::chrono::seconds(1));
   const BreakingDataset dataset(troubled ? kind : "");
   const BreakingDataset whole("");
   const Shard shard{.rank = world.rank(), .size = world.size()};

@@ -38,6 +38,12 @@ TEST(Failure, AKilledRankEndsTheJob) {
   EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
 }
 
+// The others find out by themselves: nobody tells them.
+TEST(Failure, ARankThatHangsEndsTheJob) {
+  expect_failure(run_failing("stopped", 1), exit_code::failed,
+                 {" s for the ranks of its node in all_reduce ", "(sum, bucket ", "comm.timeout"});
+}
+
 TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
   expect_failure(run_failing("parameter", 2), exit_code::failed, {"rank 2 ended with other parameters"});
 }
@@ -60,6 +66,22 @@ class FullDisk {
   std::filesystem::path folder_;
   bool mounted_ = false;
 };
+
+// As in a container. MPI's own messages go as between nodes: they find no room there, either.
+TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
+  const Workplace workplace("small");
+  const std::string in_little_memory =
+      "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
+  if (run_shell(in_little_memory + "true").exit_code != 0)
+    GTEST_SKIP() << "only root can mount a file system";
+  const ProgramResult result =
+      run_shell(in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
+                workplace.train({"train.steps=2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::size_t told = result.output.find("/dev/shm has no room");
+  EXPECT_NE(told, std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("/dev/shm has no room", told + 1), std::string::npos) << result.output;
+}
 
 TEST(Failure, AnExportToAFullDiskEndsTheJobWithTheReason) {
   const Workplace workplace("full");
