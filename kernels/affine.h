@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and linear layer: both apply weights and a bias to an activation, so both are one kind of
-// kernel. Planned once for fixed shapes; a call allocates nothing. Weights keep the layout the kernel chose,
-// all through training: gradients and optimizer state follow it. In half precision activations, weights and
-// their gradients are half, products are summed in fp32, and bias and its gradient are fp32.
+// Convolution and linear layer: both apply weights and a bias to an activation, so both are an AffineKernel:
+// three AffineProducts, one for each direction, which compute on AffineOperands. A backend plans them once
+// for fixed shapes; a call allocates nothing. Weights keep the layout that forward's product chose, all
+// through training: gradients and optimizer state follow it. In half precision activations, weights and their
+// gradients are half, products are summed in fp32, and bias and its gradient are fp32.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/layout.h"
 #include "core/parameter.h"
@@ -55,44 +61,78 @@ struct LinearShape {
   bool tf32 = false;
 };
 
-// Which of several ways computes each direction, by name, for people; empty where there was no choice.
-struct AffineChoice {
-  std::string forward;
-  std::string backward_data;
-  std::string backward_weights;
+enum class AffineDirection { forward, backward_data, backward_weights };
+inline constexpr AffineDirection kAffineDirections[] = {
+    AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights};
+
+constexpr std::string_view name_of(AffineDirection direction) {
+  switch (direction) {
+    case AffineDirection::forward:
+      return "forward";
+    case AffineDirection::backward_data:
+      return "backward data";
+    case AffineDirection::backward_weights:
+      return "backward weights";
+  }
+  return "?";
+}
+
+// What a call of one direction computes on, and where. The direction's result is written, the other two are
+// read: y = w * x, x = w^T * y, or w = y * x^T.
+struct AffineOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* y = nullptr;
+  float* bias = nullptr;  // read forward; its gradient is written with that of the weights; null: none
+  Write write = Write::overwrite;  // of the gradients of weights and bias
+  void* scratch = nullptr;
+
+  bool operator==(const AffineOperands&) const = default;
+};
+
+// One direction by one of several ways to compute it, planned for fixed shapes.
+struct AffineProduct {
+  std::string name;  // of the way, for people and for KernelChoices
+  std::size_t scratch_bytes = 0;
+  bool adds = false;  // whether it takes Write::accumulate
+  // Allocates nothing.
+  std::function<void(Stream& stream, const AffineOperands& operands)> run;
 };
 
 class AffineKernel {
  public:
-  virtual ~AffineKernel() = default;
+  struct Plan {
+    // Layouts of value and gradient alike. The input's is the one the kernel was planned with.
+    Layout input;
+    Layout output;
+    Layout weights;  // its shape is the one above; only the arrangement is the kernel's
+    AffineProduct forward;
+    std::optional<AffineProduct> backward_data;  // none: planned without the gradient of the input
+    AffineProduct backward_weights;
+  };
+  explicit AffineKernel(Plan plan) : plan_(std::move(plan)) {}
 
-  // Layouts of value and gradient alike. The input's is the one the kernel was planned with.
-  const Layout& input() const { return input_; }
-  const Layout& output() const { return output_; }
-  // Its shape is the one above; only the arrangement is the kernel's.
-  const Layout& weights() const { return weights_; }
+  const Layout& input() const { return plan_.input; }
+  const Layout& output() const { return plan_.output; }
+  const Layout& weights() const { return plan_.weights; }
   // Scratch memory every call needs at `scratch`, aligned to kAlignment.
-  std::size_t scratch_bytes() const { return scratch_bytes_; }
-
-  const AffineChoice& choice() const { return choice_; }
+  std::size_t scratch_bytes() const;
+  // The name of the product that computes the direction; empty where none does.
+  std::string choice(AffineDirection direction) const;
 
   // output = activation(weights * input + bias). bias is null exactly when the shape has none.
-  virtual void forward(Stream& stream, const void* input, const void* weights, const float* bias,
-                       void* output, void* scratch) = 0;
+  void forward(Stream& stream, const void* input, const void* weights, const float* bias, void* output,
+               void* scratch) const;
   // Backward starts behind the activation: output_gradient is that of weights * input + bias.
   // input_gradient = weights^T * output_gradient.
-  virtual void backward_data(Stream& stream, const void* output_gradient, const void* weights,
-                             void* input_gradient, void* scratch) = 0;
+  void backward_data(Stream& stream, const void* output_gradient, const void* weights, void* input_gradient,
+                     void* scratch) const;
   // weights_gradient (+)= output_gradient * input^T; bias_gradient (+)= sum of output_gradient.
-  virtual void backward_weights(Stream& stream, const void* input, const void* output_gradient,
-                                void* weights_gradient, float* bias_gradient, Write write, void* scratch) = 0;
+  void backward_weights(Stream& stream, const void* input, const void* output_gradient,
+                        void* weights_gradient, float* bias_gradient, Write write, void* scratch) const;
 
- protected:
-  Layout input_;
-  Layout output_;
-  Layout weights_;
-  std::size_t scratch_bytes_ = 0;
-  AffineChoice choice_;
+ private:
+  Plan plan_;
 };
 
 }  // namespace lockstep

@@ -43,10 +43,9 @@ class AffineLayer final : public PlannedLayer {
   }
 
   std::string choice(Direction direction) const override {
-    const AffineChoice& choice = kernel_->choice();
-    return direction == Direction::backward_inputs       ? choice.backward_data
-           : direction == Direction::backward_parameters ? choice.backward_weights
-                                                         : choice.forward;
+    return kernel_->choice(direction == Direction::backward_inputs       ? AffineDirection::backward_data
+                           : direction == Direction::backward_parameters ? AffineDirection::backward_weights
+                                                                         : AffineDirection::forward);
   }
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
   bool backward_reads_input(int) const override { return true; }

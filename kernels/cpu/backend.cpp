@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fstream>
+#include "kernels/cpu/backend.h"
 
-#include <omp.h>
+#include <algorithm>
+#include <fstream>
 
 #include "core/error.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/functors.h"
 
 namespace lockstep {
 namespace {
@@ -41,89 +40,18 @@ std::string processor_name() {
   return "an unnamed processor";
 }
 
-// On a compute stream at once, on the caller's thread and its team; else in the stream's order, by its worker
-// and as many threads as the stream has.
-template <typename Work>
-void in_order(Stream& stream, Work work) {
-  if (stream.use() == StreamUse::compute) return work();
-  stream.enqueue([work, threads = stream.threads()] {
-    omp_set_num_threads(threads);  // of this worker alone
-    work();
-  });
+}  // namespace
+
+void CpuBackend::set_threads(int threads) { omp_set_num_threads(threads); }
+
+std::string CpuBackend::describe() const {
+  const dnnl_version_t& version = *dnnl_version();
+  return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
 }
 
-class CpuBackend final : public Backend {
- public:
-  void set_threads(int threads) override { omp_set_num_threads(threads); }
-  void set_block_threads(int) override {}
-  std::string describe() const override {
-    const dnnl_version_t& version = *dnnl_version();
-    return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
-  }
-
-  Peak measure_peak() override { return cpu_measure_peak(); }
-  std::string identity() const override {
-    return fmt::format("{} on {}, {} threads", describe(), processor_name(), omp_get_max_threads());
-  }
-
-  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
-                                            KernelChoices& choices) override {
-    return make_cpu_convolution(shape, input, choices);
-  }
-  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
-                                       KernelChoices& choices) override {
-    return make_cpu_linear(shape, input, choices);
-  }
-  std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) override {
-    return make_cpu_batch_norm(options, input);
-  }
-  std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) override {
-    return make_cpu_pooling(options, input);
-  }
-  std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) override {
-    return make_cpu_reorder(from, to);
-  }
-  std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override {
-    return make_cpu_image_input(input);
-  }
-
-  void activation_forward(Stream& stream, const ActivationForward& arguments) override {
-    in_order(stream, [arguments] { cpu_activation_forward(arguments); });
-  }
-  void activation_backward(Stream& stream, const ActivationBackward& arguments) override {
-    in_order(stream, [arguments] { cpu_activation_backward(arguments); });
-  }
-  void add(Stream& stream, const Addition& arguments) override {
-    in_order(stream, [arguments] { cpu_add(arguments); });
-  }
-  void scale(Stream& stream, const Scaling& arguments) override {
-    in_order(stream, [arguments] { cpu_scale(arguments); });
-  }
-  void cast(Stream& stream, const Cast& arguments) override {
-    in_order(stream, [arguments] { cpu_cast(arguments); });
-  }
-  void all_finite(Stream& stream, const FiniteCheck& arguments) override {
-    in_order(stream, [arguments] { cpu_all_finite(arguments); });
-  }
-
-  void dropout(Stream&, const DropoutArguments& arguments) override { cpu_dropout(arguments); }
-  std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
-  void softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& arguments) override {
-    cpu_softmax_cross_entropy(arguments);
-  }
-
-  void update(Stream& stream, const Update& update, const UpdateRule& rule) override {
-    in_order(stream, [update, rule] { cpu_update(update, rule); });
-  }
-  void restore_if_skipped(Stream& stream, const Restore& arguments) override {
-    in_order(stream, [arguments] { cpu_restore_if_skipped(arguments); });
-  }
-  void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
-    in_order(stream, [rule, control] { lockstep::finish_step(rule, *control); });
-  }
-};
-
-}  // namespace
+std::string CpuBackend::identity() const {
+  return fmt::format("{} on {}, {} threads", describe(), processor_name(), omp_get_max_threads());
+}
 
 Backend& detail::cpu_backend() {
   static CpuBackend backend;

@@ -7,10 +7,11 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/batch_norm_rows.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/moments.h"
@@ -363,7 +364,8 @@ class CpuBatchNorm final : public BatchNormKernel {
 
 }  // namespace
 
-std::unique_ptr<BatchNormKernel> make_cpu_batch_norm(const BatchNormOptions& options, const Layout& input) {
+std::unique_ptr<BatchNormKernel> CpuBackend::batch_norm(const BatchNormOptions& options,
+                                                        const Layout& input) {
   check_batch_norm(options, input);
   return std::make_unique<CpuBatchNorm>(options, input);
 }

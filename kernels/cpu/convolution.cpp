@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "core/error.h"
-#include "kernels/cpu/affine.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/product_choice.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/shape_checks.h"
 
@@ -52,7 +52,7 @@ bool has_idle_weights(const ConvolutionShape& s) {
 
 // Plans the three directions of one convolution. Forward is chosen first, because it decides how weights and
 // output are kept; the gradients have the layouts of what they are gradients of. Tensors of halves are
-// computed on by fp32 kernels, which AffineStep brings them to, by our Winograd, which reads and writes them
+// computed on by fp32 kernels, which CpuProduct brings them to, by our Winograd, which reads and writes them
 // as they are, and by oneDNN's own bf16 kernels where this processor has them.
 class ConvolutionPlanner {
  public:
@@ -70,16 +70,16 @@ class ConvolutionPlanner {
     source_ = onednn::dims_of(given) == sizes_.source ? given : given.reshape(sizes_.source);
   }
 
-  AffineSteps plan() {
-    AffineSteps steps;
-    steps.forward = plan_forward();
-    steps.input = input_;
-    steps.output = to_layout(Shape(sizes_.destination), destination_);
-    steps.weights = to_layout(
+  AffineKernel::Plan plan() {
+    AffineKernel::Plan plan;
+    plan.forward = plan_forward();
+    plan.input = input_;
+    plan.output = to_layout(Shape(sizes_.destination), destination_);
+    plan.weights = to_layout(
         {shape_.out_channels, shape_.in_channels / shape_.groups, shape_.kernel, shape_.kernel}, weights_);
-    if (shape_.input_gradient) steps.backward_data = plan_backward_data();
-    steps.backward_weights = plan_backward_weights();
-    return steps;
+    if (shape_.input_gradient) plan.backward_data = plan_backward_data();
+    plan.backward_weights = plan_backward_weights();
+    return plan;
   }
 
  private:
@@ -133,53 +133,49 @@ class ConvolutionPlanner {
 
   // library(variant) makes one of oneDNN's, tiled() ours.
   template <typename Library, typename Tiled>
-  AffineStep choose(const char* direction, Library library, Tiled tiled) {
+  CpuProduct choose(AffineDirection direction, Library library, Tiled tiled) {
     const ConvolutionShape& s = shape_;
     const std::string key = fmt::format(
         "convolution {}, {}x{}x{}x{} {} to {}, kernel {} stride {} padding {} dilation {} groups {}",
-        direction, s.batch, s.in_channels, s.in_height, s.in_width, input_.describe(), s.out_channels,
-        s.kernel, s.stride, s.padding, s.dilation, s.groups);
-    std::vector<StepCandidate> candidates;
+        name_of(direction), s.batch, s.in_channels, s.in_height, s.in_width, input_.describe(),
+        s.out_channels, s.kernel, s.stride, s.padding, s.dilation, s.groups);
+    std::vector<ProductCandidate> candidates;
     for (const Variant& variant : variants())
       candidates.push_back({.name = variant.name,
                             .make = [&, variant] { return library(variant); },
                             .contends = contends(variant)});
     if (winograd_) candidates.push_back({.name = "tiled winograd", .make = tiled});
-    return choose_step(choices_, key, candidates);
+    return choose_product(choices_, key, candidates);
   }
 
-  AffineRoles forward_roles(const memory::desc& weights, const memory::desc& destination) const {
-    return {.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-            .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights, .batched = false},
-            .result = {.argument = DNNL_ARG_DST, .kept = destination},
-            .bias_argument = DNNL_ARG_BIAS,
-            .bias_elements = shape_.bias ? shape_.out_channels : 0};
+  CpuProduct::Problem problem_of(AffineDirection direction, const memory::desc& weights,
+                                 const memory::desc& destination) const {
+    const bool bias = shape_.bias && direction != AffineDirection::backward_data;
+    return {.direction = direction,
+            .kept = {.x = source_, .w = weights, .y = destination},
+            .bias_elements = bias ? shape_.out_channels : 0};
   }
 
-  // The layouts of WinogradConvolution.
-  memory::desc blocked(const memory::dims& dims) const {
-    return memory::desc(dims, type_, memory::format_tag::nChw16c);
+  // In the layouts of WinogradConvolution.
+  AffineDescs blocked(Type weights) const {
+    return {.x = memory::desc(sizes_.source, type_, memory::format_tag::nChw16c),
+            .w = memory::desc(sizes_.weights, weights, memory::format_tag::OIhw16i16o),
+            .y = memory::desc(sizes_.destination, type_, memory::format_tag::nChw16c)};
   }
-  memory::desc blocked_weights(Type type) const {
-    return memory::desc(sizes_.weights, type, memory::format_tag::OIhw16i16o);
-  }
-  struct Wanted {
-    memory::desc first, second, result;
-  };
-  static AffineStep tiled_winograd(const AffineRoles& roles, const Wanted& wanted, std::size_t scratch_bytes,
-                                   AffineFunction function) {
-    const memory::desc scratchpad({static_cast<memory::dim>(scratch_bytes)}, memory::data_type::u8,
-                                  memory::format_tag::a);
-    return AffineStep(roles, {.name = "tiled winograd",
-                              .first = wanted.first,
-                              .second = wanted.second,
-                              .result = wanted.result,
-                              .scratchpad = scratchpad,
-                              .function = std::move(function)});
+  using TiledDirection = void (WinogradConvolution::*)(const AffineOperands&) const;
+  CpuProduct tiled_winograd(const CpuProduct::Problem& problem, std::size_t scratch_bytes,
+                            TiledDirection run) const {
+    const bool sums = problem.direction == AffineDirection::backward_weights;
+    return CpuProduct(
+        problem, {.name = "tiled winograd",
+                  .wanted = blocked(sums ? Type::f32 : type_),
+                  .scratch = memory::desc({static_cast<memory::dim>(scratch_bytes)}, memory::data_type::u8,
+                                          memory::format_tag::a),
+                  .function = [kernel = winograd_, run](const AffineOperands& o) { ((*kernel).*run)(o); }});
   }
 
-  AffineStep plan_forward() {
-    const dnnl::primitive_attr attributes = attributes_with(shape_.activation);
+  AffineProduct plan_forward() {
+    const dnnl::primitive_attr attributes = scratchpad_attributes(shape_.activation);
     const auto describe = [&](const Variant& v, const memory::desc& source, const memory::desc& destination) {
       return onednn::describe<dnnl::convolution_forward>(
           onednn_engine(), attributes, dnnl::prop_kind::forward_training, v.algorithm, source,
@@ -190,23 +186,24 @@ class ConvolutionPlanner {
       const auto whole = describe(v, any_like(sizes_.source, v.type), any_like(sizes_.destination, v.type));
       const auto pd =
           v.pieces == 1 ? whole : describe(v, wanted(source_, v), piece_of(whole.dst_desc(), v.pieces));
-      return AffineStep(forward_roles(onednn::with_type_or_plain(pd.weights_desc(), type_),
-                                      onednn::with_type_or_plain(whole.dst_desc(), type_)),
-                        {v.name, dnnl::convolution_forward(pd), pd.src_desc(), pd.weights_desc(),
-                         pd.dst_desc(), pd.scratchpad_desc(), v.pieces});
+      return CpuProduct(
+          problem_of(AffineDirection::forward, onednn::with_type_or_plain(pd.weights_desc(), type_),
+                     onednn::with_type_or_plain(whole.dst_desc(), type_)),
+          {.name = v.name,
+           .primitive = dnnl::convolution_forward(pd),
+           .wanted = {.x = pd.src_desc(), .w = pd.weights_desc(), .y = pd.dst_desc()},
+           .scratch = pd.scratchpad_desc(),
+           .pieces = v.pieces});
     };
     const auto tiled = [&] {
-      return tiled_winograd(forward_roles(blocked_weights(type_), blocked(sizes_.destination)),
-                            {blocked(sizes_.source), blocked_weights(type_), blocked(sizes_.destination)},
-                            winograd_->forward_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-                              kernel->forward(call.first, call.second, call.bias, call.result,
-                                              call.scratchpad);
-                            });
+      const AffineDescs kept = blocked(type_);
+      return tiled_winograd(problem_of(AffineDirection::forward, kept.w, kept.y),
+                            winograd_->forward_scratch_bytes(), &WinogradConvolution::forward);
     };
-    AffineStep step = choose("forward", library, tiled);
-    weights_ = step.roles().second.kept;
-    destination_ = step.roles().result.kept;
-    return step;
+    CpuProduct product = choose(AffineDirection::forward, library, tiled);
+    weights_ = product.problem().kept.w;
+    destination_ = product.problem().kept.y;
+    return CpuProduct::as_product(std::move(product));
   }
 
   // The forward primitive that oneDNN wants to know of when it describes a gradient's.
@@ -222,52 +219,46 @@ class ConvolutionPlanner {
         sizes_.padding);
   }
 
-  AffineStep plan_backward_data() {
-    const AffineRoles roles = {.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                               .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
-                               .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}};
+  AffineProduct plan_backward_data() {
+    const CpuProduct::Problem problem = problem_of(AffineDirection::backward_data, weights_, destination_);
     const auto library = [&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
           onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
           any_like(sizes_.weights, v.type), wanted(destination_, v), sizes_.strides, sizes_.dilation,
           sizes_.padding, sizes_.padding);
-      return AffineStep(roles, {v.name, dnnl::convolution_backward_data(pd), pd.diff_dst_desc(),
-                                pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc(), v.pieces});
+      return CpuProduct(problem,
+                        {.name = v.name,
+                         .primitive = dnnl::convolution_backward_data(pd),
+                         .wanted = {.x = pd.diff_src_desc(), .w = pd.weights_desc(), .y = pd.diff_dst_desc()},
+                         .scratch = pd.scratchpad_desc(),
+                         .pieces = v.pieces});
     };
     const auto tiled = [&] {
-      return tiled_winograd(
-          roles, {blocked(sizes_.destination), blocked_weights(type_), blocked(sizes_.source)},
-          winograd_->backward_data_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-            kernel->backward_data(call.first, call.second, call.result, call.scratchpad);
-          });
+      return tiled_winograd(problem, winograd_->backward_data_scratch_bytes(),
+                            &WinogradConvolution::backward_data);
     };
-    return choose("backward data", library, tiled);
+    return CpuProduct::as_product(choose(problem.direction, library, tiled));
   }
 
-  AffineStep plan_backward_weights() {
-    const AffineRoles roles = {
-        .first = {.argument = DNNL_ARG_SRC, .kept = source_},
-        .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-        .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
-        .bias_argument = DNNL_ARG_DIFF_BIAS,
-        .bias_elements = shape_.bias ? shape_.out_channels : 0};
+  AffineProduct plan_backward_weights() {
+    const CpuProduct::Problem problem = problem_of(AffineDirection::backward_weights, weights_, destination_);
     const auto library = [&](const Variant& v) {
       const auto pd = onednn::describe_backward<dnnl::convolution_backward_weights>(
           onednn_engine(), scratchpad_attributes(), hint(v), v.algorithm, wanted(source_, v),
           any_like(sizes_.weights, Type::f32), bias_, wanted(destination_, v), sizes_.strides,
           sizes_.dilation, sizes_.padding, sizes_.padding);
-      return AffineStep(roles, {v.name, dnnl::convolution_backward_weights(pd), pd.src_desc(),
-                                pd.diff_dst_desc(), pd.diff_weights_desc(), pd.scratchpad_desc(), v.pieces});
+      return CpuProduct(problem,
+                        {.name = v.name,
+                         .primitive = dnnl::convolution_backward_weights(pd),
+                         .wanted = {.x = pd.src_desc(), .w = pd.diff_weights_desc(), .y = pd.diff_dst_desc()},
+                         .scratch = pd.scratchpad_desc(),
+                         .pieces = v.pieces});
     };
     const auto tiled = [&] {
-      return tiled_winograd(
-          roles, {blocked(sizes_.source), blocked(sizes_.destination), blocked_weights(Type::f32)},
-          winograd_->backward_weights_scratch_bytes(), [kernel = winograd_](const AffineCall& call) {
-            kernel->backward_weights(call.first, call.second, static_cast<float*>(call.result), call.bias,
-                                     call.scratchpad);
-          });
+      return tiled_winograd(problem, winograd_->backward_weights_scratch_bytes(),
+                            &WinogradConvolution::backward_weights);
     };
-    return choose("backward weights", library, tiled);
+    return CpuProduct::as_product(choose(problem.direction, library, tiled));
   }
 
   ConvolutionShape shape_;
@@ -284,13 +275,13 @@ class ConvolutionPlanner {
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cpu_convolution(const ConvolutionShape& shape, const Layout& input,
-                                                   KernelChoices& choices) {
+std::unique_ptr<AffineKernel> CpuBackend::convolution(const ConvolutionShape& shape, const Layout& input,
+                                                      KernelChoices& choices) {
   check_convolution(shape, input);
   const std::string what =
       fmt::format("a {0}x{0} convolution of {1}", shape.kernel, to_string(input.shape()));
   return plan_with_onednn(
-      what, [&] { return make_onednn_affine(ConvolutionPlanner(shape, input, choices).plan()); });
+      what, [&] { return std::make_unique<AffineKernel>(ConvolutionPlanner(shape, input, choices).plan()); });
 }
 
 }  // namespace lockstep

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/elementwise.h"
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
 
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/spans.h"
 #include "kernels/functors.h"
 
 namespace lockstep {
@@ -55,28 +56,25 @@ void run_dropout(const DropoutArguments& a) {
   });
 }
 
+void check_finite(const FiniteCheck& a) {
+  std::atomic<std::uint32_t> found = 0;
+  with_element(a.type, [&](auto element) {
+    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
+    in_spans(a.count, [&found, values](std::int64_t begin, std::int64_t count) {
+      std::uint32_t here = 0;
+#pragma omp simd reduction(| : here)
+      for (std::int64_t i = begin; i < begin + count; ++i) here |= not_finite(values[i]);
+      if (here != 0) found.store(1, std::memory_order_relaxed);
+    });
+  });
+  if (found != 0) {
+    *a.finite = 0;
+  } else if (a.write == Write::overwrite) {
+    *a.finite = 1;
+  }
+}
+
 }  // namespace
-
-void cpu_activation_forward(const ActivationForward& a) {
-  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
-    activation_forward_span({.activation = a.activation,
-                             .type = a.type,
-                             .count = count,
-                             .x = element_at(a.x, a.type, begin),
-                             .y = element_at(a.y, a.type, begin)});
-  });
-}
-
-void cpu_activation_backward(const ActivationBackward& a) {
-  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
-    activation_backward_span({.activation = a.activation,
-                              .type = a.type,
-                              .count = count,
-                              .y = element_at(a.y, a.type, begin),
-                              .y_gradient = element_at(a.y_gradient, a.type, begin),
-                              .x_gradient = element_at(a.x_gradient, a.type, begin)});
-  });
-}
 
 void cpu_add(const Addition& a) {
   in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
@@ -95,13 +93,6 @@ void cpu_sum_into(const SumInto& a) {
   });
 }
 
-void cpu_scale(const Scaling& a) {
-  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
-    scale_span(
-        {.type = a.type, .count = count, .factor = a.factor, .values = element_at(a.values, a.type, begin)});
-  });
-}
-
 void cpu_cast(const Cast& a) {
   in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
     cast_span({.count = count,
@@ -112,25 +103,55 @@ void cpu_cast(const Cast& a) {
   });
 }
 
-void cpu_all_finite(const FiniteCheck& a) {
-  std::atomic<std::uint32_t> found = 0;
-  with_element(a.type, [&](auto element) {
-    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
-    in_spans(a.count, [&found, values](std::int64_t begin, std::int64_t count) {
-      std::uint32_t here = 0;
-#pragma omp simd reduction(| : here)
-      for (std::int64_t i = begin; i < begin + count; ++i) here |= not_finite(values[i]);
-      if (here != 0) found.store(1, std::memory_order_relaxed);
+void CpuBackend::activation_forward(Stream& stream, const ActivationForward& arguments) {
+  in_order(stream, [a = arguments] {
+    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
+      activation_forward_span({.activation = a.activation,
+                               .type = a.type,
+                               .count = count,
+                               .x = element_at(a.x, a.type, begin),
+                               .y = element_at(a.y, a.type, begin)});
     });
   });
-  if (found != 0) {
-    *a.finite = 0;
-  } else if (a.write == Write::overwrite) {
-    *a.finite = 1;
-  }
 }
 
-void cpu_dropout(const DropoutArguments& a) {
+void CpuBackend::activation_backward(Stream& stream, const ActivationBackward& arguments) {
+  in_order(stream, [a = arguments] {
+    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
+      activation_backward_span({.activation = a.activation,
+                                .type = a.type,
+                                .count = count,
+                                .y = element_at(a.y, a.type, begin),
+                                .y_gradient = element_at(a.y_gradient, a.type, begin),
+                                .x_gradient = element_at(a.x_gradient, a.type, begin)});
+    });
+  });
+}
+
+void CpuBackend::scale(Stream& stream, const Scaling& arguments) {
+  in_order(stream, [a = arguments] {
+    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
+      scale_span({.type = a.type,
+                  .count = count,
+                  .factor = a.factor,
+                  .values = element_at(a.values, a.type, begin)});
+    });
+  });
+}
+
+void CpuBackend::add(Stream& stream, const Addition& arguments) {
+  in_order(stream, [arguments] { cpu_add(arguments); });
+}
+
+void CpuBackend::cast(Stream& stream, const Cast& arguments) {
+  in_order(stream, [arguments] { cpu_cast(arguments); });
+}
+
+void CpuBackend::all_finite(Stream& stream, const FiniteCheck& arguments) {
+  in_order(stream, [arguments] { check_finite(arguments); });
+}
+
+void CpuBackend::dropout(Stream&, const DropoutArguments& a) {
   CHECK(a.probability >= 0 && a.probability < 1, "a dropout probability of {}", a.probability);
   with_element(a.type, [&](auto element) { run_dropout<typename decltype(element)::type>(a); });
 }

@@ -12,14 +12,16 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "core/error.h"
+#include "kernels/activation.h"
 #include "kernels/cpu/layout.h"
 
 namespace lockstep {
 
 const dnnl::engine& onednn_engine();
 
-// Attributes of a primitive whose scratch memory comes from the caller.
-dnnl::primitive_attr scratchpad_attributes();
+// Attributes of a primitive whose scratch memory comes from the caller, and that applies the activation to
+// its result.
+dnnl::primitive_attr scratchpad_attributes(Activation activation = Activation::none);
 
 namespace detail {
 [[noreturn]] void onednn_failed(const dnnl::error& error, std::string_view planned);

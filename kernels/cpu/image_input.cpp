@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/functors.h"
 #include "kernels/shape_checks.h"
 
@@ -78,7 +78,7 @@ class CpuImageInput final : public ImageInputKernel {
 
 }  // namespace
 
-std::unique_ptr<ImageInputKernel> make_cpu_image_input(const ImageInput& input) {
+std::unique_ptr<ImageInputKernel> CpuBackend::image_input(const ImageInput& input) {
   check_image_input(input);
   return std::make_unique<CpuImageInput>(input);
 }

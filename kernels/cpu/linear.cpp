@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.h"
-#include "kernels/cpu/affine.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/product_choice.h"
 #include "kernels/shape_checks.h"
 
 namespace lockstep {
@@ -22,19 +22,18 @@ class LinearPlanner {
     weight_sizes_ = onednn::dims_of(source_);
     weight_sizes_[0] = shape.out_features;
     if (shape.bias) bias_ = memory::desc({shape.out_features}, Type::f32, memory::format_tag::x);
-    bias_elements_ = shape.bias ? shape.out_features : 0;
     destination_ = plain_desc({shape.batch, shape.out_features}, input.dtype());
   }
 
-  AffineSteps plan() {
-    AffineSteps steps;
-    steps.forward = plan_forward();
-    steps.input = input_;
-    steps.output = Layout({shape_.batch, shape_.out_features}, input_.dtype());
-    steps.weights = to_layout({shape_.out_features, shape_.in_features}, weights_);
-    if (shape_.input_gradient) steps.backward_data = plan_backward_data();
-    steps.backward_weights = plan_backward_weights();
-    return steps;
+  AffineKernel::Plan plan() {
+    AffineKernel::Plan plan;
+    plan.forward = plan_forward();
+    plan.input = input_;
+    plan.output = Layout({shape_.batch, shape_.out_features}, input_.dtype());
+    plan.weights = to_layout({shape_.out_features, shape_.in_features}, weights_);
+    if (shape_.input_gradient) plan.backward_data = plan_backward_data();
+    plan.backward_weights = plan_backward_weights();
+    return plan;
   }
 
  private:
@@ -44,69 +43,71 @@ class LinearPlanner {
   static memory::desc as(const memory::desc& kept, Type type) { return onednn::with_type(kept, type); }
 
   dnnl::inner_product_forward::primitive_desc describe_forward(Type type) const {
-    return onednn::describe<dnnl::inner_product_forward>(onednn_engine(), attributes_with(shape_.activation),
-                                                         dnnl::prop_kind::forward_training, as(source_, type),
-                                                         any_weights(type), bias_, as(destination_, type));
+    return onednn::describe<dnnl::inner_product_forward>(
+        onednn_engine(), scratchpad_attributes(shape_.activation), dnnl::prop_kind::forward_training,
+        as(source_, type), any_weights(type), bias_, as(destination_, type));
   }
 
   // make(type, name) makes the one that computes on that type, where this processor has it.
   template <typename Make>
-  AffineStep choose(const char* direction, Make make) {
-    std::vector<StepCandidate> candidates;
+  CpuProduct choose(AffineDirection direction, Make make) {
+    std::vector<ProductCandidate> candidates;
     const auto add = [&](Type type, const char* name) {
       candidates.push_back({.name = name, .make = [&make, type, name] { return make(type, name); }});
     };
     add(Type::f32, "inner product");
     if (type_ == Type::bf16) add(Type::bf16, "inner product bf16");  // few processors know it
-    return choose_step(
-        choices_,
-        fmt::format("linear {}, {} to {} features", direction, input_.describe(), shape_.out_features),
-        candidates);
+    return choose_product(choices_,
+                          fmt::format("linear {}, {} to {} features", name_of(direction), input_.describe(),
+                                      shape_.out_features),
+                          candidates);
   }
 
-  AffineStep plan_forward() {
-    AffineStep step = choose("forward", [&](Type type, const char* name) {
+  CpuProduct::Problem problem_of(AffineDirection direction, const memory::desc& weights) const {
+    const bool bias = shape_.bias && direction != AffineDirection::backward_data;
+    return {.direction = direction,
+            .kept = {.x = source_, .w = weights, .y = destination_},
+            .bias_elements = bias ? shape_.out_features : 0};
+  }
+
+  AffineProduct plan_forward() {
+    CpuProduct product = choose(AffineDirection::forward, [&](Type type, const char* name) {
       const auto pd = describe_forward(type);
-      return AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                         .second = {.argument = DNNL_ARG_WEIGHTS,
-                                    .kept = onednn::with_type_or_plain(pd.weights_desc(), type_),
-                                    .batched = false},
-                         .result = {.argument = DNNL_ARG_DST, .kept = destination_},
-                         .bias_argument = DNNL_ARG_BIAS,
-                         .bias_elements = bias_elements_},
-                        {name, dnnl::inner_product_forward(pd), pd.src_desc(), pd.weights_desc(),
-                         pd.dst_desc(), pd.scratchpad_desc()});
+      return CpuProduct(
+          problem_of(AffineDirection::forward, onednn::with_type_or_plain(pd.weights_desc(), type_)),
+          {.name = name,
+           .primitive = dnnl::inner_product_forward(pd),
+           .wanted = {.x = pd.src_desc(), .w = pd.weights_desc(), .y = pd.dst_desc()},
+           .scratch = pd.scratchpad_desc()});
     });
-    weights_ = step.roles().second.kept;
-    return step;
+    weights_ = product.problem().kept.w;
+    return CpuProduct::as_product(std::move(product));
   }
 
-  AffineStep plan_backward_data() {
-    return choose("backward data", [&](Type type, const char* name) {
+  AffineProduct plan_backward_data() {
+    return CpuProduct::as_product(choose(AffineDirection::backward_data, [&](Type type, const char* name) {
       const auto pd = onednn::describe_backward<dnnl::inner_product_backward_data>(
           onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
           any_weights(type), as(destination_, type));
-      return AffineStep({.first = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                         .second = {.argument = DNNL_ARG_WEIGHTS, .kept = weights_, .batched = false},
-                         .result = {.argument = DNNL_ARG_DIFF_SRC, .kept = source_}},
-                        {name, dnnl::inner_product_backward_data(pd), pd.diff_dst_desc(), pd.weights_desc(),
-                         pd.diff_src_desc(), pd.scratchpad_desc()});
-    });
+      return CpuProduct(problem_of(AffineDirection::backward_data, weights_),
+                        {.name = name,
+                         .primitive = dnnl::inner_product_backward_data(pd),
+                         .wanted = {.x = pd.diff_src_desc(), .w = pd.weights_desc(), .y = pd.diff_dst_desc()},
+                         .scratch = pd.scratchpad_desc()});
+    }));
   }
 
-  AffineStep plan_backward_weights() {
-    return choose("backward weights", [&](Type type, const char* name) {
+  AffineProduct plan_backward_weights() {
+    return CpuProduct::as_product(choose(AffineDirection::backward_weights, [&](Type type, const char* name) {
       const auto pd = onednn::describe_backward<dnnl::inner_product_backward_weights>(
           onednn_engine(), scratchpad_attributes(), describe_forward(type), as(source_, type),
           any_weights(Type::f32), bias_, as(destination_, type));
-      return AffineStep({.first = {.argument = DNNL_ARG_SRC, .kept = source_},
-                         .second = {.argument = DNNL_ARG_DIFF_DST, .kept = destination_},
-                         .result = {.argument = DNNL_ARG_DIFF_WEIGHTS, .kept = weights_, .batched = false},
-                         .bias_argument = DNNL_ARG_DIFF_BIAS,
-                         .bias_elements = bias_elements_},
-                        {name, dnnl::inner_product_backward_weights(pd), pd.src_desc(), pd.diff_dst_desc(),
-                         pd.diff_weights_desc(), pd.scratchpad_desc()});
-    });
+      return CpuProduct(problem_of(AffineDirection::backward_weights, weights_),
+                        {.name = name,
+                         .primitive = dnnl::inner_product_backward_weights(pd),
+                         .wanted = {.x = pd.src_desc(), .w = pd.diff_weights_desc(), .y = pd.diff_dst_desc()},
+                         .scratch = pd.scratchpad_desc()});
+    }));
   }
 
   LinearShape shape_;
@@ -114,7 +115,6 @@ class LinearPlanner {
   KernelChoices& choices_;
   Type type_;  // of the tensors
   memory::dims weight_sizes_;
-  std::int64_t bias_elements_ = 0;
   memory::desc bias_;
   memory::desc source_;
   memory::desc weights_;  // as forward chose
@@ -123,12 +123,12 @@ class LinearPlanner {
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cpu_linear(const LinearShape& shape, const Layout& input,
-                                              KernelChoices& choices) {
+std::unique_ptr<AffineKernel> CpuBackend::linear(const LinearShape& shape, const Layout& input,
+                                                 KernelChoices& choices) {
   check_linear(shape, input);
   const std::string what = fmt::format("a linear layer of {}", to_string(input.shape()));
-  return plan_with_onednn(what,
-                          [&] { return make_onednn_affine(LinearPlanner(shape, input, choices).plan()); });
+  return plan_with_onednn(
+      what, [&] { return std::make_unique<AffineKernel>(LinearPlanner(shape, input, choices).plan()); });
 }
 
 }  // namespace lockstep

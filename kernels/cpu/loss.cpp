@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
 
 namespace lockstep {
 namespace {
@@ -76,7 +76,7 @@ void check_labels(const SoftmaxCrossEntropy& a) {
 }  // namespace
 
 // Samples are computed in parallel and summed in order, so the sums do not depend on the number of threads.
-void cpu_softmax_cross_entropy(const SoftmaxCrossEntropy& a) {
+void CpuBackend::softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& a) {
   check_labels(a);
   std::array<SampleResult, kChunkSamples> results;
   double loss = 0;

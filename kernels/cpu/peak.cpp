@@ -7,7 +7,7 @@
 #include <omp.h>
 
 #include "core/processors.h"
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/backend.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +46,7 @@ double shortest(Work work) {
 
 }  // namespace
 
-Peak cpu_measure_peak() {
+Peak CpuBackend::measure_peak() {
   const int threads = omp_get_max_threads();
   std::vector<float> results(static_cast<std::size_t>(threads) *
                              16);  // a cache line each; keeps the work alive

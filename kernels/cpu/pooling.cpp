@@ -3,9 +3,10 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/engine.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/shape_checks.h"
@@ -128,7 +129,7 @@ class CpuPooling final : public PoolingKernel {
 
 }  // namespace
 
-std::unique_ptr<PoolingKernel> make_cpu_pooling(const PoolingOptions& options, const Layout& input) {
+std::unique_ptr<PoolingKernel> CpuBackend::pooling(const PoolingOptions& options, const Layout& input) {
   check_pooling(options, input);
   return plan_with_onednn(fmt::format("pooling of {}", to_string(input.shape())),
                           [&] { return std::make_unique<CpuPooling>(options, input); });

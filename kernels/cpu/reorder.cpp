@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/engine.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/rearrangement.h"
 
@@ -27,7 +27,7 @@ class CpuReorder final : public ReorderKernel {
 
 }  // namespace
 
-std::unique_ptr<ReorderKernel> make_cpu_reorder(const Layout& from, const Layout& to) {
+std::unique_ptr<ReorderKernel> CpuBackend::reorder(const Layout& from, const Layout& to) {
   CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(), "from {} to {}", from.describe(),
         to.describe());
   return plan_with_onednn(

@@ -5,9 +5,10 @@
 #include <array>
 
 #include "core/error.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/spans.h"
 #include "kernels/functors.h"
 
@@ -179,13 +180,21 @@ void run_rule(const Update& update, const LarsUpdate& lars) {
 
 }  // namespace
 
-void cpu_update(const Update& update, const UpdateRule& rule) {
-  if (skips(update)) return;
-  std::visit([&](const auto& wanted) { run_rule(update, wanted); }, rule);
+void CpuBackend::update(Stream& stream, const Update& update, const UpdateRule& rule) {
+  in_order(stream, [update, rule] {
+    if (skips(update)) return;
+    std::visit([&](const auto& wanted) { run_rule(update, wanted); }, rule);
+  });
 }
 
-void cpu_restore_if_skipped(const Restore& a) {
-  if (a.control->finite == 0) std::copy_n(a.from, a.count, a.to);
+void CpuBackend::restore_if_skipped(Stream& stream, const Restore& arguments) {
+  in_order(stream, [a = arguments] {
+    if (a.control->finite == 0) std::copy_n(a.from, a.count, a.to);
+  });
+}
+
+void CpuBackend::finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {
+  in_order(stream, [rule, control] { lockstep::finish_step(rule, *control); });
 }
 
 }  // namespace lockstep

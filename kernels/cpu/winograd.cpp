@@ -206,25 +206,25 @@ std::size_t WinogradConvolution::backward_data_scratch_bytes() const {
   return convolve_scratch(backward_pass(shape_), threads_);
 }
 
-void WinogradConvolution::forward(const void* x, const void* weights, const float* bias, void* y,
-                                  void* scratch) const {
+void WinogradConvolution::forward(const AffineOperands& o) const {
   const Pass p = forward_pass(shape_);
   with_element(type_, [&](auto element) {
     using T = typename decltype(element)::type;
+    auto* y = static_cast<T*>(const_cast<void*>(o.y));
     with_activation(shape_.activation, [&](auto activate) {
-      forward_with(p, static_cast<const T*>(x), static_cast<const T*>(weights), bias, static_cast<T*>(y),
-                   scratch, threads_, activate);
+      forward_with(p, static_cast<const T*>(o.x), static_cast<const T*>(o.w), o.bias, y, o.scratch, threads_,
+                   activate);
     });
   });
 }
 
-void WinogradConvolution::backward_data(const void* y_gradient, const void* weights, void* x_gradient,
-                                        void* scratch) const {
+void WinogradConvolution::backward_data(const AffineOperands& o) const {
   const Pass p = backward_pass(shape_);
   with_element(type_, [&](auto element) {
     using T = typename decltype(element)::type;
-    forward_with(p, static_cast<const T*>(y_gradient), static_cast<const T*>(weights), nullptr,
-                 static_cast<T*>(x_gradient), scratch, threads_, Identity());
+    auto* x = static_cast<T*>(const_cast<void*>(o.x));
+    forward_with(p, static_cast<const T*>(o.y), static_cast<const T*>(o.w), nullptr, x, o.scratch, threads_,
+                 Identity());
   });
 }
 

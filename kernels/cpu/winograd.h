@@ -30,12 +30,11 @@ class WinogradConvolution {
   std::size_t backward_data_scratch_bytes() const;
   std::size_t backward_weights_scratch_bytes() const;
 
-  // See AffineKernel. bias may be null; scratch is aligned to kAlignment.
-  void forward(const void* x, const void* weights, const float* bias, void* y, void* scratch) const;
-  void backward_data(const void* y_gradient, const void* weights, void* x_gradient, void* scratch) const;
-  // Overwrites. bias_gradient may be null.
-  void backward_weights(const void* x, const void* y_gradient, float* weights_gradient, float* bias_gradient,
-                        void* scratch) const;
+  // The directions of AffineKernel. The operands' bias may be null; scratch is aligned to kAlignment.
+  void forward(const AffineOperands& operands) const;
+  void backward_data(const AffineOperands& operands) const;
+  // Overwrites, in fp32.
+  void backward_weights(const AffineOperands& operands) const;
 
  private:
   ConvolutionShape shape_;

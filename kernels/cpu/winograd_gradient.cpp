@@ -159,17 +159,17 @@ std::size_t WinogradConvolution::backward_weights_scratch_bytes() const {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-void WinogradConvolution::backward_weights(const void* x, const void* y_gradient, float* weights_gradient,
-                                           float* bias_gradient, void* scratch) const {
+void WinogradConvolution::backward_weights(const AffineOperands& o) const {
   const Pass p = forward_pass(shape_);
-  auto* memory = static_cast<float*>(scratch);
+  auto* scratch = static_cast<float*>(o.scratch);
+  auto* gradient = static_cast<float*>(const_cast<void*>(o.w));
   with_element(type_, [&](auto element) {
     using T = typename decltype(element)::type;
-    const T* from = static_cast<const T*>(x);
-    const T* gradient = static_cast<const T*>(y_gradient);
-    gradient_by_weights(p) ? gradient_by_weights(p, from, gradient, weights_gradient, memory, threads_)
-                           : gradient_by_tiles(p, from, gradient, weights_gradient, memory, threads_);
-    if (bias_gradient != nullptr) sum_of_channels(p, gradient, bias_gradient, threads_);
+    const T* x = static_cast<const T*>(o.x);
+    const T* y = static_cast<const T*>(o.y);
+    gradient_by_weights(p) ? gradient_by_weights(p, x, y, gradient, scratch, threads_)
+                           : gradient_by_tiles(p, x, y, gradient, scratch, threads_);
+    if (o.bias != nullptr) sum_of_channels(p, y, o.bias, threads_);
   });
 }
 

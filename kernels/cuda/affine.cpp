@@ -14,88 +14,83 @@
 namespace lockstep {
 namespace {
 
-// Scratch memory: the staged input, a weights gradient on its way to be added, the product's workspace.
-class CudaAffine final : public AffineKernel {
+// One direction around the library's product. Scratch memory: the staged input, a weights' gradient on its
+// way to be added, the library's workspace.
+class Around {
  public:
-  CudaAffine(const CudaAffinePlan& plan, CudaProducts products)
-      : plan_(plan), products_(std::move(products)) {
-    input_ = plan_.input.kept();
-    output_ = plan_.output;
-    weights_ = plan_.weights;
-    choice_ = {.forward = products_.forward.name, .backward_weights = products_.backward_weights.name};
-    std::size_t workspace =
-        std::max(products_.forward.workspace_bytes, products_.backward_weights.workspace_bytes);
-    if (products_.backward_data) {
-      choice_.backward_data = products_.backward_data->name;
-      workspace = std::max(workspace, products_.backward_data->workspace_bytes);
-    }
-    if (plan_.bias) workspace = std::max(workspace, cuda_bias_gradient_scratch_bytes(plan_.result));
-    sum_offset_ = align_up(plan_.input.bytes(), kWorkspaceAlignment);
-    workspace_offset_ = sum_offset_;
-    if (!products_.backward_weights.adds) {
-      workspace_offset_ += align_up(weights_.bytes(), kWorkspaceAlignment);
+  Around(const CudaAffinePlan& plan, AffineDirection direction, AffineProduct library)
+      : plan_(plan), direction_(direction), library_(std::move(library)) {
+    std::size_t workspace = library_.scratch_bytes;
+    sum_offset_ = workspace_offset_ = align_up(plan_.input.bytes(), kWorkspaceAlignment);
+    if (direction == AffineDirection::backward_weights) {
+      if (!library_.adds) workspace_offset_ += align_up(plan_.weights.bytes(), kWorkspaceAlignment);
+      if (plan_.bias) workspace = std::max(workspace, cuda_bias_gradient_scratch_bytes(plan_.result));
     }
     scratch_bytes_ = workspace_offset_ + workspace;
     if (scratch_bytes_ > 0) scratch_bytes_ += kWorkspaceAlignment - kAlignment;  // scratch is aligned to less
   }
 
-  void forward(Stream& stream, const void* input, const void* weights, const float* bias, void* output,
-               void* scratch) override {
-    const Scratch s = split(scratch);
-    const AffineOperands operands{
-        .x = plan_.input.bring(stream, input, s.staged), .w = weights, .y = output, .workspace = s.workspace};
-    products_.forward.run(stream, operands, Write::overwrite);
-    CHECK(plan_.bias == (bias != nullptr), "bias {}, planned {}", bias != nullptr, plan_.bias);
-    if (bias != nullptr) {
-      cuda_bias_activation(stream, plan_.result, {.activation = plan_.activation, .bias = bias, .y = output});
+  const std::string& name() const { return library_.name; }
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+
+  void run(Stream& stream, const AffineOperands& operands) const {
+    switch (direction_) {
+      case AffineDirection::forward:
+        return forward(stream, operands);
+      case AffineDirection::backward_data:
+        return backward_data(stream, operands);
+      case AffineDirection::backward_weights:
+        return backward_weights(stream, operands);
+    }
+  }
+
+ private:
+  void forward(Stream& stream, const AffineOperands& o) const {
+    const Scratch s = split(o.scratch);
+    const void* x = plan_.input.bring(stream, o.x, s.staged);
+    library_.run(stream, {.x = x, .w = o.w, .y = o.y, .scratch = s.workspace});
+    CHECK(plan_.bias == (o.bias != nullptr), "bias {}, planned {}", o.bias != nullptr, plan_.bias);
+    void* y = const_cast<void*>(o.y);
+    if (o.bias != nullptr) {
+      cuda_bias_activation(stream, plan_.result, {.activation = plan_.activation, .bias = o.bias, .y = y});
     } else if (plan_.activation != Activation::none) {
       cuda_activation_forward(stream, {.activation = plan_.activation,
                                        .type = plan_.result.type,
                                        .count = plan_.result.elements(),
-                                       .x = output,
-                                       .y = output});
+                                       .x = y,
+                                       .y = y});
     }
   }
 
-  void backward_data(Stream& stream, const void* output_gradient, const void* weights, void* input_gradient,
-                     void* scratch) override {
-    CHECK(products_.backward_data, "this kernel was planned without the gradient of its input");
-    const Scratch s = split(scratch);
-    void* target = plan_.input.target(input_gradient, s.staged);
-    products_.backward_data->run(stream,
-                                 {.x = target, .w = weights, .y = output_gradient, .workspace = s.workspace},
-                                 Write::overwrite);
-    plan_.input.deliver(stream, s.staged, input_gradient);
+  void backward_data(Stream& stream, const AffineOperands& o) const {
+    const Scratch s = split(o.scratch);
+    void* gradient = const_cast<void*>(o.x);
+    void* target = plan_.input.target(gradient, s.staged);
+    library_.run(stream, {.x = target, .w = o.w, .y = o.y, .scratch = s.workspace});
+    plan_.input.deliver(stream, s.staged, gradient);
   }
 
-  void backward_weights(Stream& stream, const void* input, const void* output_gradient,
-                        void* weights_gradient, float* bias_gradient, Write write, void* scratch) override {
-    const Scratch s = split(scratch);
-    const CudaProduct& product = products_.backward_weights;
-    const bool apart = write == Write::accumulate && !product.adds;
-    void* target = apart ? s.sum : weights_gradient;
-    product.run(stream,
-                {.x = plan_.input.bring(stream, input, s.staged),
-                 .w = target,
-                 .y = output_gradient,
-                 .workspace = s.workspace},
-                apart ? Write::overwrite : write);
+  void backward_weights(Stream& stream, const AffineOperands& o) const {
+    const Scratch s = split(o.scratch);
+    const bool apart = o.write == Write::accumulate && !library_.adds;
+    library_.run(stream, {.x = plan_.input.bring(stream, o.x, s.staged),
+                          .w = apart ? s.sum : o.w,
+                          .y = o.y,
+                          .write = apart ? Write::overwrite : o.write,
+                          .scratch = s.workspace});
     if (apart) {
-      cuda_add(stream, {.type = weights_.dtype(),
-                        .count = weights_.physical_elements(),
-                        .a = weights_gradient,
-                        .b = target,
-                        .sum = weights_gradient});
+      cuda_add(stream, {.type = plan_.weights.dtype(),
+                        .count = plan_.weights.physical_elements(),
+                        .a = o.w,
+                        .b = s.sum,
+                        .sum = const_cast<void*>(o.w)});
     }
-    CHECK(plan_.bias == (bias_gradient != nullptr), "bias gradient {}, planned {}", bias_gradient != nullptr,
-          plan_.bias);
-    if (bias_gradient == nullptr) return;
-    cuda_bias_gradient(
-        stream, plan_.result,
-        {.y_gradient = output_gradient, .gradient = bias_gradient, .write = write, .scratch = s.workspace});
+    CHECK(plan_.bias == (o.bias != nullptr), "bias gradient {}, planned {}", o.bias != nullptr, plan_.bias);
+    if (o.bias == nullptr) return;
+    cuda_bias_gradient(stream, plan_.result,
+                       {.y_gradient = o.y, .gradient = o.bias, .write = o.write, .scratch = s.workspace});
   }
 
- private:
   struct Scratch {
     void* staged;
     void* sum;
@@ -108,9 +103,11 @@ class CudaAffine final : public AffineKernel {
   }
 
   CudaAffinePlan plan_;
-  CudaProducts products_;
+  AffineDirection direction_;
+  AffineProduct library_;
   std::size_t sum_offset_ = 0;
   std::size_t workspace_offset_ = 0;
+  std::size_t scratch_bytes_ = 0;
 };
 
 // The input as the products of a convolution want it. Groups take no padding: it would shift their channels.
@@ -129,55 +126,66 @@ Layout convolution_input(const ConvolutionShape& shape, const Layout& input) {
 
 }  // namespace
 
-std::unique_ptr<AffineKernel> make_cuda_affine(const CudaAffinePlan& plan, CudaProducts products) {
-  return std::make_unique<CudaAffine>(plan, std::move(products));
+std::unique_ptr<AffineKernel> make_cuda_affine(const CudaAffinePlan& plan,
+                                               const std::function<AffineProduct(AffineDirection)>& library) {
+  const auto around = [&](AffineDirection direction) -> AffineProduct {
+    const auto shared = std::make_shared<const Around>(plan, direction, library(direction));
+    return {
+        .name = shared->name(),
+        .scratch_bytes = shared->scratch_bytes(),
+        .adds = direction == AffineDirection::backward_weights,
+        .run = [shared](Stream& stream, const AffineOperands& operands) { shared->run(stream, operands); }};
+  };
+  AffineKernel::Plan made{.input = plan.input.kept(), .output = plan.output, .weights = plan.weights};
+  made.forward = around(AffineDirection::forward);
+  if (plan.input_gradient) made.backward_data = around(AffineDirection::backward_data);
+  made.backward_weights = around(AffineDirection::backward_weights);
+  return std::make_unique<AffineKernel>(std::move(made));
 }
 
-CudaConvolutionPlan plan_cuda_convolution(const ConvolutionShape& s, const Layout& input) {
+CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& s, const Layout& input) {
   check_convolution(s, input);
   const Layout wanted = convolution_input(s, input);
   const std::int64_t physical = wanted.physical_elements() / (s.batch * s.in_height * s.in_width);
   const DType type = input.dtype();
   const std::int64_t pixels = s.out_height() * s.out_width();
-  CudaConvolutionPlan plan{
-      .affine = {.input = LayoutStaging(input, wanted),
-                 .output =
-                     channels_last_layout({s.batch, s.out_channels, s.out_height(), s.out_width()}, type,
-                                          {.outer = s.batch,
-                                           .channels = s.out_channels,
-                                           .pixels = pixels,
-                                           .physical_channels = s.out_channels}),
-                 .weights = channels_last_layout(
-                     {s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}, type,
-                     {.outer = s.out_channels,
-                      .channels = s.in_channels / s.groups,
-                      .pixels = s.kernel * s.kernel,
-                      .physical_channels = physical / s.groups}),
-                 .result = {.type = type, .rows = s.batch * pixels, .channels = s.out_channels},
-                 .bias = s.bias,
-                 .activation = s.activation},
-      .physical = s};
-  plan.physical.in_channels = physical;
-  return plan;
+  return {
+      .input = LayoutStaging(input, wanted),
+      .output = channels_last_layout({s.batch, s.out_channels, s.out_height(), s.out_width()}, type,
+                                     {.outer = s.batch,
+                                      .channels = s.out_channels,
+                                      .pixels = pixels,
+                                      .physical_channels = s.out_channels}),
+      .weights = channels_last_layout({s.out_channels, s.in_channels / s.groups, s.kernel, s.kernel}, type,
+                                      {.outer = s.out_channels,
+                                       .channels = s.in_channels / s.groups,
+                                       .pixels = s.kernel * s.kernel,
+                                       .physical_channels = physical / s.groups}),
+      .physical_inputs = physical,
+      .result = {.type = type, .rows = s.batch * pixels, .channels = s.out_channels},
+      .bias = s.bias,
+      .activation = s.activation,
+      .input_gradient = s.input_gradient};
 }
 
-CudaLinearPlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
+CudaAffinePlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
   check_linear(s, input);
   const DType type = input.dtype();
   const Shape weights{s.out_features, s.in_features};
-  CudaLinearPlan plan{.affine = {.input = LayoutStaging(input, input),
-                                 .output = Layout({s.batch, s.out_features}, type),
-                                 .weights = Layout(weights, type),
-                                 .result = {.type = type, .rows = s.batch, .channels = s.out_features},
-                                 .bias = s.bias,
-                                 .activation = s.activation},
-                      .physical = s};
+  CudaAffinePlan plan{.input = LayoutStaging(input, input),
+                      .output = Layout({s.batch, s.out_features}, type),
+                      .weights = Layout(weights, type),
+                      .physical_inputs = s.in_features,
+                      .result = {.type = type, .rows = s.batch, .channels = s.out_features},
+                      .bias = s.bias,
+                      .activation = s.activation,
+                      .input_gradient = s.input_gradient};
   // Images are taken as they lie; the weights lie as they do.
   if (const ChannelsLast* images = arrangement_of(input)) {
     ChannelsLast like_images = *images;
     like_images.outer = s.out_features;
-    plan.affine.weights = channels_last_layout(weights, type, like_images);
-    plan.physical.in_features = images->pixels * images->physical_channels;
+    plan.weights = channels_last_layout(weights, type, like_images);
+    plan.physical_inputs = images->pixels * images->physical_channels;
   }
   return plan;
 }

@@ -239,7 +239,7 @@ void ConvolutionPlan::execute(cudnnHandle_t handle, const AffineOperands& operan
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set_all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
         .set_all<const void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
-        .set<const void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, operands.workspace)
+        .set<const void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, operands.scratch)
         .finalize();
     variant_pack_ = std::move(pack);
     operands_ = operands;

@@ -48,7 +48,8 @@ class ConvolutionPlan {
 
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  // Only with a plan for the handle's own device.
+  // Only with a plan for the handle's own device. The operands' scratch is the workspace, aligned to
+  // kWorkspaceAlignment; x, w and y are aligned to kPlanAlignment.
   void execute(cudnnHandle_t handle, const AffineOperands& operands);
 
  private:

@@ -8,46 +8,33 @@
 namespace lockstep {
 namespace {
 
-CudaProduct product_of(CudaLibraries& libraries, LinearPlan plan) {
+AffineProduct product_of(CudaLibraries& libraries, LinearPlan plan) {
   auto shared = std::make_shared<LinearPlan>(std::move(plan));
-  CudaProduct product{.name = shared->tag(), .workspace_bytes = shared->workspace_bytes(), .adds = true};
-  product.run = [&libraries, shared](Stream& stream, const AffineOperands& operands, Write write) {
+  AffineProduct product{.name = shared->tag(), .scratch_bytes = shared->workspace_bytes(), .adds = true};
+  product.run = [&libraries, shared](Stream& stream, const AffineOperands& operands) {
     make_current(stream.device());
-    shared->execute(
-        libraries.cublas(),
-        {.operands = operands, .write = write, .stream = static_cast<cudaStream_t>(stream.native())});
+    shared->execute(libraries.cublas(), static_cast<cudaStream_t>(stream.native()), operands);
   };
   return product;
-}
-
-CudaProduct plan_product(CudaLibraries& libraries, const LinearProblem& problem, KernelChoices& choices,
-                         const ProductSizes& sizes) {
-  make_current(libraries.device());
-  std::vector<CudaProduct> products;
-  for (LinearPlan& plan : plan_linear(problem, libraries.cublas())) {
-    products.push_back(product_of(libraries, std::move(plan)));
-  }
-  return choose_product(choices, describe(problem), std::move(products), sizes);
 }
 
 }  // namespace
 
 std::unique_ptr<AffineKernel> make_cuda_linear(CudaLibraries& libraries, const LinearShape& shape,
                                                const Layout& input, KernelChoices& choices) {
-  const CudaLinearPlan plan = plan_cuda_linear(shape, input);
-  const ProductSizes sizes{.device = libraries.device(),
-                           .type = input.dtype(),
-                           .x_bytes = input.bytes(),
-                           .w_bytes = plan.affine.weights.bytes(),
-                           .y_bytes = plan.affine.output.bytes()};
-  const auto planned = [&](AffineDirection direction) {
-    return plan_product(libraries, {.shape = plan.physical, .direction = direction, .dtype = input.dtype()},
-                        choices, sizes);
-  };
-  CudaProducts products{.forward = planned(AffineDirection::forward)};
-  if (shape.input_gradient) products.backward_data = planned(AffineDirection::backward_data);
-  products.backward_weights = planned(AffineDirection::backward_weights);
-  return make_cuda_affine(plan.affine, std::move(products));
+  const CudaAffinePlan plan = plan_cuda_linear(shape, input);
+  LinearShape physical = shape;
+  physical.in_features = plan.physical_inputs;
+  return make_cuda_affine(plan, [&](AffineDirection direction) {
+    const LinearProblem problem{.shape = physical, .direction = direction, .dtype = input.dtype()};
+    make_current(libraries.device());
+    std::vector<AffineProduct> products;
+    for (LinearPlan& made : plan_linear(problem, libraries.cublas())) {
+      products.push_back(product_of(libraries, std::move(made)));
+    }
+    return choose_product(choices, describe(problem), std::move(products),
+                          {.device = libraries.device(), .plan = plan});
+  });
 }
 
 }  // namespace lockstep

@@ -124,11 +124,11 @@ LinearPlan::LinearPlan(const LinearProblem& problem, const cublasLtMatmulHeurist
   a_ = std::move(matmul.a), b_ = std::move(matmul.b), d_ = std::move(matmul.d);
 }
 
-void LinearPlan::execute(cublasLtHandle_t handle, const LinearCall& call) {
+void LinearPlan::execute(cublasLtHandle_t handle, cudaStream_t stream, const AffineOperands& o) {
   struct Order {
     const void *a, *b, *d;
   };
-  const Order order = [&, &o = call.operands]() -> Order {
+  const Order order = [&]() -> Order {
     switch (direction_) {
       case AffineDirection::forward:
         return {o.w, o.x, o.y};
@@ -139,10 +139,10 @@ void LinearPlan::execute(cublasLtHandle_t handle, const LinearCall& call) {
     }
     return {o.x, o.y, o.w};
   }();
-  const float alpha = 1, beta = call.write == Write::accumulate ? 1 : 0;
+  const float alpha = 1, beta = o.write == Write::accumulate ? 1 : 0;
   CUBLAS_CHECK(cublasLtMatmul(handle, matmul_.get(), &alpha, order.a, a_.get(), order.b, b_.get(), &beta,
-                              order.d, d_.get(), const_cast<void*>(order.d), d_.get(), &algorithm_,
-                              call.operands.workspace, workspace_bytes_, call.stream));
+                              order.d, d_.get(), const_cast<void*>(order.d), d_.get(), &algorithm_, o.scratch,
+                              workspace_bytes_, stream));
 }
 
 std::vector<LinearPlan> plan_linear(const LinearProblem& problem, cublasLtHandle_t handle,

@@ -28,20 +28,15 @@ struct LinearProblem {
 // One line, different for different problems.
 std::string describe(const LinearProblem& problem);
 
-// What a call computes on, and where.
-struct LinearCall {
-  AffineOperands operands;
-  Write write = Write::overwrite;  // of the result
-  cudaStream_t stream = nullptr;
-};
-
 class LinearPlan {
  public:
   // The algorithm's configuration, "alg66_tile20_stages5_splitk1_...": the same for the same problem as long
   // as cuBLASLt's version is.
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  void execute(cublasLtHandle_t handle, const LinearCall& call);
+  // The operands' scratch is the workspace, aligned to kWorkspaceAlignment; x, w and y are aligned to
+  // kPlanAlignment. Any direction takes Write::accumulate.
+  void execute(cublasLtHandle_t handle, cudaStream_t stream, const AffineOperands& operands);
 
  private:
   friend std::vector<LinearPlan> plan_linear(const LinearProblem&, cublasLtHandle_t, const PlanLimits&);

@@ -40,16 +40,19 @@ struct ProductMemory {
   CudaStopwatch stopwatch;
   Buffer x, w, y, workspace;
 
-  ProductMemory(const ProductSizes& sizes, std::size_t workspace_bytes)
-      : stopwatch(sizes.device),
-        x(random_memory(stopwatch.stream(), sizes.x_bytes, sizes.type)),
-        w(random_memory(stopwatch.stream(), sizes.w_bytes, sizes.type)),
-        y(random_memory(stopwatch.stream(), sizes.y_bytes, sizes.type)),
-        workspace(std::max<std::size_t>(workspace_bytes, 1), sizes.device) {}
+  ProductMemory(const ProductTiming& timing, std::size_t workspace_bytes)
+      : stopwatch(timing.device),
+        x(random_tensor(timing.plan.input.wanted())),
+        w(random_tensor(timing.plan.weights)),
+        y(random_tensor(timing.plan.output)),
+        workspace(std::max<std::size_t>(workspace_bytes, 1), timing.device) {}
 
-  double microseconds(const CudaProduct& product) {
-    const AffineOperands operands{.x = x.data(), .w = w.data(), .y = y.data(), .workspace = workspace.data()};
-    return stopwatch.microseconds([&] { product.run(stopwatch.stream(), operands, Write::overwrite); });
+  Buffer random_tensor(const Layout& layout) {
+    return random_memory(stopwatch.stream(), layout.bytes(), layout.dtype());
+  }
+  double microseconds(const AffineProduct& product) {
+    const AffineOperands operands{.x = x.data(), .w = w.data(), .y = y.data(), .scratch = workspace.data()};
+    return stopwatch.microseconds([&] { product.run(stopwatch.stream(), operands); });
   }
 };
 
@@ -110,18 +113,18 @@ Buffer random_memory(Stream& stream, std::size_t bytes, DType type) {
   return memory;
 }
 
-CudaProduct choose_product(KernelChoices& choices, const std::string& key, std::vector<CudaProduct> products,
-                           const ProductSizes& sizes) {
+AffineProduct choose_product(KernelChoices& choices, const std::string& key,
+                             std::vector<AffineProduct> products, const ProductTiming& timing) {
   std::vector<std::string> names;
   std::size_t workspace = 0;
-  for (const CudaProduct& product : products) {
+  for (const AffineProduct& product : products) {
     names.push_back(product.name);
-    workspace = std::max(workspace, product.workspace_bytes);
+    workspace = std::max(workspace, product.scratch_bytes);
   }
   const auto contest = [&] {
-    ProductMemory memory(sizes, workspace);
+    ProductMemory memory(timing, workspace);
     KernelChoice best;
-    for (const CudaProduct& product : products) {
+    for (const AffineProduct& product : products) {
       const double time = memory.microseconds(product);
       if (best.candidate.empty() || time < best.microseconds)
         best = {.candidate = product.name, .microseconds = time};

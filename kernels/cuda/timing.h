@@ -46,17 +46,14 @@ class CudaStopwatch {
 // Memory on the device with random numbers in [-1, 1): zeros could hide what real data costs.
 Buffer random_memory(Stream& stream, std::size_t bytes, DType type);
 
-// What the products of one problem compute on.
-struct ProductSizes {
+// Where products are timed, and on what.
+struct ProductTiming {
   Device device;
-  DType type = DType::f32;
-  std::size_t x_bytes = 0;
-  std::size_t w_bytes = 0;
-  std::size_t y_bytes = 0;
+  const CudaAffinePlan& plan;
 };
 // The product that the choices prefer; times those that have no choice yet on memory of its own. key says
 // what is computed.
-CudaProduct choose_product(KernelChoices& choices, const std::string& key, std::vector<CudaProduct> products,
-                           const ProductSizes& sizes);
+AffineProduct choose_product(KernelChoices& choices, const std::string& key,
+                             std::vector<AffineProduct> products, const ProductTiming& timing);
 
 }  // namespace lockstep

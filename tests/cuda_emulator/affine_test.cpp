@@ -57,18 +57,18 @@ struct Library {
   Matrix y() const { return {shape.batch, shape.out_channels, shape.out_height() * shape.out_width()}; }
 
   // Spoils its workspace, and requires what a library requires.
-  CudaProduct product(AffineDirection direction, bool adds = false) const {
-    CudaProduct made{.name = "reference", .workspace_bytes = kWorkspace, .adds = adds};
-    made.run = [library = *this, direction, adds](Stream&, const AffineOperands& o, Write write) {
-      EXPECT_TRUE(adds || write == Write::overwrite);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(o.workspace) % kWorkspaceAlignment, 0u);
-      std::memset(o.workspace, 0xff, kWorkspace);
-      library.compute(direction, o, write);
+  AffineProduct product(AffineDirection direction, bool adds) const {
+    AffineProduct made{.name = "reference", .scratch_bytes = kWorkspace, .adds = adds};
+    made.run = [library = *this, direction, adds](Stream&, const AffineOperands& o) {
+      EXPECT_TRUE(adds || o.write == Write::overwrite);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(o.scratch) % kWorkspaceAlignment, 0u);
+      std::memset(o.scratch, 0xff, kWorkspace);
+      library.compute(direction, o);
     };
     return made;
   }
 
-  void compute(AffineDirection direction, const AffineOperands& o, Write write) const {
+  void compute(AffineDirection direction, const AffineOperands& o) const {
     if (direction == AffineDirection::forward) {
       return y().write(reference_forward(shape, x().read(o.x, type), w().read(o.w, type), {}), o.y, type);
     }
@@ -76,20 +76,23 @@ struct Library {
       return x().write(reference_backward_data(shape, y().read(o.y, type), w().read(o.w, type)), o.x, type);
     }
     Doubles gradient = reference_backward_weights(shape, x().read(o.x, type), y().read(o.y, type));
-    if (write == Write::accumulate) {
+    if (o.write == Write::accumulate) {
       const Doubles before = w().read(o.w, type);
       for (std::size_t i = 0; i < before.size(); ++i) gradient[i] += before[i];
     }
     w().write(gradient, o.w, type);
   }
-
-  CudaProducts products(bool adds) const {
-    CudaProducts made{.forward = product(AffineDirection::forward)};
-    if (shape.input_gradient) made.backward_data = product(AffineDirection::backward_data);
-    made.backward_weights = product(AffineDirection::backward_weights, adds);
-    return made;
-  }
 };
+
+// With such a library, which adds to a gradient of weights itself, or does not.
+std::unique_ptr<AffineKernel> kernel_of(const CudaAffinePlan& plan, const ConvolutionShape& shape,
+                                        bool adds) {
+  Library library{shape, plan.result.type};
+  library.shape.in_channels = plan.physical_inputs;
+  return make_cuda_affine(plan, [&](AffineDirection direction) {
+    return library.product(direction, adds && direction == AffineDirection::backward_weights);
+  });
+}
 
 class CudaAffine : public testing::Test {
  protected:
@@ -97,8 +100,7 @@ class CudaAffine : public testing::Test {
   Lab lab_{stream_, make_cuda_reorder};
 
   void expect_convolution(const ConvolutionShape& shape, const Layout& input) {
-    const CudaConvolutionPlan plan = plan_cuda_convolution(shape, input);
-    const auto kernel = make_cuda_affine(plan.affine, Library{plan.physical, input.dtype()}.products(false));
+    const auto kernel = kernel_of(plan_cuda_convolution(shape, input), shape, false);
     EXPECT_EQ(kernel->input(), input);
     expect_typed_affine(lab_, *kernel, shape, 4 * precision_of(input.dtype()));
   }
@@ -167,19 +169,18 @@ TEST_F(CudaAffine, WithoutTheInputsGradient) {
                                .out_channels = 2,
                                .input_gradient = false};
   expect_convolution(shape, last({1, 3, 4, 4}, DType::f16, 4));
-  const CudaConvolutionPlan plan = plan_cuda_convolution(shape, Layout({1, 3, 4, 4}, DType::f32));
-  const auto kernel = make_cuda_affine(plan.affine, Library{plan.physical, DType::f32}.products(false));
+  const auto kernel = kernel_of(plan_cuda_convolution(shape, Layout({1, 3, 4, 4}, DType::f32)), shape, false);
   EXPECT_THROW(kernel->backward_data(stream_, nullptr, nullptr, nullptr, nullptr), Error);
 }
 
 TEST_F(CudaAffine, ImagesComeWithChannelsPaddedForTensorCores) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 3, .in_height = 4, .in_width = 4, .out_channels = 8, .kernel = 3};
-  const CudaConvolutionPlan plan = plan_cuda_convolution(shape, last({2, 3, 4, 4}, DType::f16, 4));
-  EXPECT_EQ(plan.physical.in_channels, 4);
-  EXPECT_EQ(plan.affine.input.bytes(), 0u) << "brought over though it lies as it should";
-  EXPECT_EQ(plan.affine.weights, channels_last_layout({8, 3, 3, 3}, DType::f16, {8, 3, 9, 4}));
-  EXPECT_EQ(plan.affine.output, last({2, 8, 2, 2}, DType::f16, 8));
+  const CudaAffinePlan plan = plan_cuda_convolution(shape, last({2, 3, 4, 4}, DType::f16, 4));
+  EXPECT_EQ(plan.physical_inputs, 4);
+  EXPECT_EQ(plan.input.bytes(), 0u) << "brought over though it lies as it should";
+  EXPECT_EQ(plan.weights, channels_last_layout({8, 3, 3, 3}, DType::f16, {8, 3, 9, 4}));
+  EXPECT_EQ(plan.output, last({2, 8, 2, 2}, DType::f16, 8));
 }
 
 TEST_F(CudaAffine, LinearLayersTakeImagesAsTheyLie) {
@@ -199,11 +200,9 @@ TEST_F(CudaAffine, LinearLayersTakeImagesAsTheyLie) {
                                             .activation = activation};
       for (const Layout& input : {Layout({3, 60}, type), Layout({3, 3, 4, 5}, type),
                                   last({3, 3, 4, 5}, type, 3), last({3, 3, 4, 5}, type, 4)}) {
-        const CudaLinearPlan plan = plan_cuda_linear(shape, input);
-        EXPECT_EQ(plan.affine.input.bytes(), 0u);
-        ConvolutionShape physical = as_convolution;
-        physical.in_channels = plan.physical.in_features;
-        const auto kernel = make_cuda_affine(plan.affine, Library{physical, type}.products(true));
+        const CudaAffinePlan plan = plan_cuda_linear(shape, input);
+        EXPECT_EQ(plan.input.bytes(), 0u);
+        const auto kernel = kernel_of(plan, as_convolution, true);
         expect_typed_affine(lab_, *kernel, as_convolution, 4 * precision_of(type));
       }
     }

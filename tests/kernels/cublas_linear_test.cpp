@@ -54,7 +54,7 @@ struct Tensors {
   }
 
   AffineOperands operands() {
-    return {.x = x.data(), .w = w.data(), .y = y.data(), .workspace = memory.data()};
+    return {.x = x.data(), .w = w.data(), .y = y.data(), .scratch = memory.data()};
   }
 
   DeviceTensor x, w, y;
@@ -74,9 +74,9 @@ struct Candidates {
     const PlanLimits limits{.workspace_bytes = tensors.memory.bytes(), .plans = 100};
     for (LinearPlan& plan : plan_linear(problem, handle.get(), limits)) {
       prepare();
-      plan.execute(handle.get(), {.operands = tensors.operands(),
-                                  .write = write,
-                                  .stream = static_cast<cudaStream_t>(stream.native())});
+      AffineOperands operands = tensors.operands();
+      operands.write = write;
+      plan.execute(handle.get(), static_cast<cudaStream_t>(stream.native()), operands);
       SCOPED_TRACE(describe(problem) + ", " + plan.tag());
       check();
     }

@@ -22,6 +22,12 @@ class CudaAffineKernels : public testing::TestWithParam<Precision> {
   }
 };
 
+std::string choices_of(const AffineKernel& kernel) {
+  return fmt::format("{}, {}, {}", kernel.choice(AffineDirection::forward),
+                     kernel.choice(AffineDirection::backward_data),
+                     kernel.choice(AffineDirection::backward_weights));
+}
+
 Shape image_of(const ConvolutionShape& s) { return {s.batch, s.in_channels, s.in_height, s.in_width}; }
 
 TEST_P(CudaAffineKernels, ConvolutionsMatchTheReferenceInEveryLayout) {
@@ -30,8 +36,7 @@ TEST_P(CudaAffineKernels, ConvolutionsMatchTheReferenceInEveryLayout) {
     for (const Layout& input : cuda_layouts_of(image_of(shape), type())) {
       KernelChoices choices;
       const auto kernel = gpu.backend.convolution(shape, input, choices);
-      SCOPED_TRACE(kernel->choice().forward + ", " + kernel->choice().backward_data + ", " +
-                   kernel->choice().backward_weights);
+      SCOPED_TRACE(choices_of(*kernel));
       EXPECT_EQ(kernel->input(), input);
       expect_typed_affine(gpu.lab, *kernel, shape, GetParam().tolerance);
     }
@@ -47,9 +52,7 @@ TEST_P(CudaAffineKernels, WhatWasChosenByTimeIsKeptAndRight) {
   EXPECT_EQ(choices.kept().size(), 3u);
   expect_typed_affine(gpu.lab, *kernel, shape, GetParam().tolerance);
   const auto again = gpu.backend.convolution(shape, input, choices);
-  EXPECT_EQ(again->choice().forward, kernel->choice().forward);
-  EXPECT_EQ(again->choice().backward_data, kernel->choice().backward_data);
-  EXPECT_EQ(again->choice().backward_weights, kernel->choice().backward_weights);
+  EXPECT_EQ(choices_of(*again), choices_of(*kernel));
 }
 
 TEST_P(CudaAffineKernels, LinearLayersMatchTheReferenceInEveryLayout) {
@@ -75,7 +78,7 @@ TEST_P(CudaAffineKernels, LinearLayersMatchTheReferenceInEveryLayout) {
       for (const Layout& input : layouts) {
         KernelChoices choices(activation == Activation::none ? ChooseBy::time : ChooseBy::name);
         const auto kernel = gpu.backend.linear(shape, input, choices);
-        SCOPED_TRACE(kernel->choice().forward);
+        SCOPED_TRACE(choices_of(*kernel));
         expect_typed_affine(gpu.lab, *kernel, as_convolution, GetParam().tolerance);
       }
     }

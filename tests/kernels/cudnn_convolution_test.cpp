@@ -70,7 +70,7 @@ class Computation {
   Values run(cudnnHandle_t handle, ConvolutionPlan& plan) {
     result().poison();
     Buffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 1), stream_.device());
-    plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .workspace = workspace.data()});
+    plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .scratch = workspace.data()});
     return result().read();
   }
 

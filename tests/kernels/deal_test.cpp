@@ -71,8 +71,10 @@ TEST(Deal, SumsKeepTheirOrderWhoeverComputesThem) {
   Buffer scratch(convolution.backward_weights_scratch_bytes(), Device{});
   std::vector<float> first(32 * 32 * 9), again(first.size());
   for (int run = 0; run < 50; ++run) {
-    convolution.backward_weights(x.data(), y_gradient.data(), (run == 0 ? first : again).data(), nullptr,
-                                 scratch.data());
+    convolution.backward_weights({.x = x.data(),
+                                  .w = (run == 0 ? first : again).data(),
+                                  .y = y_gradient.data(),
+                                  .scratch = scratch.data()});
     if (run == 0) again = first;
     ASSERT_EQ(first, again) << "run " << run;
   }

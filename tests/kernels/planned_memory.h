@@ -91,9 +91,10 @@ inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, co
 
 // How many of the three directions the candidate computes.
 inline int directions_by(const AffineKernel& kernel, const std::string& candidate) {
-  const AffineChoice& choice = kernel.choice();
-  return (choice.forward == candidate) + (choice.backward_data == candidate) +
-         (choice.backward_weights == candidate);
+  int directions = 0;
+  for (const AffineDirection direction : kAffineDirections)
+    directions += kernel.choice(direction) == candidate;
+  return directions;
 }
 
 // Planned with the candidate of this name in each direction that has it; null where none has.

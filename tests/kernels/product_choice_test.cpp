@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which candidates are made at all, and under whose number of threads a choice is made.
+#include "kernels/cpu/product_choice.h"
+
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -10,36 +12,35 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/affine.h"
 #include "kernels/cpu/processor_wait.h"
 
 namespace lockstep {
 namespace {
 
-// Steps that do nothing, by two names, of which oneDNN may lack the second.
+// Products that do nothing, by two names, of which oneDNN may lack the second.
 struct Offer {
   bool has_second = true;
   int first_made = 0;
   int second_made = 0;
 
   void plan(KernelChoices& choices) {
-    const std::vector<StepCandidate> candidates = {{.name = "first",
-                                                    .make =
-                                                        [this] {
-                                                          ++first_made;
-                                                          return AffineStep();
-                                                        }},
-                                                   {.name = "second", .make = [this] {
-                                                      ++second_made;
-                                                      if (!has_second)
-                                                        throw dnnl::error(dnnl_unimplemented, "none");
-                                                      return AffineStep();
-                                                    }}};
-    choose_step(choices, "key", candidates);
+    const std::vector<ProductCandidate> candidates = {{.name = "first",
+                                                       .make =
+                                                           [this] {
+                                                             ++first_made;
+                                                             return CpuProduct();
+                                                           }},
+                                                      {.name = "second", .make = [this] {
+                                                         ++second_made;
+                                                         if (!has_second)
+                                                           throw dnnl::error(dnnl_unimplemented, "none");
+                                                         return CpuProduct();
+                                                       }}};
+    choose_product(choices, "key", candidates);
   }
 };
 
-TEST(StepChoice, OnlyMakesWhatIsUsed) {
+TEST(ProductChoice, OnlyMakesWhatIsUsed) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("key", {.candidate = "second"});
   Offer offer;
@@ -48,7 +49,7 @@ TEST(StepChoice, OnlyMakesWhatIsUsed) {
   EXPECT_EQ(offer.second_made, 1);
 }
 
-TEST(StepChoice, MakesEachOnceToCompareThem) {
+TEST(ProductChoice, MakesEachOnceToCompareThem) {
   KernelChoices choices(ChooseBy::time);
   Offer offer;
   offer.plan(choices);
@@ -56,7 +57,7 @@ TEST(StepChoice, MakesEachOnceToCompareThem) {
   EXPECT_EQ(offer.second_made, 1);
 }
 
-TEST(StepChoice, WhatTheLibraryLacksIsNotChosen) {
+TEST(ProductChoice, WhatTheLibraryLacksIsNotChosen) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("key", {.candidate = "second"});  // by a rank with another processor
   Offer offer{.has_second = false};
@@ -66,7 +67,7 @@ TEST(StepChoice, WhatTheLibraryLacksIsNotChosen) {
 }
 
 // A rank with other threads than rank 0 takes rank 0's choices: ranks must round alike.
-TEST(StepChoice, HoldsForAnyNumberOfThreads) {
+TEST(ProductChoice, HoldsForAnyNumberOfThreads) {
   Backend& backend = backend_for(Device{});
   const ConvolutionShape shape{.batch = 4,
                                .in_channels = 16,

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/affine.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+std::size_t AffineKernel::scratch_bytes() const {
+  const std::size_t always = std::max(plan_.forward.scratch_bytes, plan_.backward_weights.scratch_bytes);
+  return plan_.backward_data ? std::max(always, plan_.backward_data->scratch_bytes) : always;
+}
+
+std::string AffineKernel::choice(AffineDirection direction) const {
+  switch (direction) {
+    case AffineDirection::forward:
+      return plan_.forward.name;
+    case AffineDirection::backward_data:
+      return plan_.backward_data ? plan_.backward_data->name : "";
+    case AffineDirection::backward_weights:
+      break;
+  }
+  return plan_.backward_weights.name;
+}
+
+void AffineKernel::forward(Stream& stream, const void* input, const void* weights, const float* bias,
+                           void* output, void* scratch) const {
+  plan_.forward.run(stream, {.x = input,
+                             .w = weights,
+                             .y = output,
+                             .bias = const_cast<float*>(bias),  // only read
+                             .scratch = scratch});
+}
+
+void AffineKernel::backward_data(Stream& stream, const void* output_gradient, const void* weights,
+                                 void* input_gradient, void* scratch) const {
+  CHECK(plan_.backward_data, "this kernel was planned without the gradient of its input");
+  plan_.backward_data->run(stream,
+                           {.x = input_gradient, .w = weights, .y = output_gradient, .scratch = scratch});
+}
+
+void AffineKernel::backward_weights(Stream& stream, const void* input, const void* output_gradient,
+                                    void* weights_gradient, float* bias_gradient, Write write,
+                                    void* scratch) const {
+  plan_.backward_weights.run(stream, {.x = input,
+                                      .w = weights_gradient,
+                                      .y = output_gradient,
+                                      .bias = bias_gradient,
+                                      .write = write,
+                                      .scratch = scratch});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CpuBackend: what a CPU computes. Each function is defined in the file of cpu/ that is named after it or
+// after its header: convolution.cpp, elementwise.cpp, update.cpp.
+#pragma once
+
+#include <omp.h>
+
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+class CpuBackend final : public Backend {
+ public:
+  void set_threads(int threads) override;
+  void set_block_threads(int) override {}
+  std::string describe() const override;
+  std::string identity() const override;
+  Peak measure_peak() override;
+
+  std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
+                                            KernelChoices& choices) override;
+  std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
+                                       KernelChoices& choices) override;
+  std::unique_ptr<BatchNormKernel> batch_norm(const BatchNormOptions& options, const Layout& input) override;
+  std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) override;
+  std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) override;
+  std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override;
+
+  void activation_forward(Stream& stream, const ActivationForward& arguments) override;
+  void activation_backward(Stream& stream, const ActivationBackward& arguments) override;
+  void add(Stream& stream, const Addition& arguments) override;
+  void scale(Stream& stream, const Scaling& arguments) override;
+  void cast(Stream& stream, const Cast& arguments) override;
+  void all_finite(Stream& stream, const FiniteCheck& arguments) override;
+
+  void dropout(Stream& stream, const DropoutArguments& arguments) override;
+  std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
+  void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;
+
+  void update(Stream& stream, const Update& update, const UpdateRule& rule) override;
+  void restore_if_skipped(Stream& stream, const Restore& arguments) override;
+  void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override;
+
+ private:
+  // On a compute stream at once, on the caller's thread and its team; else in the stream's order, by its
+  // worker and as many threads as the stream has. Then work outlives the call: it holds what it needs.
+  template <typename Work>
+  static void in_order(Stream& stream, Work work) {
+    if (stream.use() == StreamUse::compute) return work();
+    stream.enqueue([work, threads = stream.threads()] {
+      omp_set_num_threads(threads);  // of this worker alone
+      work();
+    });
+  }
+};
+
+}  // namespace lockstep
