@@ -94,8 +94,8 @@ class CpuProduct {
   Problem problem_;
   std::string name_;
   DType type_ = DType::f32;
-  std::vector<std::function<void(const AffineOperands&)>>
-      pieces_;  // each a primitive: it keeps its addresses
+  // Of each piece, since a primitive keeps its addresses.
+  std::vector<std::function<void(const AffineOperands&)>> pieces_;
   Passages passages_;
   std::size_t kernel_scratch_ = 0;  // offsets in scratch
   std::size_t total_ = 0;           // of the pieces, where the result itself is not fp32

@@ -28,7 +28,8 @@ std::vector<ConvolutionShape> shapes_in(DType type) {
   std::vector<ConvolutionShape> shapes;
   for (const ConvolutionShape& s : cuda_test_convolutions()) {
     const Layout input({s.batch, s.in_channels, s.in_height, s.in_width}, type);
-    shapes.push_back(plan_cuda_convolution(s, input).physical);
+    shapes.push_back(s);
+    shapes.back().in_channels = plan_cuda_convolution(s, input).physical_inputs;
     shapes.back().bias = false;
     shapes.back().activation = Activation::none;
   }

@@ -265,7 +265,8 @@ TEST_P(CudnnPlans, ExistForTheBackendsTests) {
     shape.tf32 = precision.tf32;
     const Shape image{shape.batch, shape.in_channels, shape.in_height, shape.in_width};
     for (const Layout& input : cuda_layouts_of(image, precision.dtype)) {
-      const ConvolutionShape physical = plan_cuda_convolution(shape, input).physical;
+      ConvolutionShape physical = shape;
+      physical.in_channels = plan_cuda_convolution(shape, input).physical_inputs;
       for (const ConvolutionProblem& problem : problems_of(physical, precision)) {
         workspace_bytes(problem, target_of(GetParam().gpu));
       }
