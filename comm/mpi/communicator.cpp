@@ -174,9 +174,8 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
 
     auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
     const Partition partition = Partition::even(count, peers_->size(), element);
-    peers_->reduce_scatter(partition, terms, result + partition.begin(peers_->rank()) * element,
-                           {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op});
-    peers_->all_gather(partition, result, element);
+    peers_->all_reduce(partition, terms, result,
+                       {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op});
     for (void* destination : destinations_) {
       if (destination != result) std::memcpy(destination, result, count * element);
     }

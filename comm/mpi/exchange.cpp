@@ -13,16 +13,12 @@ constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 // Up to here one round of messages beats two.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
-
-// How many of `size` elements are left from `at` on, at most `step`.
-std::size_t clip(std::size_t size, std::size_t at, std::size_t step) {
-  return at < size ? std::min(step, size - at) : 0;
-}
+constexpr int kFirstPieceTag = 1;
 
 }  // namespace
 
 MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, const WaitPlace& place)
-    : communicator_(communicator), place_(place) {
+    : communicator_(communicator), place_(place), pieces_(communicator, terms, kFirstPieceTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
@@ -33,7 +29,7 @@ MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> term
     ++brought[static_cast<std::size_t>(term.node)];
   }
   slots_ = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
-  staging_ = Buffer(std::max(kStagingBytes, slots_ * kAlignment), Device{});
+  staging_ = Buffer(std::min(kStagingBytes, slots_ * kSmallBytes), Device{});
   sources_.resize(terms_.size());
   const auto peers = static_cast<std::size_t>(size_ - 1);
   requests_.reserve(std::max<std::size_t>(terms_.size() + own_terms_ * peers, 1));
@@ -81,10 +77,20 @@ void MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceO
     return all_reduce_small(data, count, dtype, op);
   }
   const Partition partition = Partition::even(count, size_, element);
-  std::byte* own = static_cast<std::byte*>(data) + partition.begin(rank_) * element;
   const void* term = data;
-  reduce_scatter(partition, {&term, 1}, own, {.from = dtype, .to = dtype, .op = op});
-  all_gather(partition, data, element);
+  all_reduce(partition, {&term, 1}, data, {.from = dtype, .to = dtype, .op = op});
+}
+
+void MpiExchange::all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
+                             const Reduction& reduction) {
+  CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
+  const std::size_t element = size_of(reduction.to);
+  pieces_.run({.partition = partition,
+               .element = element,
+               .terms = own,
+               .reduction = reduction,
+               .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
+               .all = result});
 }
 
 void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
@@ -97,39 +103,21 @@ void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, R
   reduce_slots({&own, 1}, 0, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op});
 }
 
-void MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own_data,
-                                 void* recv, Reduction reduction) {
-  CHECK(own_data.size() == own_terms_, "{} terms of {}", own_data.size(), own_terms_);
-  const std::size_t from = size_of(reduction.from);
-  const std::size_t slot_bytes = staging_.bytes() / slots_ / kAlignment * kAlignment;
-  const std::size_t step = slot_bytes / from;
-  for (std::size_t at = 0; at < partition.size(0); at += step) {
-    const std::size_t own = clip(partition.size(rank_), at, step);
-    receive_terms(own * from, slot_bytes);
-    for (int k = 1; k < size_; ++k) {
-      const int to = peer(k);
-      const std::size_t length = clip(partition.size(to), at, step);
-      for (const void* term : own_data) {
-        send(static_cast<const std::byte*>(term) + (partition.begin(to) + at) * from, length * from, to);
-      }
-    }
-    wait();
-    if (own == 0) continue;
-    reduce_slots(own_data, (partition.begin(rank_) + at) * from,
-                 static_cast<std::byte*>(recv) + at * size_of(reduction.to), own, slot_bytes, reduction);
-  }
+void MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
+                                 const Reduction& reduction) {
+  CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
+  pieces_.run({.partition = partition,
+               .element = size_of(reduction.to),
+               .terms = own,
+               .reduction = reduction,
+               .own = recv});
 }
 
 void MpiExchange::all_gather(const Partition& partition, void* data, std::size_t element_bytes) {
-  auto* elements = static_cast<std::byte*>(data);
-  const std::size_t step = kMessageBytes / element_bytes;
-  for (std::size_t at = 0; at < partition.size(0); at += step) {
-    const auto piece = [&](int rank) { return elements + (partition.begin(rank) + at) * element_bytes; };
-    const auto bytes = [&](int rank) { return clip(partition.size(rank), at, step) * element_bytes; };
-    for (int k = 1; k < size_; ++k) receive(piece(peer(k)), bytes(peer(k)), peer(k));
-    for (int k = 1; k < size_; ++k) send(piece(rank_), bytes(rank_), peer(k));
-    wait();
-  }
+  pieces_.run({.partition = partition,
+               .element = element_bytes,
+               .own = static_cast<std::byte*>(data) + partition.begin(rank_) * element_bytes,
+               .all = data});
 }
 
 // A binomial tree: in round k the 2^k ranks that have the data each send it to one that has not.

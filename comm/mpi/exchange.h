@@ -13,6 +13,7 @@
 
 #include <mpi.h>
 
+#include "comm/mpi/piece_flow.h"
 #include "comm/mpi/session.h"
 #include "comm/partition.h"
 #include "comm/reduce.h"
@@ -29,16 +30,18 @@ class MpiExchange {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::uint64_t sent_bytes() const { return sent_bytes_; }
-  std::size_t staging_bytes() const { return staging_.bytes(); }
+  std::uint64_t sent_bytes() const { return sent_bytes_ + pieces_.sent_bytes(); }
+  std::size_t staging_bytes() const { return staging_.bytes() + pieces_.memory_bytes(); }
 
   // Where every rank brings one term: data.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
-  // own points to this rank's terms in their order, partition.count elements of reduction.from each; recv
-  // takes this rank's part, of reduction.to. recv may be that part's place in a term when the types are the
-  // same. reduction.ends is set here.
+  // own points to this rank's terms in their order, partition.count elements of reduction.from each; result
+  // takes as many of reduction.to, and may be one of the terms when the types are the same.
+  void all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
+                  const Reduction& reduction);
+  // recv takes this rank's part, and may be that part's place in a term when the types are the same.
   void reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
-                      Reduction reduction);
+                      const Reduction& reduction);
   // Every rank's part, its own already in place.
   void all_gather(const Partition& partition, void* data, std::size_t element_bytes);
   void broadcast(void* data, std::size_t bytes, int root);
@@ -77,6 +80,7 @@ class MpiExchange {
   std::vector<const void*> sources_;
   std::vector<MPI_Request> requests_;
   std::uint64_t sent_bytes_ = 0;
+  PieceFlow pieces_;
 };
 
 }  // namespace lockstep

@@ -75,25 +75,6 @@ void require_whole_launch(int size) {
   throw ConfigError(problem);
 }
 
-// Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a core that computes.
-class Backoff {
- public:
-  // Whether it was a long one.
-  bool pause() {
-    ++polls_;
-    if (polls_ < 500) return false;
-    if (polls_ < 5000) {
-      std::this_thread::yield();
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    return true;
-  }
-
- private:
-  int polls_ = 0;
-};
-
 }  // namespace
 
 void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
@@ -128,14 +109,21 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
   return any != 0;
 }
 
+void MessageWait::pause() {
+  ++polls_;
+  if (polls_ < 500) return;
+  if (polls_ < 5000) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  wait_.look();
+}
+
 void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what) {
-  Backoff backoff;
-  PeerWait wait(place, what);
+  MessageWait wait(place, what);
   for (;;) {
     int done = 0;
     MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
     if (done != 0) return;
-    if (backoff.pause()) wait.look();
+    wait.pause();
   }
 }
 

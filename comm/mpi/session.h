@@ -58,6 +58,20 @@ void free_left(MpiSession& session);
 
 // Collective. Whether it is so on any rank. Waits as wait_for does.
 bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::string_view what);
+// One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
+// core that computes.
+class MessageWait {
+ public:
+  // See PeerWait.
+  MessageWait(const WaitPlace& place, std::string_view what) : wait_(place, what) {}
+  // For whoever has looked in vain. Throws GaveUp.
+  void pause();
+
+ private:
+  PeerWait wait_;
+  int polls_ = 0;
+};
+
 // Waits for the requests, looking at the place's job; throws GaveUp. what: see PeerWait.
 void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what);
 // Collective. Returns when all ranks of the communicator are here: MPI's own collective calls, which wait

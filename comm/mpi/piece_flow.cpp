@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/mpi/piece_flow.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "comm/mpi/session.h"
+#include "core/error.h"
+#include "core/timeline.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
+constexpr std::size_t kFewestSlots = 4;
+constexpr std::size_t kMostSlots = 16;
+
+}  // namespace
+
+PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, int first_tag,
+                     const WaitPlace& place)
+    : communicator_(communicator), place_(place), first_tag_(first_tag) {
+  MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
+  MPI_CHECK(MPI_Comm_size(communicator_, &size_));
+  std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
+  for (const PartialSum& term : terms) {
+    std::size_t& place = term.node == rank_ ? brought[static_cast<std::size_t>(rank_)] : foreign_terms_;
+    terms_.push_back({.rank = term.node, .place = place});
+    ends_.push_back(term.end);
+    ++place;
+    if (term.node != rank_) ++brought[static_cast<std::size_t>(term.node)];
+  }
+  sources_.resize(terms_.size());
+  // The rank that brings the fewest terms receives the most of others: all have slots for as many.
+  const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
+  const std::size_t slots = std::clamp(kStagingBytes / (most * kPieceBytes), kFewestSlots, kMostSlots);
+  piece_bytes_ = std::min(kPieceBytes,
+                          std::max(kStagingBytes / (most * slots) / kAlignment, std::size_t{1}) * kAlignment);
+  staging_ = Buffer(std::max(slots * foreign_terms_ * piece_bytes_, kAlignment), Device{});
+  slots_.resize(slots);
+  const auto peers = static_cast<std::size_t>(size_ - 1);
+  requests_of_slot_ = foreign_terms_ + (brought[static_cast<std::size_t>(rank_)] + 2) * peers;
+  requests_.assign(slots * requests_of_slot_, MPI_REQUEST_NULL);
+  kinds_.resize(requests_.size());
+  completed_.resize(requests_.size());
+  used_.assign(slots, 0);
+}
+
+std::size_t PieceFlow::length(int rank, std::size_t piece) const {
+  const std::size_t all = work_->partition.size(rank);
+  const std::size_t at = piece * step_;
+  return at < all ? std::min(step_, all - at) : 0;
+}
+
+std::size_t PieceFlow::begin(int rank, std::size_t piece) const {
+  return work_->partition.begin(rank) + piece * step_;
+}
+
+MPI_Request& PieceFlow::next_request(std::size_t slot, Kind kind) {
+  const std::size_t request = slot * requests_of_slot_ + used_[slot]++;
+  kinds_[request] = kind;
+  ++slots_[slot].pending;
+  return requests_[request];
+}
+
+void PieceFlow::send(std::size_t slot, Kind kind, const void* data, std::size_t bytes, int to) {
+  MPI_CHECK(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag(slot, kind == Kind::result_out),
+                      communicator_, &next_request(slot, kind)));
+  sent_bytes_ += bytes;
+}
+
+void PieceFlow::receive(std::size_t slot, Kind kind, void* data, std::size_t bytes, int from) {
+  MPI_CHECK(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag(slot, kind == Kind::result_in),
+                      communicator_, &next_request(slot, kind)));
+}
+
+void PieceFlow::start(std::size_t piece) {
+  const std::size_t slot = piece % slots_.size();
+  slots_[slot] = {.piece = piece};
+  used_[slot] = 0;
+  if (work_->terms.empty()) {
+    send_results(slot);
+    return receive_results(slot);
+  }
+  const std::size_t term = size_of(work_->reduction.from);
+  const std::size_t own = length(rank_, piece);
+  for (const Term& t : terms_) {
+    if (t.rank == rank_ || own == 0) continue;
+    receive(slot, Kind::term_in, staged(slot, t.place), own * term, t.rank);
+    ++slots_[slot].pending_terms;
+  }
+  for (int k = 1; k < size_; ++k) {
+    const int to = (rank_ + k) % size_;
+    const std::size_t theirs = length(to, piece);
+    if (theirs == 0) continue;
+    for (const void* data : work_->terms) {
+      send(slot, Kind::term_out, static_cast<const std::byte*>(data) + begin(to, piece) * term, theirs * term,
+           to);
+      ++slots_[slot].pending_sends;
+    }
+  }
+  if (slots_[slot].pending_terms == 0) add(slot);
+  if (slots_[slot].pending_sends == 0) receive_results(slot);
+}
+
+void PieceFlow::add(std::size_t slot) {
+  const std::size_t piece = slots_[slot].piece;
+  const std::size_t own = length(rank_, piece);
+  if (own == 0) return;
+  const std::size_t term = size_of(work_->reduction.from);
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    const Term& t = terms_[i];
+    sources_[i] = t.rank == rank_
+                      ? static_cast<const std::byte*>(work_->terms[t.place]) + begin(rank_, piece) * term
+                      : staged(slot, t.place);
+  }
+  void* result = static_cast<std::byte*>(work_->own) + piece * step_ * work_->element;
+  Reduction reduction = work_->reduction;
+  reduction.ends = ends_;
+  reduce_along_tree(sources_, {&result, 1}, own, reduction);
+  send_results(slot);
+}
+
+void PieceFlow::send_results(std::size_t slot) {
+  const std::size_t piece = slots_[slot].piece;
+  const std::size_t own = length(rank_, piece);
+  if (work_->all == nullptr || own == 0) return;
+  const auto* result = static_cast<const std::byte*>(work_->own) + piece * step_ * work_->element;
+  for (int k = 1; k < size_; ++k)
+    send(slot, Kind::result_out, result, own * work_->element, (rank_ + k) % size_);
+}
+
+// Where they belong: what this rank brings there has left.
+void PieceFlow::receive_results(std::size_t slot) {
+  if (work_->all == nullptr) return;
+  const std::size_t piece = slots_[slot].piece;
+  for (int k = 1; k < size_; ++k) {
+    const int from = (rank_ + k) % size_;
+    const std::size_t theirs = length(from, piece);
+    if (theirs == 0) continue;
+    receive(slot, Kind::result_in, static_cast<std::byte*>(work_->all) + begin(from, piece) * work_->element,
+            theirs * work_->element, from);
+  }
+}
+
+void PieceFlow::arrived(std::size_t request) {
+  const std::size_t slot = request / requests_of_slot_;
+  Slot& of = slots_[slot];
+  --of.pending;
+  if (kinds_[request] == Kind::term_in && --of.pending_terms == 0) {
+    if (met_ns_ == 0) met_ns_ = now_ns();  // everybody's term is there
+    add(slot);
+  }
+  if (kinds_[request] == Kind::term_out && --of.pending_sends == 0) receive_results(slot);
+}
+
+std::int64_t PieceFlow::run(const Work& work) {
+  work_ = &work;
+  step_ = piece_bytes_ / std::max(work.element, work.terms.empty() ? 1 : size_of(work.reduction.from));
+  met_ns_ = 0;
+  const std::size_t pieces = (work.partition.size(0) + step_ - 1) / step_;
+  std::size_t started = 0;
+  std::optional<MessageWait> wait;  // since something arrived
+  for (std::size_t done = 0; done < pieces;) {
+    while (started < std::min(pieces, done + slots_.size())) start(started++);
+    while (done < started && slots_[done % slots_.size()].pending == 0) ++done;
+    if (done == pieces) break;
+    if (started < std::min(pieces, done + slots_.size())) continue;
+    int count = 0;
+    MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                           MPI_STATUSES_IGNORE));
+    if (count == 0) {
+      if (!wait) wait.emplace(place_, "messages");
+      wait->pause();
+      continue;
+    }
+    wait.reset();
+    for (int i = 0; i < count; ++i)
+      arrived(static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]));
+  }
+  return met_ns_;
+}
+
+}  // namespace lockstep
