@@ -25,10 +25,10 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, i
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
   for (const PartialSum& term : terms) {
-    std::size_t& place = term.node == rank_ ? brought[static_cast<std::size_t>(rank_)] : foreign_terms_;
-    terms_.push_back({.rank = term.node, .place = place});
+    std::size_t& before = term.node == rank_ ? brought[static_cast<std::size_t>(rank_)] : foreign_terms_;
+    terms_.push_back({.rank = term.node, .place = before});
     ends_.push_back(term.end);
-    ++place;
+    ++before;
     if (term.node != rank_) ++brought[static_cast<std::size_t>(term.node)];
   }
   sources_.resize(terms_.size());
