@@ -2,6 +2,7 @@
 #include "comm/buckets.h"
 
 #include <exception>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -41,13 +42,29 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   options.exchange.check();
+  if (options.micro_batches > 0 && options.exchange.kind != &kDenseSum) {
+    throw ConfigError(fmt::format(
+        "train.reproducible = true needs the dense sum of gradients: what the exchange \"{}\" makes of them "
+        "depends on how micro-batches are dealt to ranks",
+        options.exchange.kind->name));
+  }
   compare_plans();
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
-  exchange_ = options.exchange.kind->make({.choice = options.exchange,
-                                           .parameters = parameters,
-                                           .plan = plan_,
-                                           .arena = *arena_,
-                                           .communicator = communicator});
+  make_exchange();
+}
+
+void GradientBuckets::make_exchange() {
+  if (options_.micro_batches > 0) {
+    auto sums = std::make_unique<MicroBatchSums>(plan_, *arena_, communicator_, options_.micro_batches);
+    sums_ = sums.get();
+    exchange_ = std::move(sums);
+    return;
+  }
+  exchange_ = options_.exchange.kind->make({.choice = options_.exchange,
+                                            .parameters = parameters_,
+                                            .plan = plan_,
+                                            .arena = *arena_,
+                                            .communicator = communicator_});
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -112,6 +129,7 @@ void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {
 // may start.
 void GradientBuckets::launch(std::size_t index) {
   Stream& stream = communicator_.stream();
+  if (sums_ != nullptr) sums_->finish(*compute_, plan_.buckets()[index]);
   compute_->record(produced_);
   stream.wait(produced_);
   Progress* progress = &progress_[index];
@@ -129,8 +147,9 @@ void GradientBuckets::launch(std::size_t index) {
 }
 
 void GradientBuckets::compare_plans() {
-  const std::uint64_t mine =
-      hash_of(plan_.describe(parameters_) + fmt::format("exchange {}\n", options_.exchange.describe()));
+  const std::uint64_t mine = hash_of(plan_.describe(parameters_) +
+                                     fmt::format("exchange {}, {} micro-batches along the tree\n",
+                                                 options_.exchange.describe(), options_.micro_batches));
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {

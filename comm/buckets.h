@@ -17,6 +17,7 @@
 #include "comm/exchanges/exchanges.h"
 #include "comm/gradient_arena.h"
 #include "comm/gradient_exchange.h"
+#include "comm/micro_batch_sums.h"
 #include "core/parameter.h"
 #include "core/timeline.h"
 
@@ -29,6 +30,10 @@ struct BucketOptions {
   std::size_t last_bytes = BucketCapacities{}.last_bytes;
   bool overlap = true;  // false: launch every bucket in wait(), after backward
   ExchangeChoice exchange = {.kind = &kDenseSum};
+  // Of a step, where their gradients are summed along the tree (comm/micro_batch_sums.h) and
+  // keep_micro_batch() is told of them; the exchange is then the dense sum. 0: backward adds to what the one
+  // before it left.
+  std::int64_t micro_batches = 0;
 
   BucketCapacities capacities() const {
     return {.first_bytes = first_bytes, .middle_bytes = middle_bytes, .last_bytes = last_bytes};
@@ -65,6 +70,15 @@ class GradientBuckets final : public GradientListener {
   std::size_t memory_bytes() const { return arena_->bytes() + exchange_->memory_bytes(); }
   GradientExchange& exchange() { return *exchange_; }
 
+  // What backward does to the gradients in a micro-batch of a step, counted from 0.
+  Write write(std::int64_t micro) const {
+    return micro == 0 || sums_ != nullptr ? Write::overwrite : Write::accumulate;
+  }
+  // Behind the backward of each micro-batch that is not the step's last.
+  void keep_micro_batch(Stream& compute, std::int64_t micro) {
+    if (sums_ != nullptr) sums_->keep(compute, micro);
+  }
+
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
   // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
   // whatever is recorded of it.
@@ -80,6 +94,7 @@ class GradientBuckets final : public GradientListener {
  private:
   void launch(std::size_t bucket);
   void compare_plans();
+  void make_exchange();
 
   struct Progress {
     std::size_t pending = 0;  // gradients not yet final
@@ -97,6 +112,7 @@ class GradientBuckets final : public GradientListener {
   std::size_t next_ = 0;  // first bucket not launched
   std::unique_ptr<GradientArena> arena_;
   std::unique_ptr<GradientExchange> exchange_;
+  MicroBatchSums* sums_ = nullptr;    // the exchange, where it is this
   Stream* compute_ = nullptr;         // of the pass under way
   std::span<BucketMoments> moments_;  // of that, by bucket
   Event produced_;
