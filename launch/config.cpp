@@ -345,6 +345,11 @@ void Loader::check_together() {
                          "expected in both, or [] for none",
                          means, deviations));
   }
+  if (config_.train.reproducible && config_.model.sync_batch_norm) {
+    complain(*find_key("train.reproducible"),
+             "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
+             "depend on how micro-batches are dealt to them");
+  }
   const auto& optimizer = config_.optimizer;
   const Key& nesterov = *find_key("optimizer.nesterov");
   if (optimizer.nesterov && optimizer.name != "sgd") {

@@ -42,6 +42,7 @@ struct Config {
     std::int64_t steps = 0;  // stop after; 0: run all epochs
     std::int64_t seed = 1;
     bool recompute = false;
+    bool reproducible = false;
     std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
     double label_smoothing = 0;
     Precision precision = Precision::fp32;

@@ -62,7 +62,8 @@ BucketOptions bucket_options(const Config& config) {
   return {.first_bytes = bytes(config.comm.bucket_mib[0]),
           .middle_bytes = bytes(config.comm.bucket_mib[1]),
           .last_bytes = bytes(config.comm.bucket_mib[2]),
-          .overlap = config.comm.overlap};
+          .overlap = config.comm.overlap,
+          .micro_batches = config.train.reproducible ? config.train.accumulation : 0};
 }
 
 DeviceCommunicatorOptions device_communicator_options(const Config& config, bool shared) {

@@ -71,7 +71,9 @@ void print_memory(Training& training, const Communicator& communicator) {
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   line("copies", memory.weight_copies, "weights in half precision");
   line("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
-  line("gradients", training.buckets().memory_bytes(), "the buckets");
+  const StepStatistics* sums = training.step_statistics();
+  line("gradients", training.buckets().memory_bytes() + (sums == nullptr ? 0 : sums->memory_bytes()),
+       sums == nullptr ? "the buckets" : "the buckets, and sums of micro-batches");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
   line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");

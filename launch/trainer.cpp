@@ -201,6 +201,7 @@ void Trainer::enqueue_step() {
   clock_.enter(Phase::exposed_communication);
   const std::int64_t exchange_begin = now_ns();
   buckets.wait(stream_);
+  if (parts_.step_statistics != nullptr) parts_.step_statistics->finish(stream_);
   if (times_) times_->exchanged(stream_);
   check_calls();
   record("exchange", Track::compute, exchange_begin);
@@ -233,7 +234,7 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
                   .mode = Mode::training,
                   .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
                   .loss_scale = parts_.optimizer.loss_scale(),
-                  .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
+                  .gradients = parts_.buckets.write(micro),
                   .listener = exchange,
                   .observer = parts_.observer,
                   .across = parts_.across};
@@ -248,6 +249,10 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   clock_.enter(Phase::backward);
   const std::int64_t backward_begin = now_ns();
   parts_.network.backward(pass);
+  if (exchange == nullptr) {
+    parts_.buckets.keep_micro_batch(stream_, micro);
+    if (parts_.step_statistics != nullptr) parts_.step_statistics->keep_micro_batch(stream_, micro);
+  }
   if (times_) times_->backward_done(stream_, micro);
   record("backward", Track::compute, backward_begin);
 }
@@ -324,18 +329,9 @@ Evaluation Trainer::evaluate() {
 // Evaluation's; training's own stay as they are.
 void Trainer::average_statistics() {
   parts_.network.copy_statistics(stream_);
-  const std::span<float> statistics = parts_.network.evaluation_statistics();
-  if (statistics.empty()) return;
-  Communicator& communicator = parts_.communicator;
-  Event ready(parts_.network.device());
-  stream_.record(ready);
-  communicator.stream().wait(ready);
-  communicator.all_reduce(statistics.data(), statistics.size(), DType::f32, ReduceOp::sum);
-  communicator.stream().record(ready);
-  stream_.wait(ready);
-  parts_.network.backend().scale(stream_, {.count = static_cast<std::int64_t>(statistics.size()),
-                                           .factor = 1.0f / static_cast<float>(communicator.size()),
-                                           .values = statistics.data()});
+  if (parts_.step_statistics != nullptr) return;  // they are the mean already, on every rank
+  average_over_ranks(stream_, parts_.communicator, parts_.network.evaluation_statistics(),
+                     parts_.communicator.size());
 }
 
 void Trainer::visit_state(StateVisitor& visitor) {

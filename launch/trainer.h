@@ -17,6 +17,7 @@
 #include "data/device_batches.h"
 #include "launch/report.h"
 #include "launch/step_results.h"
+#include "launch/step_statistics.h"
 #include "launch/step_times.h"
 #include "models/network.h"
 #include "models/optimizer.h"
@@ -54,7 +55,8 @@ struct LossTotals {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch. timeline, observer and across may be null.
+  // network's batch. timeline, observer, across and
+  // step_statistics may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -66,6 +68,8 @@ class Trainer {
     LayerObserver* observer = nullptr;
     // Where the network's batch norm is synchronised: over as many ranks as there are.
     RankGather* across = nullptr;
+    // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
+    StepStatistics* step_statistics = nullptr;
   };
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);

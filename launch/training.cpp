@@ -12,6 +12,7 @@
 #include "launch/kernel_cache.h"
 #include "launch/kernel_progress.h"
 #include "launch/replicas.h"
+#include "launch/reproducible.h"
 #include "launch/terminal.h"
 #include "models/network_state.h"
 
@@ -32,6 +33,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
   world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.comm.timeout)));
   const DeviceChoice choice = choose_device(config_, world, host);
+  run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
   threads_ = choose_threads(config_.train.threads, world, host);
   run_agreed(host, [&] { open_data(world, choice.device); });
   require_same_data(host, *train_set_, *test_set_, config_.data.path);
@@ -48,6 +50,10 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   within_memory([&] {
     buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
                                                  bucket_options(config_), timeline_.get());
+    if (config_.train.reproducible) {
+      step_statistics_ =
+          std::make_unique<StepStatistics>(*network_, *communicator_, config_.train.accumulation);
+    }
     optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()),
                                 optimizer_options(config_.optimizer), loss_scale_options(config_));
   });
@@ -140,9 +146,20 @@ MemoryNeed Training::memory_need(std::int64_t batch) {
   const MemoryPlan plan = Network::planned_memory(build_graph(batch), network_options());
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
-          .gradients = plan.gradients,
+          .gradients = plan.gradients + sums_bytes(plan),
           .optimizer = optimizer_state_bytes(optimizer_options(config_.optimizer), plan.parameters),
           .batches = device_batch_bytes(batch)};
+}
+
+// Of what train.reproducible adds up beside gradients and statistics.
+std::size_t Training::sums_bytes(const MemoryPlan& plan) const {
+  if (!config_.train.reproducible) return 0;
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  const auto half =
+      static_cast<std::int64_t>(plan.weight_copies / size_of(storage_type(config_.train.precision)));
+  const std::int64_t micro_batches = config_.train.accumulation;
+  return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
+         StepStatistics::planned_bytes(plan, micro_batches);
 }
 
 std::size_t Training::device_batch_bytes(std::int64_t batch) const {
@@ -187,7 +204,8 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .communicator = *communicator_,
           .timeline = timeline_.get(),
           .observer = observer,
-          .across = across_ ? &*across_ : nullptr};
+          .across = across_ ? &*across_ : nullptr,
+          .step_statistics = step_statistics_.get()};
 }
 
 std::int64_t Training::steps_of_epochs() const {

@@ -43,6 +43,8 @@ class Training {
   BatchLoader& train_loader() { return *train_loader_; }
   BatchLoader& test_loader() { return *test_loader_; }
   const KernelChoices& kernels() const { return kernels_; }
+  // With train.reproducible; else null.
+  StepStatistics* step_statistics() { return step_statistics_.get(); }
   Timeline* timeline() { return timeline_.get(); }
   // How far training goes: all epochs, or as much of them as train.steps allows.
   struct Length {
@@ -68,6 +70,7 @@ class Training {
   std::size_t device_batch_bytes(std::int64_t batch) const;
   // Without allocating it.
   MemoryNeed memory_need(std::int64_t batch);
+  std::size_t sums_bytes(const MemoryPlan& plan) const;
   void require_memory();
   [[noreturn]] void throw_shortage(std::size_t available);
   // Says more of memory that ran out than which allocation it was.
@@ -90,6 +93,7 @@ class Training {
   std::optional<Graph> graph_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<GradientBuckets> buckets_;
+  std::unique_ptr<StepStatistics> step_statistics_;
   std::unique_ptr<Optimizer> optimizer_;
   int threads_ = 1;
   Device device_;

@@ -241,6 +241,11 @@ void Network::keep_statistics(Stream& stream) {
   stream.copy(kept_statistics_.data(), statistics_arena_.data(), statistics_arena_.bytes());
 }
 
+void Network::restore_statistics(Stream& stream) {
+  if (statistics().empty()) return;
+  stream.copy(statistics_arena_.data(), kept_statistics_.data(), statistics_arena_.bytes());
+}
+
 void Network::restore_statistics_if_skipped(Stream& stream, const StepControl* control) {
   if (statistics().empty()) return;
   backend_.restore_if_skipped(stream, {.control = control,

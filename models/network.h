@@ -103,8 +103,10 @@ class Network {
   // Copies training's to evaluation's. Whoever trains does it before an evaluation or an export, and then
   // takes their mean over ranks where there are several.
   void copy_statistics(Stream& stream);
-  // Remembers the running statistics, and brings them back if the step is skipped that control tells of.
+  // Remembers the running statistics, and brings them back: at once, or if the step is skipped that control
+  // tells of.
   void keep_statistics(Stream& stream);
+  void restore_statistics(Stream& stream);
   void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
   // In forward order, by PyTorch's names: the parameters, and as replicated the statistics that evaluation
   // reads. Then, as each rank's own, those that training moves, by the same names. No work on the network may

@@ -21,6 +21,10 @@ TEST(ConfigDefaults, ALearningRateLeftOutSuitsNetworkOptimizerAndBatch) {
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=256"}), 0.1) << "Goyal et al., 2017";
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=16"}), 0.0063);
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=16", "train.accumulation=8"}), 0.05);
+  EXPECT_EQ(
+      rate({"model.name=resnet18", "train.batch=16", "train.accumulation=8", "train.reproducible=true"}),
+      0.0063)
+      << "the same for 8 ranks";
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=1048576", "train.accumulation=1048576"}), 0.1);
   EXPECT_EQ(rate({"model.name=cnn", "train.batch=64"}), 0.05) << "as in the preset";
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=64", "optimizer.name=adamw"}), 0.0005);

@@ -206,6 +206,9 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
             "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"adamw\"");
   EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.name=lars"}),
             "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"lars\"");
+  EXPECT_EQ(error({"train.reproducible=true", "model.sync_batch_norm=true"}),
+            "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
+            "depend on how micro-batches are dealt to them");
 }
 
 TEST(Config, ValuesOfTheWrongType) {

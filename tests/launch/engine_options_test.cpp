@@ -74,6 +74,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.middle", buckets.middle_bytes);
   tell("buckets.last", buckets.last_bytes);
   tell("buckets.overlap", buckets.overlap);
+  tell("buckets.micro_batches", buckets.micro_batches);
 
   const DeviceCommunicatorOptions device = device_communicator_options(config, true);
   tell("device.max_ctas", device.max_ctas);
@@ -163,6 +164,10 @@ std::vector<Case> cases() {
       {"train.batch=48", {"loader.batch=48"}},
       {"train.accumulation=6", {"loader.accumulation=6"}},
       {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
+      {"train.reproducible=true", {"buckets.micro_batches=1"}},
+      {"train.accumulation=4",
+       {"loader.accumulation=4", "buckets.micro_batches=4"},
+       {"train.reproducible=true"}},
       {"train.recompute=true", {"network.recompute=true"}},
       {"train.label_smoothing=0.125", {"network.label_smoothing=0.125"}},
       {"train.precision=tf32", {"network.precision=tf32"}},

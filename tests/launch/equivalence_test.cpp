@@ -65,6 +65,21 @@ TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) 
   EXPECT_NE(digest_with({"model.sync_batch_norm=true"}), digest);
 }
 
+// With one thread and direct kernels, whatever the machine has.
+TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
+  const Workplace workplace("reproducible");
+  const auto digest_on = [&](int ranks, std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=2", "train.batch=2", "train.threads=0",
+                                       "train.reproducible=true", "data.crop_padding=1"});
+    return digest_of(workplace, ranks, settings);
+  };
+  const std::string digest = digest_on(1, {"train.accumulation=4"});
+  EXPECT_EQ(digest_on(2, {"train.accumulation=2"}), digest);
+  EXPECT_EQ(digest_on(4, {"comm.overlap=false"}), digest);
+  expect_failure(run_ranks(2, workplace.train({"train.reproducible=true", "train.accumulation=3"})), 78,
+                 {"2 ranks with train.accumulation = 3"});
+}
+
 TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   const Workplace workplace("digest");
   const auto digest_with = [&](std::vector<std::string> settings) {

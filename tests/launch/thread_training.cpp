@@ -29,7 +29,10 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                           .recompute = training.recompute,
                           .batch_norm_ranks = training.sync_batch_norm ? training.ranks : 1,
                           .choices = &first});
-  GradientBuckets buckets(network.parameters(), communicator, training.buckets);
+  BucketOptions bucket_options = training.buckets;
+  if (training.reproducible) bucket_options.micro_batches = training.accumulation;
+  GradientBuckets buckets(network.parameters(), communicator, bucket_options);
+  StepStatistics step_statistics(network, communicator, training.accumulation);
   const auto optimizer =
       make_optimizer(trained_memory(network, buckets.gradients()), training.optimizer, training.loss_scale);
   const Shard shard{.rank = communicator.rank(), .size = communicator.size()};
@@ -44,7 +47,8 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                    .train = train,
                    .test = test,
                    .communicator = communicator,
-                   .across = training.sync_batch_norm ? &across : nullptr},
+                   .across = training.sync_batch_norm ? &across : nullptr,
+                   .step_statistics = training.reproducible ? &step_statistics : nullptr},
                   {.base = training.learning_rate}, {.accumulation = training.accumulation});
   for (int step = 1; step <= training.steps; ++step) {
     trainer.step();
@@ -57,7 +61,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
 }  // namespace
 
 std::vector<TrainedRank> train_on_threads(const ThreadTraining& training) {
-  const Grays dataset(training.image);
+  const Grays dataset(training.image, training.samples);
   std::vector<TrainedRank> trained(static_cast<std::size_t>(training.ranks));
   const std::shared_ptr<ThreadHub> layers_hub = make_thread_hub(training.ranks);
   run_thread_ranks(training.ranks, [&](Communicator& communicator) {

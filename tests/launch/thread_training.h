@@ -17,6 +17,7 @@ namespace lockstep {
 struct ThreadTraining {
   NetworkChoice network = {.name = "cnn", .batch_norm = false};
   ImageShape image = {8, 8, 1};
+  std::int64_t samples = 4096;
   int ranks = 1;
   std::int64_t batch = 8;  // per rank and micro-batch
   std::int64_t accumulation = 1;
@@ -26,6 +27,7 @@ struct ThreadTraining {
   Augmentation augmentation;
   float label_smoothing = 0;
   bool sync_batch_norm = false;
+  bool reproducible = false;
   Recompute recompute = Recompute::nothing;
   BucketOptions buckets;
   OptimizerOptions optimizer = SgdOptions{};
