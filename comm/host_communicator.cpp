@@ -32,7 +32,9 @@ std::int64_t HostTransport::run(const Collective& c) {
   return met_ns_;
 }
 
-void HostTransport::met() { met_ns_ = now_ns(); }
+void HostTransport::met(std::int64_t at_ns) {
+  if (met_ns_ == 0) met_ns_ = at_ns;
+}
 
 HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
     : Communicator(transport->name(), transport->rank(), transport->size(), transport->job()),

@@ -43,8 +43,8 @@ class HostTransport {
   virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
   virtual void barrier() = 0;
 
-  // All ranks are there now.
-  void met();
+  // All ranks were there at this moment, by now_ns(): the first that is told counts. 0 tells nothing.
+  void met(std::int64_t at_ns);
   const WaitPlace& place() const { return place_; }
 
  private:

@@ -11,6 +11,7 @@
 #include "comm/partition.h"
 #include "comm/reduce.h"
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -202,7 +203,7 @@ class ThreadTransport final : public HostTransport {
 
   void meet(const ThreadHub::Call& call) {
     hub_->meet(rank(), call, place());
-    met();
+    met(now_ns());
   }
   static ThreadHub::Call call(std::string_view operation, const void* send, std::size_t count, DType dtype) {
     return {.operation = operation, .count = count, .dtype = dtype, .data = const_cast<void*>(send)};

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -138,7 +139,7 @@ void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, Reduce
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - window->own());
     return all_reduce_shared(*window, offset, count, dtype, op);
   }
-  world_->all_reduce(data, count, dtype, op);
+  met(world_->all_reduce(data, count, dtype, op));
 }
 
 void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offset, std::size_t count,
@@ -148,7 +149,7 @@ void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offse
                .count = count,
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
-  if (placement_.nodes == 1) met();  // of other nodes nobody knows here
+  if (placement_.nodes == 1) met(now_ns());  // of other nodes nobody knows yet
   const std::size_t element = size_of(dtype);
   const Partition partition = Partition::even(count, parts_, element);
   const std::size_t own = partition.size(node_->rank());
@@ -162,6 +163,7 @@ void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offse
   // The others read what is not this rank's part, and get the part that is.
   shared_bytes_ += (count - own + static_cast<std::size_t>(node_->size() - 1) * own) * element;
   node_->barrier();
+  met(now_ns());  // who drives a part has heard of all nodes by now
 }
 
 void MpiTransport::reduce_over_nodes(const Part& part) {
@@ -174,8 +176,9 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
 
     auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
     const Partition partition = Partition::even(count, peers_->size(), element);
-    peers_->all_reduce(partition, terms, result,
-                       {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op});
+    // Each of them has met its own node.
+    met(peers_->all_reduce(partition, terms, result,
+                           {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op}));
     for (void* destination : destinations_) {
       if (destination != result) std::memcpy(destination, result, count * element);
     }
@@ -192,7 +195,7 @@ void MpiTransport::point_at(const NodeWindow& window, std::size_t offset) {
 
 void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
-  world_->reduce_scatter(partition, {&send, 1}, recv, {.from = dtype, .to = dtype, .op = op});
+  met(world_->reduce_scatter(partition, {&send, 1}, recv, {.from = dtype, .to = dtype, .op = op}));
 }
 
 void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
@@ -200,18 +203,14 @@ void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, D
   std::byte* own = static_cast<std::byte*>(recv) + static_cast<std::size_t>(world_->rank()) * bytes;
   if (own != send) std::memcpy(own, send, bytes);
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
-  world_->all_gather(partition, recv, size_of(dtype));
+  met(world_->all_gather(partition, recv, size_of(dtype)));
 }
 
 void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
   world_->broadcast(data, count * size_of(dtype), root);
 }
 
-// Of messages nobody can tell when all ranks were there, but that a barrier has ended.
-void MpiTransport::barrier() {
-  world_->barrier();
-  met();
-}
+void MpiTransport::barrier() { met(world_->barrier()); }
 
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session,
                                                     Placement placement) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -70,54 +71,56 @@ void MpiExchange::reduce_slots(std::span<const void* const> own, std::size_t ski
   reduce_along_tree(sources_, {&destination, 1}, count, reduction);
 }
 
-void MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
-  if (size_ == 1) return;
+std::int64_t MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  if (size_ == 1) return now_ns();
   const std::size_t element = size_of(dtype);
   if (count * element <= kSmallBytes && slots_ * align_up(count * element) <= staging_.bytes()) {
     return all_reduce_small(data, count, dtype, op);
   }
   const Partition partition = Partition::even(count, size_, element);
   const void* term = data;
-  all_reduce(partition, {&term, 1}, data, {.from = dtype, .to = dtype, .op = op});
+  return all_reduce(partition, {&term, 1}, data, {.from = dtype, .to = dtype, .op = op});
 }
 
-void MpiExchange::all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
-                             const Reduction& reduction) {
+std::int64_t MpiExchange::all_reduce(const Partition& partition, std::span<const void* const> own,
+                                     void* result, const Reduction& reduction) {
   CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
   const std::size_t element = size_of(reduction.to);
-  pieces_.run({.partition = partition,
-               .element = element,
-               .terms = own,
-               .reduction = reduction,
-               .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
-               .all = result});
+  return pieces_.run({.partition = partition,
+                      .element = element,
+                      .terms = own,
+                      .reduction = reduction,
+                      .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
+                      .all = result});
 }
 
-void MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
+std::int64_t MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
   const std::size_t slot_bytes = align_up(bytes);
   const void* own = data;
   receive_terms(bytes, slot_bytes);
   for (int k = 1; k < size_; ++k) send(data, bytes, peer(k));
   wait();
+  const std::int64_t met_ns = now_ns();
   reduce_slots({&own, 1}, 0, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op});
+  return met_ns;
 }
 
-void MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
-                                 const Reduction& reduction) {
+std::int64_t MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own,
+                                         void* recv, const Reduction& reduction) {
   CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
-  pieces_.run({.partition = partition,
-               .element = size_of(reduction.to),
-               .terms = own,
-               .reduction = reduction,
-               .own = recv});
+  return pieces_.run({.partition = partition,
+                      .element = size_of(reduction.to),
+                      .terms = own,
+                      .reduction = reduction,
+                      .own = recv});
 }
 
-void MpiExchange::all_gather(const Partition& partition, void* data, std::size_t element_bytes) {
-  pieces_.run({.partition = partition,
-               .element = element_bytes,
-               .own = static_cast<std::byte*>(data) + partition.begin(rank_) * element_bytes,
-               .all = data});
+std::int64_t MpiExchange::all_gather(const Partition& partition, void* data, std::size_t element_bytes) {
+  return pieces_.run({.partition = partition,
+                      .element = element_bytes,
+                      .own = static_cast<std::byte*>(data) + partition.begin(rank_) * element_bytes,
+                      .all = data});
 }
 
 // A binomial tree: in round k the 2^k ranks that have the data each send it to one that has not.
@@ -138,10 +141,11 @@ void MpiExchange::broadcast(void* data, std::size_t bytes, int root) {
   }
 }
 
-void MpiExchange::barrier() {
+std::int64_t MpiExchange::barrier() {
   MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
   MPI_CHECK(MPI_Ibarrier(communicator_, &request));
   wait();
+  return now_ns();
 }
 
 }  // namespace lockstep

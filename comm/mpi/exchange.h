@@ -33,22 +33,26 @@ class MpiExchange {
   std::uint64_t sent_bytes() const { return sent_bytes_ + pieces_.sent_bytes(); }
   std::size_t staging_bytes() const { return staging_.bytes() + pieces_.memory_bytes(); }
 
+  // These return when all ranks were known to be there, by now_ns(), as early as this rank can tell: what
+  // arrived from one of them was sent in this collective. 0: it cannot.
+
   // Where every rank brings one term: data.
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
+  std::int64_t all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   // own points to this rank's terms in their order, partition.count elements of reduction.from each; result
   // takes as many of reduction.to, and may be one of the terms when the types are the same.
-  void all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
-                  const Reduction& reduction);
+  std::int64_t all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
+                          const Reduction& reduction);
   // recv takes this rank's part, and may be that part's place in a term when the types are the same.
-  void reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
-                      const Reduction& reduction);
-  // Every rank's part, its own already in place.
-  void all_gather(const Partition& partition, void* data, std::size_t element_bytes);
+  std::int64_t reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
+                              const Reduction& reduction);
+  // Every rank's part, its own already in place. Where parts are empty, nothing is heard of their owners.
+  std::int64_t all_gather(const Partition& partition, void* data, std::size_t element_bytes);
+  std::int64_t barrier();
+  // Nobody hears of all the others.
   void broadcast(void* data, std::size_t bytes, int root);
-  void barrier();
 
  private:
-  void all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op);
+  std::int64_t all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op);
   struct Term {
     int rank;           // that brings it
     std::size_t place;  // among this rank's own, or the slot of another's

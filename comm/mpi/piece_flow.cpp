@@ -152,13 +152,18 @@ void PieceFlow::arrived(std::size_t request) {
     if (met_ns_ == 0) met_ns_ = now_ns();  // everybody's term is there
     add(slot);
   }
+  if (kinds_[request] == Kind::result_in && met_ns_ == 0) {
+    const bool sum = !work_->terms.empty();  // whoever sends one has heard of all
+    if (sum || (of.piece == 0 && ++heard_ == size_ - 1)) met_ns_ = now_ns();
+  }
   if (kinds_[request] == Kind::term_out && --of.pending_sends == 0) receive_results(slot);
 }
 
 std::int64_t PieceFlow::run(const Work& work) {
   work_ = &work;
   step_ = piece_bytes_ / std::max(work.element, work.terms.empty() ? 1 : size_of(work.reduction.from));
-  met_ns_ = 0;
+  met_ns_ = size_ == 1 ? now_ns() : 0;
+  heard_ = 0;
   const std::size_t pieces = (work.partition.size(0) + step_ - 1) / step_;
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived

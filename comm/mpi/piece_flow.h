@@ -101,6 +101,7 @@ class PieceFlow {
   const Work* work_ = nullptr;
   std::size_t step_ = 0;  // elements of a piece
   std::int64_t met_ns_ = 0;
+  int heard_ = 0;  // ranks whose first result arrived
   std::uint64_t sent_bytes_ = 0;
 };
 

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "comm/agreement.h"
+#include "comm/collective_log.h"
 #include "comm/mpi/node_window.h"
 #include "comm/mpi/session.h"
 #include "core/error.h"
+#include "core/timeline.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/mpi_world.h"
 #include "tests/comm/naive_tree.h"
@@ -98,6 +103,89 @@ TEST(MpiNodes, SumsOfGroupsFollowTheirTreeHoweverRanksAreDealt) {
       const std::unique_ptr<Communicator> dealt = communicator_of_its_own_job(all[k]);
       const std::unique_ptr<Communicator> group = dealt->split(world.rank() == 1 ? 1 : 0, -world.rank());
       sums_follow_the_tree({*group});
+    }
+  });
+}
+
+// Of each rank, where its log lies, which the others can read.
+std::vector<std::filesystem::path> logs_of(Communicator& communicator) {
+  constexpr std::size_t kLongest = 64;
+  std::vector<char> paths(kLongest * static_cast<std::size_t>(communicator.size()));
+  char mine[kLongest] = {};
+  communicator.log().path().string().copy(mine, kLongest - 1);
+  communicator.all_gather(mine, paths.data(), kLongest, DType::u8);
+  communicator.stream().synchronize();
+  std::vector<std::filesystem::path> logs;
+  for (std::size_t at = 0; at < paths.size(); at += kLongest) logs.emplace_back(&paths[at]);
+  return logs;
+}
+
+void wait_until_started(const std::filesystem::path& log, std::uint64_t sequence) {
+  for (;;) {
+    const auto file = read_collective_log(log);
+    if (file && !file->records.empty()) {
+      const CollectiveRecord& last = file->records.back();
+      if (last.collective.sequence > sequence) return;  // nothing kept it
+      if (last.collective.sequence == sequence && last.moments.started_ns > 0) return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+// One rank comes when all others are in it. Whoever says that all met says so of a moment after that.
+void expect_met_when_the_last_came(Communicator& communicator, const Collective& collective, int late) {
+  const std::vector<std::filesystem::path> logs = logs_of(communicator);
+  for (int rank = 0; rank < communicator.size() && communicator.rank() == late; ++rank) {
+    const std::uint64_t sequence = communicator.log().read().back().collective.sequence + 1;
+    if (rank != late) wait_until_started(logs[static_cast<std::size_t>(rank)], sequence);
+  }
+  std::int64_t came_ns = communicator.rank() == late ? now_ns() : 0;  // one machine, one clock
+  communicator.enqueue(collective);
+  communicator.stream().synchronize();
+  const CollectiveMoments moments = communicator.log().read().back().moments;
+  communicator.broadcast(&came_ns, sizeof(came_ns), DType::u8, late);
+  communicator.stream().synchronize();
+  if (collective.kind == CollectiveKind::broadcast) {
+    EXPECT_EQ(moments.met_ns, 0) << "nobody hears of all";
+    return;
+  }
+  EXPECT_GE(moments.met_ns, came_ns) << describe(collective) << ", rank " << late << " was late";
+  EXPECT_LE(moments.met_ns, moments.finished_ns);
+}
+
+// In messages, in shared memory, and in both; also of parts that are empty on some ranks.
+TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
+  World& world = test_world();
+  if (world.size() == 1 || world.nodes() > 1) return;  // done where all share memory
+  on_every_rank([&] {
+    const auto size = static_cast<std::size_t>(world.size());
+    const std::vector<std::vector<int>> all = dealings(world.size());
+    const std::size_t step = all.size() > 5 ? all.size() / 4 : 1;
+    int late = 0;
+    for (std::size_t k = 0; k < all.size(); k += step) {
+      SCOPED_TRACE(testing::PrintToString(all[k]));
+      const std::unique_ptr<Communicator> communicator = communicator_of_its_own_job(all[k]);
+      constexpr std::size_t kMany = 5'000;
+      const Buffer shared = communicator->allocate(kMany * sizeof(float));
+      std::vector<float> plain(kMany * size);
+      const auto sum = [](void* data, std::size_t count) {
+        return Collective{
+            .kind = CollectiveKind::all_reduce, .dtype = DType::f32, .recv = data, .count = count};
+      };
+      const auto of_parts = [&](CollectiveKind kind) {
+        return Collective{.kind = kind,
+                          .dtype = DType::f32,
+                          .send = shared.data(),
+                          .recv = plain.data(),
+                          .count = kMany / size};
+      };
+      for (const Collective& collective :
+           {sum(plain.data(), 1), sum(plain.data(), kMany), sum(shared.data(), 1), sum(shared.data(), 17),
+            sum(shared.data(), kMany), of_parts(CollectiveKind::reduce_scatter),
+            of_parts(CollectiveKind::all_gather), Collective{.kind = CollectiveKind::barrier},
+            Collective{.kind = CollectiveKind::broadcast, .recv = plain.data(), .count = 8}}) {
+        expect_met_when_the_last_came(*communicator, collective, late++ % world.size());
+      }
     }
   });
 }
