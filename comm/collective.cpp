@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/collective.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -13,14 +14,28 @@ constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "red
 
 constexpr std::array<std::string_view, 3> kOpNames = {"sum", "max", "min"};
 
-// Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, bucket + 1 32.
+// Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, what it is for 32:
+// 31 for a bucket or layer + 1, and 1 that says which.
 constexpr int kTypeAt = 4;
 constexpr int kOpAt = 8;
 constexpr int kRootAt = 12;
-constexpr int kBucketAt = 32;
+constexpr int kPurposeAt = 32;
+constexpr int kOfLayerAt = 63;
 
 std::uint64_t field(std::uint64_t call, int at, int bits) {
   return (call >> at) & ((std::uint64_t{1} << bits) - 1);
+}
+
+std::uint64_t packed(const CollectivePurpose& purpose) {
+  const bool of_layer = purpose.layer >= 0;
+  return static_cast<std::uint64_t>((of_layer ? purpose.layer : purpose.bucket) + 1) << kPurposeAt |
+         std::uint64_t{of_layer} << kOfLayerAt;
+}
+
+CollectivePurpose purpose_of(std::uint64_t call) {
+  const auto number = static_cast<std::int32_t>(field(call, kPurposeAt, 31)) - 1;
+  return field(call, kOfLayerAt, 1) != 0 ? CollectivePurpose{.layer = number}
+                                         : CollectivePurpose{.bucket = number};
 }
 
 std::uint64_t mixed(std::uint64_t hash,
@@ -46,17 +61,19 @@ std::string describe(const Collective& collective) {
   if (collective.kind == CollectiveKind::broadcast) more = fmt::format("from rank {}", collective.root);
   if (collective.kind == CollectiveKind::all_reduce || collective.kind == CollectiveKind::reduce_scatter)
     more = kOpNames[static_cast<std::size_t>(collective.op) % kOpNames.size()];
-  if (const std::int32_t bucket = collective.purpose.bucket; bucket >= 0)
-    more += fmt::format("{}bucket {}", more.empty() ? "" : ", ", bucket);
+  const auto& [bucket, layer, final_ns] = collective.purpose;
+  if (bucket >= 0 || layer >= 0) {
+    more += fmt::format("{}{} {}", more.empty() ? "" : ", ", layer >= 0 ? "layer" : "bucket",
+                        std::max(bucket, layer));
+  }
   return more.empty() ? text : fmt::format("{} ({})", text, more);
 }
 
 CollectiveIdentity identity_of(const Collective& collective) {
-  const auto call = static_cast<std::uint64_t>(collective.kind) |
-                    static_cast<std::uint64_t>(collective.dtype) << kTypeAt |
-                    static_cast<std::uint64_t>(collective.op) << kOpAt |
-                    field(static_cast<std::uint64_t>(collective.root), 0, 20) << kRootAt |
-                    static_cast<std::uint64_t>(collective.purpose.bucket + 1) << kBucketAt;
+  const auto call =
+      static_cast<std::uint64_t>(collective.kind) | static_cast<std::uint64_t>(collective.dtype) << kTypeAt |
+      static_cast<std::uint64_t>(collective.op) << kOpAt |
+      field(static_cast<std::uint64_t>(collective.root), 0, 20) << kRootAt | packed(collective.purpose);
   return {.sequence = collective.sequence, .call = call, .count = collective.count};
 }
 
@@ -66,7 +83,7 @@ Collective collective_of(const CollectiveIdentity& identity) {
           .op = static_cast<ReduceOp>(field(identity.call, kOpAt, 4)),
           .root = static_cast<std::int32_t>(field(identity.call, kRootAt, 20)),
           .count = identity.count,
-          .purpose = {.bucket = static_cast<std::int32_t>(field(identity.call, kBucketAt, 32)) - 1},
+          .purpose = purpose_of(identity.call),
           .sequence = identity.sequence};
 }
 

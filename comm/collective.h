@@ -21,6 +21,7 @@ std::string_view name_of(CollectiveKind kind);
 
 struct CollectivePurpose {
   std::int32_t bucket = -1;   // of gradients; -1: none
+  std::int32_t layer = -1;    // that asks other ranks, in forward order; -1: none. At most one of the two
   std::int64_t final_ns = 0;  // when the last of what is sent was final, by the host's clock; 0: not told
 };
 
@@ -42,7 +43,7 @@ std::string describe(const Collective& collective);
 // What has to be the same on all ranks, packed: two collectives match when these do.
 struct CollectiveIdentity {
   std::uint64_t sequence = 0;
-  std::uint64_t call = 0;  // kind, type, operation, root, bucket
+  std::uint64_t call = 0;  // kind, type, operation, root, bucket or layer
   std::uint64_t count = 0;
 
   bool operator==(const CollectiveIdentity&) const = default;

@@ -31,11 +31,8 @@ Communicator::Communicator(std::string_view name, int rank, int size, std::share
 
 std::uint64_t Communicator::enqueue(Collective collective) {
   check(collective);
-  if (collective.purpose.bucket < 0) collective.purpose = purpose_;
-  collective.sequence = ++sequence_;
-  const CollectiveIdentity identity = identity_of(collective);
-  calls_hash_ = chained_hash(calls_hash_, identity);
-  calls_[collective.sequence % kComparable] = identity;
+  if (collective.purpose.bucket < 0 && collective.purpose.layer < 0) collective.purpose = purpose_;
+  const CollectiveIdentity identity = number(collective);
   if (call_check_ == CallCheck::collective) compare({&identity, 1});
   const bool recorded = recording();
   recorded ? recorded_.collectives.push_back(collective) : begin(collective);
@@ -58,6 +55,14 @@ void Communicator::check(const Collective& collective) const {
         describe(collective));
 }
 
+CollectiveIdentity Communicator::number(Collective& collective) {
+  collective.sequence = ++sequence_;
+  const CollectiveIdentity identity = identity_of(collective);
+  calls_hash_ = chained_hash(calls_hash_, identity);
+  calls_[collective.sequence % kComparable] = identity;
+  return identity;
+}
+
 void Communicator::begin(const Collective& collective) {
   ++operations_;
   log_.begin(collective);
@@ -73,7 +78,7 @@ RecordedCollectives Communicator::take_recorded() { return std::exchange(recorde
 
 void Communicator::replayed(const RecordedCollectives& recorded, Stream& stream) {
   for (Collective collective : recorded.collectives) {
-    collective.sequence = ++sequence_;
+    number(collective);
     collective.purpose.final_ns = 0;
     begin(collective);
   }

@@ -96,7 +96,8 @@ class Communicator {
   Traffic traffic() const { return {.sent_bytes = sent_bytes_.load(), .operations = operations_.load()}; }
   // What was recorded with the work around it since the last call.
   RecordedCollectives take_recorded();
-  // It was replayed on that stream: it counts, and is recorded in log(), as if it had been enqueued now.
+  // It was replayed on that stream: it counts, is recorded in log() and compared by check_calls(), as if it
+  // had been enqueued now.
   void replayed(const RecordedCollectives& recorded, Stream& stream);
   // Held to pass messages through, beside what allocate() gave.
   virtual std::size_t memory_bytes() const { return 0; }
@@ -131,6 +132,8 @@ class Communicator {
 
  private:
   void check(const Collective& collective) const;
+  // Gives it its number, and keeps it for check_calls().
+  CollectiveIdentity number(Collective& collective);
   void begin(const Collective& collective);
   // Not counted, in the log, or checked itself. Waits.
   void gather_unseen(const void* mine, void* all, std::size_t bytes);

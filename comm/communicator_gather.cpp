@@ -11,7 +11,12 @@ CommunicatorGather::CommunicatorGather(Communicator& communicator)
 void CommunicatorGather::gather(Stream& stream, const void* mine, void* all, std::size_t bytes) {
   stream.record(ready_);
   communicator_.stream().wait(ready_);
-  communicator_.all_gather(mine, all, bytes, DType::u8);
+  communicator_.enqueue({.kind = CollectiveKind::all_gather,
+                         .dtype = DType::u8,
+                         .send = mine,
+                         .recv = all,
+                         .count = bytes,
+                         .purpose = {.layer = layer_}});
   communicator_.stream().record(gathered_);
   stream.wait(gathered_);
 }

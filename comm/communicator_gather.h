@@ -14,11 +14,15 @@ class CommunicatorGather final : public RankGather {
   // The communicator outlives this, and is of the device of the streams that gather.
   explicit CommunicatorGather(Communicator& communicator);
 
+  Communicator& communicator() { return communicator_; }
+
   int ranks() const override { return communicator_.size(); }
+  void set_layer(std::int32_t node) override { layer_ = node; }
   void gather(Stream& stream, const void* mine, void* all, std::size_t bytes) override;
 
  private:
   Communicator& communicator_;
+  std::int32_t layer_ = -1;
   Event ready_;
   Event gathered_;
 };

@@ -39,6 +39,7 @@ void LossTotals::add(const LossSums& sums) {
 
 Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options)
     : parts_(parts),
+      communicators_{&parts.communicator},
       schedule_(schedule),
       options_(options),
       stream_(parts.network.device(), StreamUse::compute),
@@ -47,6 +48,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       results_(parts.network.device(), options.accumulation),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
+  if (parts.across != nullptr) communicators_.push_back(&parts.across->communicator());
   if (stream_.device().kind != DeviceKind::cpu) {
     times_.emplace(stream_, options.accumulation,
                    parts.timeline == nullptr ? 0 : parts.buckets.buckets().size());
@@ -141,15 +143,17 @@ void Trainer::run_step() {
   if (records_ && enqueued_ >= 2 && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
-  parts_.communicator.replayed(recorded.collectives, stream_);
+  for (std::size_t i = 0; i < communicators_.size(); ++i)
+    communicators_[i]->replayed(recorded.collectives[i], stream_);
+  check_replayed_calls();
 }
 
 // Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
 // step is no faster than its slowest rank.
 Trainer::RecordedStep Trainer::record_step() {
   std::string reason;
-  RecordedStep step{.work = stream_.record_work([this] { enqueue_step(); }, reason),
-                    .collectives = parts_.communicator.take_recorded()};
+  RecordedStep step{.work = stream_.record_work([this] { enqueue_step(); }, reason), .collectives = {}};
+  for (Communicator* communicator : communicators_) step.collectives.push_back(communicator->take_recorded());
   Communicator& host = parts_.communicator.host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
@@ -218,11 +222,21 @@ void Trainer::enqueue_step() {
   record("optimizer", Track::compute, begin);
 }
 
-// A replay calls what was checked when it was recorded: in the third step, or the fourth.
+// A plan is new in the first step, and where it is recorded: in the third and the fourth.
 void Trainer::check_calls() {
-  const CallCheck check = parts_.communicator.call_check();
   const bool new_plan = enqueued_ == 0 || (records_ && enqueued_ >= 2);
-  if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) parts_.communicator.check_calls();
+  for (Communicator* communicator : communicators_) {
+    const CallCheck check = communicator->call_check();
+    if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
+  }
+}
+
+// Nothing is left to compare before each collective.
+void Trainer::check_replayed_calls() {
+  for (Communicator* communicator : communicators_) {
+    const CallCheck check = communicator->call_check();
+    if (check == CallCheck::step || check == CallCheck::collective) communicator->check_calls();
+  }
 }
 
 void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "comm/buckets.h"
 #include "comm/communicator.h"
+#include "comm/communicator_gather.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
@@ -67,9 +69,9 @@ class Trainer {
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
     // Where the network's batch norm is synchronised: over as many ranks as there are.
-    RankGather* across = nullptr;
     // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
     StepStatistics* step_statistics = nullptr;
+    CommunicatorGather* across = nullptr;
   };
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
@@ -104,13 +106,15 @@ class Trainer {
  private:
   struct RecordedStep {
     Recording work;
-    RecordedCollectives collectives;
+    std::vector<RecordedCollectives> collectives;  // of each of communicators_
   };
 
   void enqueue_step();
-  // Collective. Where the communicator is told to look for ranks that call other collectives: before the sums
-  // of this step are used.
+  // Collective. Where the communicators are told to look for ranks that call other collectives: before the
+  // sums of this step are used.
   void check_calls();
+  // The same of a step that is replayed, while the device runs it.
+  void check_replayed_calls();
   // What a CPU did since `begin_ns`, for the timeline, if there is one; of a GPU StepTimes tells.
   void record(const char* name, Track track, std::int64_t begin_ns);
   // exchange: of the last of a step.
@@ -136,6 +140,7 @@ class Trainer {
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
 
   Parts parts_;
+  std::vector<Communicator*> communicators_;  // that a step uses: of gradients, and of layers
   Schedule schedule_;
   TrainerOptions options_;
   Stream stream_;

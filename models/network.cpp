@@ -56,6 +56,7 @@ MemoryPlan memory_of(const NetworkPlan& plan) {
 
 template <typename Work>
 void observed(const Pass& pass, std::size_t node, Direction direction, Work work) {
+  if (pass.across != nullptr) pass.across->set_layer(static_cast<std::int32_t>(node));
   if (pass.observer == nullptr) return work();
   const std::int64_t begin = now_ns();
   work();

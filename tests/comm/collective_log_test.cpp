@@ -27,6 +27,9 @@ TEST(Collective, IsDescribedWithWhatMattersToIt) {
             "broadcast of 5 u8 (from rank 3)");
   EXPECT_EQ(describe({.kind = CollectiveKind::all_gather, .dtype = DType::i32, .count = 1, .sequence = 2}),
             "all_gather 2 of 1 i32");
+  EXPECT_EQ(
+      describe({.kind = CollectiveKind::all_gather, .count = 1, .purpose = {.layer = 7}, .sequence = 3}),
+      "all_gather 3 of 1 u8 (layer 7)");
   EXPECT_EQ(describe({.kind = CollectiveKind::barrier, .sequence = 9}), "barrier 9");
 }
 
@@ -34,13 +37,15 @@ TEST(Collective, IsFoundAgainInItsIdentity) {
   for (const CollectiveKind kind :
        {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
         CollectiveKind::broadcast, CollectiveKind::barrier}) {
-    for (const std::int32_t bucket : {-1, 0, 70'000}) {
+    for (const CollectivePurpose& purpose :
+         {CollectivePurpose{}, CollectivePurpose{.bucket = 0}, CollectivePurpose{.bucket = 70'000},
+          CollectivePurpose{.layer = 0}, CollectivePurpose{.layer = 70'000}}) {
       const Collective collective{.kind = kind,
                                   .dtype = DType::bf16,
                                   .op = ReduceOp::max,
                                   .root = 1'000'000,
                                   .count = std::size_t{1} << 40,
-                                  .purpose = {.bucket = bucket},
+                                  .purpose = purpose,
                                   .sequence = 12};
       EXPECT_EQ(describe(collective_of(identity_of(collective))), describe(collective));
     }
@@ -222,6 +227,27 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
     EXPECT_NE(
         error.find(
             "rank 0 is in all_reduce 2 of 3 fp32 (sum), rank 1 is in broadcast 2 of 3 fp32 (from rank 0)"),
+        std::string::npos)
+        << error;
+  }
+}
+
+// Work that was recorded calls what it calls at each replay.
+TEST(CallCheck, ComparesReplays) {
+  const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
+    const auto replayed = [&](std::size_t count) {
+      const Collective sum{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count};
+      communicator.replayed({.collectives = {sum, sum}}, communicator.stream());
+    };
+    replayed(3);
+    communicator.check_calls();
+    replayed(communicator.rank() == 0 ? 3 : 4);
+    communicator.check_calls();
+    ADD_FAILURE() << "nothing was thrown";
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(
+        error.find("rank 0 is in all_reduce 3 of 3 fp32 (sum), rank 1 is in all_reduce 3 of 4 fp32 (sum)"),
         std::string::npos)
         << error;
   }

@@ -36,7 +36,20 @@ Graph graph_of(std::int64_t batch) {
   return graph;
 }
 
-State train(Communicator& host, Device device, bool synchronised, bool record) {
+struct Trained {
+  State state;
+  Traffic traffic;                       // of layers
+  std::vector<CollectiveRecord> record;  // of their communicator
+};
+
+struct Options {
+  bool synchronised = true;
+  bool record = false;  // steps
+  CallCheck check = CallCheck::plan;
+  std::int64_t astray_in = -1;  // the step before which rank 1's layers have asked once more
+};
+
+Trained train(Communicator& host, Device device, const Options& options) {
   const Grays dataset({kSide, kSide, 1}, kGlobalBatch * kSteps);
   std::unique_ptr<Communicator> device_communicators[2];
   const auto connect = [&]() -> std::unique_ptr<Communicator> {
@@ -46,12 +59,15 @@ State train(Communicator& host, Device device, bool synchronised, bool record) {
   };
   for (auto& communicator : device_communicators) communicator = connect();
   Communicator& gradients = *device_communicators[0];
-  CommunicatorGather across(*device_communicators[1]);
+  Communicator& layers = *device_communicators[1];
+  layers.set_call_check(options.check);
+  CommunicatorGather across(layers);
 
   const std::int64_t batch = kGlobalBatch / host.size();
   KernelChoices first;
-  Network network(graph_of(batch),
-                  {.device = device, .batch_norm_ranks = synchronised ? host.size() : 1, .choices = &first});
+  Network network(
+      graph_of(batch),
+      {.device = device, .batch_norm_ranks = options.synchronised ? host.size() : 1, .choices = &first});
   GradientBuckets buckets(network.parameters(), gradients, {});
   const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
   const Shard shard{.rank = host.rank(), .size = host.size()};
@@ -63,24 +79,28 @@ State train(Communicator& host, Device device, bool synchronised, bool record) {
                    .train = train_loader,
                    .test = test_loader,
                    .communicator = gradients,
-                   .across = synchronised ? &across : nullptr},
-                  {.base = 0.05}, {.record_steps = record});
-  for (std::int64_t step = 0; step < kSteps; ++step) trainer.step();
+                   .across = options.synchronised ? &across : nullptr},
+                  {.base = 0.05}, {.record_steps = options.record});
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    if (step == options.astray_in && host.rank() == 1)
+      layers.replayed({.collectives = {Collective{}}}, layers.stream());
+    trainer.step();
+  }
   trainer.take_account();  // when the device is done
   State state;
   StateReader reader(device);
   network.visit_state(reader);  // of two statistics by one name, those that training moves come last
   for (const auto& tensor : reader.copy().tensors) state[tensor.name] = tensor.values;
-  return state;
+  return {.state = state, .traffic = layers.traffic(), .record = layers.log().read()};
 }
 
-State train_on_gpus(int ranks, bool synchronised, bool record) {
-  State state;
+Trained train_on_gpus(int ranks, const Options& options) {
+  Trained trained;
   run_thread_ranks(ranks, [&](Communicator& host) {
-    const State mine = train(host, {.kind = DeviceKind::cuda, .index = host.rank()}, synchronised, record);
-    if (host.rank() == 0) state = mine;
+    const Trained mine = train(host, {.kind = DeviceKind::cuda, .index = host.rank()}, options);
+    if (host.rank() == 0) trained = mine;
   });
-  return state;
+  return trained;
 }
 
 double farthest(const State& a, const State& b) {
@@ -89,20 +109,52 @@ double farthest(const State& a, const State& b) {
   return most;
 }
 
+// Of each step, what it asks forward and backward for three layers.
+void expect_all_told(const Trained& trained) {
+  constexpr std::size_t kAsked = 3 * 2 * kSteps;
+  EXPECT_EQ(trained.traffic.operations, kAsked);
+  EXPECT_EQ(trained.record.size(), kAsked);
+  std::map<std::int32_t, std::size_t> of_layer;
+  for (const CollectiveRecord& record : trained.record) ++of_layer[record.collective.purpose.layer];
+  EXPECT_EQ(of_layer.size(), 3u);
+  EXPECT_EQ(of_layer.count(-1), 0u);
+}
+
 TEST(SyncBatchNorm, OfGpusIsThatOfOneLargeBatch) {
-  const State whole = train(*make_self_communicator(), {}, false, false);  // on the CPU
+  const State whole = train(*make_self_communicator(), {}, {.synchronised = false}).state;  // on the CPU
   for (const int ranks : {2, 3}) {
-    const State eager = train_on_gpus(ranks, true, false);
-    EXPECT_LT(farthest(eager, whole), 1e-5) << ranks << " ranks";
-    EXPECT_EQ(train_on_gpus(ranks, true, true), eager) << "replayed, on " << ranks << " ranks";
+    const Trained eager = train_on_gpus(ranks, {});
+    EXPECT_LT(farthest(eager.state, whole), 1e-5) << ranks << " ranks";
+    const Trained replayed = train_on_gpus(ranks, {.record = true});
+    EXPECT_EQ(replayed.state, eager.state) << "replayed, on " << ranks << " ranks";
+    expect_all_told(eager);
+    expect_all_told(replayed);
+    EXPECT_EQ(replayed.traffic.sent_bytes, eager.traffic.sent_bytes);
   }
-  const State two = train_on_gpus(2, true, false);
+  const State two = train_on_gpus(2, {}).state;
   {
     const emulator::HeldBack held;
-    EXPECT_EQ(train_on_gpus(2, true, false), two) << "in the latest order there is";
+    EXPECT_EQ(train_on_gpus(2, {}).state, two) << "in the latest order there is";
   }
-  EXPECT_GT(farthest(train_on_gpus(2, false, false), whole), 1e-3)
+  EXPECT_GT(farthest(train_on_gpus(2, {.synchronised = false}).state, whole), 1e-3)
       << "each for itself they train something else";
+}
+
+// In the first step; in each that is recorded; and in each replay, where that is asked for.
+TEST(SyncBatchNorm, LayersThatAskOtherThingsAreFoundOnEveryRank) {
+  for (const auto& [check, step] : {std::pair{CallCheck::plan, 0},
+                                    {CallCheck::plan, 2},
+                                    {CallCheck::step, 4},
+                                    {CallCheck::collective, 4}}) {
+    const auto errors = try_thread_ranks(2, [&](Communicator& host) {
+      train(host, {.kind = DeviceKind::cuda, .index = host.rank()},
+            {.record = true, .check = check, .astray_in = step});
+    });
+    for (const std::string& error : errors) {
+      EXPECT_NE(error.find("collectives differ (communicator nccl)"), std::string::npos) << error;
+      EXPECT_NE(error.find("rank 1 is in barrier"), std::string::npos) << error;
+    }
+  }
 }
 
 }  // namespace
