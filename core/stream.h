@@ -69,6 +69,7 @@ struct StreamBackend {
   virtual void synchronize() = 0;
   virtual void* native() = 0;
   virtual void record_time(TimedEventBackend&) {}  // a CPU has none
+  virtual double processor_seconds() { return 0; }
   virtual bool can_record() const { return false; }
   virtual void begin_recording() {}
   // Whether the device has refused to record a call, and so all of it.
@@ -154,6 +155,10 @@ class Stream {
   void wait(Event& event) { backend_->wait(event.backend()); }
   // Blocks the host until everything enqueued is done.
   void synchronize() { backend_->synchronize(); }
+
+  // What its worker has taken of a core so far (core/processor_time.h); 0 where it has none: on a GPU, and
+  // where work runs inline.
+  double processor_seconds() { return backend_->processor_seconds(); }
 
   // Whether record_work() works: on a GPU.
   bool can_record() const { return backend_->can_record(); }

@@ -10,6 +10,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/processor_time.h"
 #include "data/damage_log.h"
 #include "data/sample_order.h"
 
@@ -300,5 +301,11 @@ const Batch& BatchLoader::next() {
 }
 
 std::int64_t BatchLoader::left_out() const { return state_->damage.count(); }
+
+double BatchLoader::processor_seconds() const {
+  double seconds = 0;
+  for (std::thread& thread : state_->threads) seconds += lockstep::processor_seconds(thread);
+  return seconds;
+}
 
 }  // namespace lockstep

@@ -88,6 +88,8 @@ class BatchLoader {
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;
+  // What its threads have taken of cores so far (core/processor_time.h).
+  double processor_seconds() const;
 
  private:
   struct State;

@@ -168,6 +168,8 @@ void Report::epoch(const EpochReport& report) {
   std::vector<std::string> account = account_parts(report.account);
   account.front().insert(0, "| ");
   parts.insert(parts.end(), account.begin(), account.end());
+  if (const ProcessorAccount& took = report.processor; took.communication > 0)
+    parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
   write_metrics(report);
 }
@@ -200,7 +202,11 @@ std::string to_json(const EpochReport& report) {
                                 {"evaluation_seconds", report.evaluation_seconds},
                                 {"skipped_steps", report.skipped_steps},
                                 {"loss_scale", report.loss_scale},
-                                {"account", account}}
+                                {"account", account},
+                                {"processor",
+                                 {{"compute", report.processor.compute},
+                                  {"communication", report.processor.communication},
+                                  {"data", report.processor.data}}}}
       .dump();
 }
 

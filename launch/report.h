@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/processor_time.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -36,6 +37,7 @@ struct EpochReport {
   std::int64_t skipped_steps = 0;  // of the epoch: gradients overflowed
   double loss_scale = 1;           // after it
   StepAccount account;             // rank 0's; adds up to train_seconds
+  ProcessorAccount processor;      // what rank 0's process took of cores meanwhile
 };
 
 struct ReportOptions {
@@ -62,7 +64,8 @@ class Report {
   // After a step. The bar is redrawn at most ten times a second and never wraps; without a terminal ten steps
   // an epoch get a line.
   void step(const StepReport& report);
-  // Appends a line to metrics.jsonl and prints a summary with the step account in per cent.
+  // Appends a line to metrics.jsonl and prints a summary with the step account in per cent, and
+  // communication's share of the processor time where there is any.
   void epoch(const EpochReport& report);
 
   // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
@@ -85,7 +88,7 @@ class Report {
 
 // The object metrics.jsonl gets: epoch, steps, train_loss, test_loss, test_accuracy, samples_per_second,
 // learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
-// ...} in seconds. What is not finite is null.
+// ...} and processor {compute, communication, data} in seconds. What is not finite is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

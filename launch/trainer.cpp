@@ -74,6 +74,7 @@ void Trainer::fit(Report& report) {
 EpochReport Trainer::train_epoch(Report& report) {
   take_account();
   const std::int64_t begin = now_ns();
+  const ProcessorAccount processor_before = processor_account();
   const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
@@ -95,6 +96,7 @@ EpochReport Trainer::train_epoch(Report& report) {
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
+  line.processor = processor_account() - processor_before;
   line.skipped_steps = skipped_;
   line.loss_scale = loss_scale_;
   line.train_loss = over_ranks(totals_).mean();
@@ -180,6 +182,16 @@ StepAccount Trainer::take_account() {
   StepAccount account = std::exchange(account_, {});
   account[Phase::rest] = std::max(0.0, seconds_between(account_begin_ns_, now) - account.total());
   account_begin_ns_ = now;
+  return account;
+}
+
+// The whole is asked for last, so that it holds the parts.
+ProcessorAccount Trainer::processor_account() {
+  ProcessorAccount account{.data = parts_.train.processor_seconds() + parts_.test.processor_seconds()};
+  for (Communicator* communicator : communicators_) {
+    if (communicator->size() > 1) account.communication += communicator->stream().processor_seconds();
+  }
+  account.compute = processor_seconds() - account.communication - account.data;
   return account;
 }
 

@@ -102,6 +102,9 @@ class Trainer {
   StepAccount take_account();
   // On a GPU, too, the host's.
   StepAccount take_host_account();
+  // What this process has taken of cores so far. With one rank nothing of it is communication; nor is what
+  // NCCL's own threads take.
+  ProcessorAccount processor_account();
 
  private:
   struct RecordedStep {

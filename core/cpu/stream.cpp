@@ -12,6 +12,7 @@
 
 #include "core/backend_factories.h"
 #include "core/error.h"
+#include "core/processor_time.h"
 
 namespace lockstep::detail {
 namespace {
@@ -137,6 +138,7 @@ class WorkerStream final : public StreamBackend {
     changed_.wait(lock, [&, target = pushed_] { return done_ >= target; });
     if (error_) std::rethrow_exception(error_);
   }
+  double processor_seconds() override { return lockstep::processor_seconds(thread_); }
   void* native() override { return nullptr; }
 
  private:

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/processor_time.h"
 
 namespace lockstep {
 namespace {
@@ -65,6 +66,24 @@ TEST(Event, IsReadyBeforeItWasEverRecorded) {
 
 class WorkerStream : public testing::TestWithParam<StreamUse> {};
 INSTANTIATE_TEST_SUITE_P(Uses, WorkerStream, testing::Values(StreamUse::communication, StreamUse::copy));
+
+// Its own time, and none of the thread's that asks.
+TEST_P(WorkerStream, TellsWhatItTookOfACore) {
+  Stream worker(kHost, GetParam()), waiting(kHost, GetParam());
+  const auto work = [] {
+    const double begin = processor_seconds();
+    while (processor_seconds() < begin + 0.01) continue;
+  };
+  worker.enqueue(work);
+  worker.synchronize();
+  const double took = worker.processor_seconds();
+  EXPECT_GT(took, 0);
+  EXPECT_GT(took, waiting.processor_seconds());
+  work();
+  EXPECT_LT(worker.processor_seconds() + waiting.processor_seconds(), processor_seconds());
+  Stream inline_stream(kHost, StreamUse::compute);
+  EXPECT_EQ(inline_stream.processor_seconds(), 0);
+}
 
 TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
   Stream stream(kHost, GetParam());

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "core/buffer.h"
 #include "core/device.h"
@@ -21,8 +22,19 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Of programs that were run and have ended, and of those that they ran.
+double processor_seconds_of_children() {
+  struct rusage usage = {};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 TEST(Train, LearnsAndLeavesMetrics) {
   const Workplace workplace("metrics");
+  const double before = processor_seconds_of_children();
   const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a progress bar in piped output";
@@ -35,11 +47,19 @@ TEST(Train, LearnsAndLeavesMetrics) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
   EXPECT_GT(lines[2]["test_accuracy"], 0.9);
+  double took = 0;  // by rank 0
   for (const Json& line : lines) {
     double sum = 0;
     for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
     EXPECT_NEAR(sum / line["train_seconds"].get<double>(), 1.0, 0.01) << line;
+    for (const auto& [part, seconds] : line["processor"].items()) {
+      EXPECT_GT(seconds, 0) << part;
+      took += seconds.get<double>();
+    }
   }
+  EXPECT_EQ(lines[0]["processor"].size(), 3u);
+  EXPECT_LE(took, processor_seconds_of_children() - before);
+  EXPECT_EQ(count(result.output, "  | processor: comm "), 3) << result.output;
 }
 
 TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {

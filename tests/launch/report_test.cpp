@@ -60,6 +60,7 @@ EpochReport example() {
                      .loss_scale = 4096,
                      .account = {}};
   report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0, 0.56};
+  report.processor = {.compute = 17, .communication = 1.5, .data = 0.5};
   return report;
 }
 
@@ -96,7 +97,15 @@ TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
   EXPECT_EQ(
       output_of([&] { report.epoch(example()); }),
       "epoch 2/5  train loss 0.312  test loss 0.298  test accuracy 89.31 %  12,345 samples/s  | data 0.1 %  "
-      "forward 31.0 %  backward 60.2 %  exposed comm 1.1 %  optimizer 2.0 %  rest 5.6 %\n");
+      "forward 31.0 %  backward 60.2 %  exposed comm 1.1 %  optimizer 2.0 %  rest 5.6 %  | processor: comm "
+      "7.9 %\n");
+}
+
+TEST_F(ReportTest, SummaryOfARankThatAsksNobodyEndsWithTheAccount) {
+  EpochReport alone = example();
+  alone.processor.communication = 0;
+  Report report(options(false));
+  EXPECT_TRUE(output_of([&] { report.epoch(alone); }).ends_with("rest 5.6 %\n"));
 }
 
 TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
@@ -174,7 +183,7 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
     report.epoch(example());
   });
   EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  train loss 0.312"), std::string::npos) << output;
-  EXPECT_NE(output.find("rest 5.6 %\n"), std::string::npos) << output;
+  EXPECT_NE(output.find("processor: comm 7.9 %\n"), std::string::npos) << output;
 }
 
 TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
@@ -227,7 +236,7 @@ TEST_F(ReportTest, EveryLineFitsATerminal) {
       longest = std::max(longest, line.size());
     }
     EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "broken too early";
-    EXPECT_NE(output.find("rest 0.5 %\n"), std::string::npos) << output;
+    EXPECT_NE(output.find("processor: comm 7.9 %\n"), std::string::npos) << output;
   }
 }
 
@@ -253,7 +262,8 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line["loss_scale"], 4096);
   EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
       "exposed_communication": 0.11, "optimizer": 0.2, "idle": 0.0, "device_wait": 0.0, "rest": 0.56})"));
-  EXPECT_EQ(line.size(), 12u);
+  EXPECT_EQ(line["processor"], json::parse(R"({"compute": 17.0, "communication": 1.5, "data": 0.5})"));
+  EXPECT_EQ(line.size(), 13u);
 }
 
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {

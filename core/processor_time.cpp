@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/processor_time.h"
+
+#include <ctime>
+
+#include <pthread.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec time = {};
+  CHECK(clock_gettime(clock, &time) == 0);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+double processor_seconds() { return seconds_of(CLOCK_PROCESS_CPUTIME_ID); }
+
+double processor_seconds(std::thread& thread) {
+  clockid_t clock = {};
+  CHECK(pthread_getcpuclockid(thread.native_handle(), &clock) == 0);
+  return seconds_of(clock);
+}
+
+}  // namespace lockstep
