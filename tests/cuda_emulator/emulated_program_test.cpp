@@ -93,6 +93,9 @@ TEST(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
   expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
 }
 
+// Two steps are enqueued one by one, two are recorded, one after the other, and each is replayed.
+constexpr const char* kReplaysOfBoth = "train.steps=7";
+
 class EmulatedDigest : public testing::Test {
  protected:
   Workplace workplace_{"emulated_digest", "lockstep-emulated"};
@@ -102,11 +105,11 @@ class EmulatedDigest : public testing::Test {
 // another number of multiprocessors, too, and so its kernels other grids.
 TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   const std::vector<Settings> trainings = {
-      {},
-      {"train.accumulation=3", "train.recompute=true"},
+      {kReplaysOfBoth},
+      {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true"},
       {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
-      {"train.precision=bf16", "optimizer.name=adamw"},
-      {"optimizer.name=lars", "data.crop_padding=2", "data.horizontal_flip=true"},
+      {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw"},
+      {kReplaysOfBoth, "optimizer.name=lars", "data.crop_padding=2", "data.horizontal_flip=true"},
   };
   for (const Settings& settings : trainings) {
     const std::string expected = digest_of(workplace_, {.settings = settings});
@@ -181,11 +184,13 @@ TEST_F(EmulatedDigest, RanksMayShareADevice) {
 
 // What a GPU refuses to record ends recording on all ranks, and not the job; the bits are the same.
 TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
-  const std::string expected = digest_of(workplace_, {});
+  const std::string expected = digest_of(workplace_, {.settings = {kReplaysOfBoth}});
   for (const char* fault : {"cudaGraphInstantiate:1=2", "1/cudaGraphInstantiate:2=2"}) {
-    const EmulatedRun run{.machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
-    EXPECT_EQ(digest_of(workplace_, run), expected) << fault;
-    const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+    const EmulatedRun run{.settings = {kReplaysOfBoth},
+                          .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
+    const auto file = workplace_.path(fault[0] == '1' ? "digest1" : "digest2");
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
+    EXPECT_EQ(text_of(file), expected) << fault;
     EXPECT_EQ(count(result.output, "steps are enqueued one by one"), 1) << result.output;
   }
 }
