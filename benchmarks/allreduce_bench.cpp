@@ -88,7 +88,7 @@ std::vector<std::vector<double>> measure(Communicator& communicator, const std::
   return seconds;
 }
 
-// Nanoseconds that the log takes for one collective, from its beginning to its end.
+// Nanoseconds that the log takes for a bucket's sum, with all its moments.
 std::vector<double> measure_log(int repeats) {
   constexpr std::uint64_t kCollectives = 100'000;
   CollectiveLog log("bench", 0, 1);
@@ -97,7 +97,11 @@ std::vector<double> measure_log(int repeats) {
   for (int repeat = -2; repeat < repeats; ++repeat) {  // two to warm up
     const std::int64_t begin = now_ns();
     for (std::uint64_t i = 0; i < kCollectives; ++i) {
-      log.begin({.kind = CollectiveKind::all_reduce, .count = i, .sequence = ++sequence});
+      const std::int64_t now = now_ns();
+      log.begin({.kind = CollectiveKind::all_reduce,
+                 .count = i,
+                 .purpose = {.bucket = 0, .final_ns = now, .enqueued_ns = now},
+                 .sequence = ++sequence});
       log.started(sequence);
       log.met(sequence, now_ns());
       log.sent(sequence, i);

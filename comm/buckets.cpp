@@ -97,9 +97,11 @@ void GradientBuckets::gradient_ready(std::size_t index) {
   CHECK(index < parameters_.size(), "parameter {} of {}", index, parameters_.size());
   CHECK(!ready_[index], "the gradient of {} was announced twice", parameters_[index].name);
   ready_[index] = true;
-  --progress_[plan_.bucket_of(index)].pending;
+  Progress& progress = progress_[plan_.bucket_of(index)];
+  if (--progress.pending > 0) return;
+  progress.final_ns = now_ns();
   if (!options_.overlap) return;
-  while (next_ < plan_.buckets().size() && progress_[next_].pending == 0) launch(next_++);
+  while (next_ < plan_.buckets().size() && progress_[next_].pending == 0) launch(next_++, progress.final_ns);
 }
 
 void GradientBuckets::wait(Stream& compute) {
@@ -107,7 +109,7 @@ void GradientBuckets::wait(Stream& compute) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     CHECK(ready_[i], "the gradient of {} was never announced", parameters_[i].name);
   }
-  while (next_ < plan_.buckets().size()) launch(next_++);
+  while (next_ < plan_.buckets().size()) launch(next_++, now_ns());
   communicator_.stream().record(reduced_);
   compute.wait(reduced_);
   compute_ = nullptr;
@@ -127,7 +129,7 @@ void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {
 
 // On the communication stream: wait for the gradients, exchange. The span runs from the moment the exchange
 // may start.
-void GradientBuckets::launch(std::size_t index) {
+void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   Stream& stream = communicator_.stream();
   if (sums_ != nullptr) sums_->finish(*compute_, plan_.buckets()[index]);
   compute_->record(produced_);
@@ -136,7 +138,9 @@ void GradientBuckets::launch(std::size_t index) {
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
   const bool on_cpu = stream.device().kind == DeviceKind::cpu;  // of a GPU the host does not know
-  communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index), .final_ns = on_cpu ? now_ns() : 0});
+  communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index),
+                             .final_ns = on_cpu ? progress->final_ns : 0,
+                             .enqueued_ns = enqueued_ns});
   exchange_->enqueue(index);
   communicator_.set_purpose({});
   if (!moments_.empty()) stream.record(moments_[index].ended);

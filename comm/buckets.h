@@ -92,12 +92,13 @@ class GradientBuckets final : public GradientListener {
   void agree_finite(Stream& compute, std::int32_t* finite);
 
  private:
-  void launch(std::size_t bucket);
+  void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();
 
   struct Progress {
-    std::size_t pending = 0;  // gradients not yet final
+    std::size_t pending = 0;    // gradients not yet final
+    std::int64_t final_ns = 0;  // when the last of them was
     std::int64_t started_ns =
         0;  // the communication stream's alone: a pass may begin before the last one's ended
   };

@@ -61,7 +61,7 @@ std::string describe(const Collective& collective) {
   if (collective.kind == CollectiveKind::broadcast) more = fmt::format("from rank {}", collective.root);
   if (collective.kind == CollectiveKind::all_reduce || collective.kind == CollectiveKind::reduce_scatter)
     more = kOpNames[static_cast<std::size_t>(collective.op) % kOpNames.size()];
-  const auto& [bucket, layer, final_ns] = collective.purpose;
+  const std::int32_t bucket = collective.purpose.bucket, layer = collective.purpose.layer;
   if (bucket >= 0 || layer >= 0) {
     more += fmt::format("{}{} {}", more.empty() ? "" : ", ", layer >= 0 ? "layer" : "bucket",
                         std::max(bucket, layer));

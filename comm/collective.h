@@ -20,9 +20,11 @@ enum class ReduceOp : std::uint8_t { sum, max, min };
 std::string_view name_of(CollectiveKind kind);
 
 struct CollectivePurpose {
-  std::int32_t bucket = -1;   // of gradients; -1: none
-  std::int32_t layer = -1;    // that asks other ranks, in forward order; -1: none. At most one of the two
-  std::int64_t final_ns = 0;  // when the last of what is sent was final, by the host's clock; 0: not told
+  std::int32_t bucket = -1;  // of gradients; -1: none
+  std::int32_t layer = -1;   // that asks other ranks, in forward order; -1: none. At most one of the two
+  // By the host's clock (now_ns()):
+  std::int64_t final_ns = 0;     // when the last of what is sent was final; 0: not told
+  std::int64_t enqueued_ns = 0;  // when it was asked for, where somebody has looked; 0: as it is enqueued
 };
 
 struct Collective {

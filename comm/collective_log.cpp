@@ -180,7 +180,8 @@ void CollectiveLog::begin(const Collective& collective) {
   slot.call.store(identity.call, std::memory_order_release);
   slot.count.store(identity.count, std::memory_order_release);
   slot.final_ns.store(collective.purpose.final_ns, std::memory_order_release);
-  slot.enqueued_ns.store(now_ns(), std::memory_order_release);
+  const std::int64_t enqueued_ns = collective.purpose.enqueued_ns;
+  slot.enqueued_ns.store(enqueued_ns > 0 ? enqueued_ns : now_ns(), std::memory_order_release);
   slot.started_ns.store(0, std::memory_order_release);
   slot.met_ns.store(0, std::memory_order_release);
   slot.finished_ns.store(0, std::memory_order_release);

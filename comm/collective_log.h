@@ -49,7 +49,7 @@ class CollectiveLog {
   CollectiveLog(const CollectiveLog&) = delete;
   CollectiveLog& operator=(const CollectiveLog&) = delete;
 
-  // The collective was enqueued now. Sequences ascend by one.
+  // The collective was enqueued now, or when its purpose says. Sequences ascend by one.
   void begin(const Collective& collective);
   // Of one that was begun. Without effect where more than kRecords came after it, and for 0.
   void started(std::uint64_t sequence);

@@ -79,7 +79,7 @@ RecordedCollectives Communicator::take_recorded() { return std::exchange(recorde
 void Communicator::replayed(const RecordedCollectives& recorded, Stream& stream) {
   for (Collective collective : recorded.collectives) {
     number(collective);
-    collective.purpose.final_ns = 0;
+    collective.purpose.final_ns = collective.purpose.enqueued_ns = 0;
     begin(collective);
   }
   sent_bytes_ += recorded.sent_bytes;

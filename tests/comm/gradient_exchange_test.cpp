@@ -81,6 +81,33 @@ TEST(GradientExchange, IsInTheLogByBucket) {
   });
 }
 
+// Where nothing overlaps, too, where gradients wait for the end of backward.
+TEST(GradientExchange, LogTellsWhenGradientsWereFinalAndNotWhenTheyLeft) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kTensorSizes);
+    BucketOptions options = kDenseBuckets;
+    options.overlap = false;
+    GradientBuckets buckets(parameters, communicator, options);
+    CHECK(buckets.buckets().size() > 1);
+    Stream stream(Device{}, StreamUse::compute);
+    buckets.begin(stream);
+    std::vector<std::int64_t> final_by;
+    for (const Bucket& bucket : buckets.buckets()) {
+      for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) buckets.gradient_ready(i);
+      final_by.push_back(now_ns());
+    }
+    buckets.wait(stream);
+    communicator.stream().synchronize();
+    for (const CollectiveRecord& record : communicator.log().read()) {
+      const std::int32_t bucket = record.collective.purpose.bucket;
+      if (bucket < 0) continue;
+      CHECK(record.moments.final_ns <= final_by[static_cast<std::size_t>(bucket)]);
+      CHECK(record.moments.enqueued_ns >= final_by.back());
+    }
+    CHECK(communicator.log().read().back().collective.purpose.bucket + 1 == std::ssize(final_by));
+  });
+}
+
 // Sums are the same everywhere, and so is what each rank judges of them: nobody asks. Where results differ
 // one rank that found something not finite speaks for all.
 TEST(GradientExchange, RanksAgreeOnWhatIsFiniteWhereTheyFindDifferentThings) {
