@@ -57,8 +57,7 @@ struct LossTotals {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch. timeline, observer, across and
-  // step_statistics may be null.
+  // network's batch. Pointers may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -68,9 +67,9 @@ class Trainer {
     Communicator& communicator;
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
-    // Where the network's batch norm is synchronised: over as many ranks as there are.
     // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
     StepStatistics* step_statistics = nullptr;
+    // Where the network's batch norm is synchronised: over as many ranks as there are.
     CommunicatorGather* across = nullptr;
   };
   // Collective.
