@@ -61,11 +61,11 @@ class RandomImages final : public Dataset {
 class FixedBatch {
  public:
   FixedBatch(const Dataset& dataset, std::int64_t batch, Device device);
-  const NetworkInput& input() const { return input_; }
+  const Batch& input() const { return input_; }
 
  private:
   Buffer images_, labels_, weights_, samples_;
-  NetworkInput input_;
+  Batch input_;
 };
 
 // Planned with the machine's kernel choices; SGD with momentum.

@@ -3,6 +3,7 @@
 // How long is a training step? Forward, loss, backward and update of any network on random images, in one
 // process, without the loop around it: the sum of its kernels. On a GPU it is enqueued kernel by kernel and
 // replayed as a graph, as in training. The loss must fall, or the time is not reported.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -63,8 +64,8 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
 
 enum class Steps { eager, recorded };
 
-// Steps when the host runs ahead, as in training, and waits for no part of them. Recorded ones alternate
-// between two recordings, since results and learning rates have two places each.
+// Steps when the host runs ahead, as in training, and waits for no part of them. Recorded ones have a
+// recording for each slot.
 class PipelinedSteps {
  public:
   PipelinedSteps(const Options& options, BenchNetwork& bench, Steps steps)
@@ -81,17 +82,18 @@ class PipelinedSteps {
   std::optional<double> run(int count) {
     const std::int64_t begin = now_ns();
     for (int step = 0; step < count; ++step) {
-      optimizer_.set_learning_rate(kBenchRate);
-      Recording& recording = recordings_[static_cast<std::size_t>(step % 2)];
+      slot_ = StepSlot::of(step);
+      if (step >= 2) keep(slot_);
+      optimizer_.set_learning_rate(slot_, kBenchRate);
+      Recording& recording = recordings_[slot_.index];
       if (steps_ == Steps::recorded && recording.empty()) {
         recording = stream_.record_work([this] { enqueue(); }, reason_);
         if (recording.empty()) return std::nullopt;
       }
       recording.empty() ? enqueue() : stream_.replay(recording);
-      results_.enqueued(stream_);
-      keep(results_.take());
+      results_.enqueued(stream_, slot_);
     }
-    while (keep(results_.take_last())) continue;
+    for (int step = std::max(0, count - 2); step < count; ++step) keep(StepSlot::of(step));
     return static_cast<double>(now_ns() - begin) * 1e-9 / count;
   }
   double last_loss() const { return last_loss_; }
@@ -102,15 +104,15 @@ class PipelinedSteps {
     const Pass pass{
         .stream = stream_, .gradient_scale = gradient_scale_, .loss_scale = optimizer_.loss_scale()};
     network_.forward(batch_.input(), pass);
-    network_.copy_loss(stream_, results_.loss(0));
+    network_.copy_loss(stream_, results_.loss(slot_, 0));
     network_.backward(pass);
     optimizer_.check_gradients(stream_);
-    optimizer_.step(stream_);
-    results_.copy_control(stream_, optimizer_.control());
+    optimizer_.step(stream_, slot_);
+    results_.copy_control(stream_, slot_, optimizer_.control());
   }
-  bool keep(const std::optional<StepResult>& result) {
-    if (result) last_loss_ = static_cast<double>(result->losses[0].loss / result->losses[0].weight);
-    return result.has_value();
+  void keep(StepSlot slot) {
+    const LossSums sums = results_.result(slot).losses[0];
+    last_loss_ = static_cast<double>(sums.loss / sums.weight);
   }
 
   Network& network_;
@@ -120,7 +122,8 @@ class PipelinedSteps {
   Stream stream_;
   StepResults results_;
   float gradient_scale_;
-  std::array<Recording, 2> recordings_;
+  std::array<Recording, StepSlot::kCount> recordings_;
+  StepSlot slot_;
   double last_loss_ = 0;
   std::string reason_;
 };

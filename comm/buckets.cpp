@@ -35,7 +35,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
     : parameters_(parameters),
       communicator_(communicator),
       options_(options),
-      timeline_(communicator.stream().device().kind == DeviceKind::cpu ? timeline : nullptr),
+      timeline_(communicator.stream().runs_on_host() ? timeline : nullptr),
       plan_(parameters, options.capacities(), communicator.size()),
       ready_(parameters.size()),
       progress_(plan_.buckets().size()),
@@ -137,9 +137,9 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   Progress* progress = &progress_[index];
   if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
-  const bool on_cpu = stream.device().kind == DeviceKind::cpu;  // of a GPU the host does not know
+  const bool on_host = stream.runs_on_host();  // of a GPU the host does not know
   communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index),
-                             .final_ns = on_cpu ? progress->final_ns : 0,
+                             .final_ns = on_host ? progress->final_ns : 0,
                              .enqueued_ns = enqueued_ns});
   exchange_->enqueue(index);
   communicator_.set_purpose({});

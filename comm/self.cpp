@@ -23,7 +23,7 @@ class SelfCommunicator final : public Communicator {
 
  private:
   void run(const Collective& collective) override {
-    const bool on_host = device_.kind == DeviceKind::cpu;
+    const bool on_host = stream_.runs_on_host();
     if (on_host) stream_.enqueue([this, collective] { started(collective); });
     const std::size_t bytes = collective.count * size_of(collective.dtype);
     if (collective.send != nullptr && collective.send != collective.recv)

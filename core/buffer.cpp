@@ -12,6 +12,8 @@ std::size_t available_memory(Device device) {
                                         : detail::available_cuda_memory(device);
 }
 
+bool is_host_memory(Device device) { return device.kind == DeviceKind::cpu; }
+
 Buffer::Buffer(std::size_t bytes, Device device, MemoryKind kind) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
   if (device.kind == DeviceKind::cpu) {

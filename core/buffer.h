@@ -28,6 +28,10 @@ enum class MemoryKind {
 // without swapping and this process's control group allows. Others may take them first.
 std::size_t available_memory(Device device);
 
+// Whether the device's memory is the host's, which all ranks of a node share and to which nothing needs to be
+// copied: a CPU's.
+bool is_host_memory(Device device);
+
 class Buffer {
  public:
   Buffer() = default;

@@ -20,4 +20,6 @@ Stream::Stream(Device device, StreamUse use)
       backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_stream(use)
                                               : detail::make_cuda_stream(device, use)) {}
 
+bool Stream::runs_on_host() const { return device_.kind == DeviceKind::cpu; }
+
 }  // namespace lockstep

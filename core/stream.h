@@ -139,6 +139,9 @@ class Stream {
 
   Device device() const { return device_; }
   StreamUse use() const { return use_; }
+  // Whether threads of the host do its work, so that the host's clock tells when: on a CPU. Moments of other
+  // streams are TimedEvents.
+  bool runs_on_host() const;
   // On a CPU: the threads that kernels take which run on this stream's worker, beside those of the stream
   // that computes. From 1 on; for the kernels enqueued from now on.
   int threads() const { return threads_; }

@@ -52,8 +52,7 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
   slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, DType::u8},
                 .labels = {data + image_bytes, {options.batch}, DType::i32},
                 .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
-                .samples = slot.samples,
-                .memory = {data, slot.memory.bytes()}};
+                .samples = slot.samples};
   return slot;
 }
 

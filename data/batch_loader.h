@@ -18,8 +18,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/sample_id.h"
-#include "core/tensor.h"
+#include "core/batch.h"
 #include "data/dataset.h"
 
 namespace lockstep {
@@ -49,15 +48,6 @@ struct LoaderOptions {
   Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 
-// One slot's memory, which is one piece; valid until the `kept`-th call of next() after its own, or seek().
-struct Batch {
-  Tensor images;                      // u8 [batch, H, W, C]
-  Tensor labels;                      // i32 [batch]
-  Tensor weights;                     // f32 [batch]: 1, or 0 for padding and for samples left out
-  std::span<const SampleId> samples;  // [batch]; zeros where the weight is 0
-  std::span<std::byte> memory;        // all of them
-};
-
 class BatchLoader {
  public:
   // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch
@@ -69,7 +59,8 @@ class BatchLoader {
   std::int64_t global_batch() const;
   // How many steps an epoch has; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
-  // How many bytes one slot has, and all slots together.
+  // How many bytes one slot has, and all slots together. A batch takes a slot's, in one piece that begins
+  // with the images.
   std::size_t batch_bytes() const;
   std::size_t memory_bytes() const;
   // Of the order of samples.
@@ -80,7 +71,8 @@ class BatchLoader {
   // Goes to the first micro-batch of a step of an epoch; what was prefetched for elsewhere is dropped. A new
   // loader stands at (0, 0).
   void seek(std::int64_t epoch, std::int64_t step);
-  // Returns the next micro-batch and waits until it is ready; after the last one of an epoch's last step
+  // Returns the next micro-batch and waits until it is ready. It is valid until the `kept`-th call after this
+  // one, or seek(). After the last one of an epoch's last step
   // comes the next epoch's first (with Tail::pad: the same samples again). A sample for which the dataset
   // throws a DataError is left out, as padding is: a black image of label 0 and weight 0. Rethrows anything
   // else that the dataset threw for this micro-batch, and the DataError where more than half of the batch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/device_batches.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -8,23 +9,22 @@
 namespace lockstep {
 namespace {
 
-// The batch as it lies in a copy of its memory.
+// The loader's batch, which begins with its images, as it lies in a copy of its memory.
 Batch moved(const Batch& batch, std::byte* to, Device device) {
   Batch copy = batch;
   const auto move = [&](const void* data) {
-    return to + (static_cast<const std::byte*>(data) - batch.memory.data());
+    return to + (static_cast<const std::byte*>(data) - static_cast<const std::byte*>(batch.images.data));
   };
   for (Tensor* tensor : {&copy.images, &copy.labels, &copy.weights}) {
     tensor->data = move(tensor->data);
     tensor->device = device;
   }
   copy.samples = {reinterpret_cast<const SampleId*>(move(batch.samples.data())), batch.samples.size()};
-  copy.memory = {to, batch.memory.size()};
   return copy;
 }
 
 bool stages(const DeviceBatchesOptions& options) {
-  return options.device.kind != DeviceKind::cpu || options.staging == Staging::always;
+  return !is_host_memory(options.device) || options.staging == Staging::always;
 }
 
 }  // namespace
@@ -53,57 +53,70 @@ DeviceBatches::~DeviceBatches() {
 void DeviceBatches::seek(std::int64_t epoch, std::int64_t step) {
   if (staged_) staged_->stream.synchronize();
   loader_.seek(epoch, step);
-  copied_ = begun_;  // what was copied ahead is forgotten
-  if (staged_) memory_of(copied_).batches.clear();
+  if (!staged_) return;
+  for (StepMemory& memory : staged_->steps) {  // what was copied ahead is forgotten
+    memory.ahead = false;
+    if (&memory != staged_->step) memory.batches.clear();
+  }
 }
 
-void DeviceBatches::begin(Stream& compute) {
+void DeviceBatches::begin(Stream& compute, StepSlot slot) {
   next_ = 0;
   if (!staged_) return;
   release();
-  if (copied_ == begun_) copy_step();
-  compute.wait(memory_of(begun_++).copied);
+  StepMemory& step = staged_->steps[slot.index];
+  CHECK(step.ahead || std::ranges::none_of(staged_->steps, &StepMemory::ahead),
+        "slot {} begins, the next step is in another", slot.index);
+  copy_step(step);
+  compute.wait(step.copied);
+  step.ahead = false;
+  staged_->step = &step;
   compute_ = &compute;
 }
 
 const Batch& DeviceBatches::next() {
   CHECK(next_ < options_.micro_batches, "a step has {} micro-batches", options_.micro_batches);
   const auto micro = static_cast<std::size_t>(next_++);
-  return staged_ ? memory_of(begun_ - 1).batches[micro] : loader_.next();
+  return staged_ ? staged_->step->batches[micro] : loader_.next();
 }
 
-void DeviceBatches::prefetch() {
-  if (!staged_ || copied_ > begun_) return;
+void DeviceBatches::prefetch(StepSlot next) {
+  if (!staged_) return;
   release();
   try {
-    copy_step();
+    copy_step(staged_->steps[next.index]);
   } catch (const Error&) {  // thrown again by begin(), which is asked for this step
   }
 }
 
 // The last step's batches are free when what was enqueued up to now is done.
 void DeviceBatches::release() {
-  if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(memory_of(begun_ - 1).released);
+  if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(staged_->step->released);
 }
 
 // The loader fills the memory of the oldest batch it keeps when it is asked for another: its copy must be
 // done. After an error this goes on where it was.
-void DeviceBatches::copy_step() {
-  StepMemory& step = memory_of(copied_);
+void DeviceBatches::copy_step(StepMemory& step) {
+  if (step.ahead) return;
   if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();
   staged_->stream.wait(step.released);
   while (static_cast<std::int64_t>(step.batches.size()) < options_.micro_batches) {
     Event& copied = staged_->batch_copied(staged_->batches);
     copied.synchronize();
     const Batch& batch = loader_.next();
-    std::byte* to = step.memory.data() + step.batches.size() * batch.memory.size();
+    const std::size_t bytes = loader_.batch_bytes();
+    std::byte* to = step.memory.data() + step.batches.size() * bytes;
     step.batches.push_back(moved(batch, to, options_.device));
-    staged_->stream.copy(to, batch.memory.data(), batch.memory.size());
+    staged_->stream.copy(to, batch.images.data, bytes);
     staged_->stream.record(copied);
     ++staged_->batches;
   }
   staged_->stream.record(step.copied);
-  ++copied_;
+  step.ahead = true;
+}
+
+int DeviceBatches::loader_keeps(const DeviceBatchesOptions& options) {
+  return stages(options) ? static_cast<int>(options.micro_batches) + 1 : 1;
 }
 
 std::size_t DeviceBatches::memory_bytes() const { return planned_bytes(options_, loader_.batch_bytes()); }

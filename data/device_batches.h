@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeviceBatches: a loader's batches in device memory, step by step. While the device computes a step, the
-// next one's batches are already on their way on a stream of their own; two sets of memory take turns, so
-// every second step finds its batches at the same addresses. Where the device reads the loader's memory
-// itself (a CPU) nothing is copied. The host waits for a copy only when the loader is about to fill that
-// batch's memory again: a loader that keeps a step's batches and one more (LoaderOptions::kept) is one it
-// need not wait for.
+// next one's batches are already on their way on a stream of their own, in the memory of another slot. Where
+// the device reads the loader's memory itself (a CPU) nothing is copied. The host waits for a copy only when
+// the loader is about to fill that batch's memory again: a loader that keeps as many as loader_keeps() says
+// is one it need not wait for.
 #pragma once
 
 #include <array>
 #include <optional>
 #include <vector>
 
+#include "core/batch.h"
 #include "core/buffer.h"
+#include "core/step_slot.h"
 #include "core/stream.h"
 #include "data/batch_loader.h"
 
@@ -38,8 +39,8 @@ class DeviceBatches {
   // Goes where BatchLoader::seek goes.
   void seek(std::int64_t epoch, std::int64_t step);
   // The next step's batches: what is enqueued on `compute` from now on finds them in device memory, until the
-  // next begin(). Rethrows what the dataset threw.
-  void begin(Stream& compute);
+  // next begin(). A slot's always lie at the same addresses. Rethrows what the dataset threw.
+  void begin(Stream& compute, StepSlot slot);
   // Goes back to the step's first micro-batch, where batches are copied; elsewhere it does nothing.
   void rewind() {
     if (staged_) next_ = 0;
@@ -47,9 +48,12 @@ class DeviceBatches {
   // Returns the step's next micro-batch, in the loader's order. It enqueues nothing, and must not be called
   // more often than a step has micro-batches.
   const Batch& next();
-  // To be called when everything that reads the step's batches is enqueued: starts copying the next step's.
-  // What the dataset throws then is left to begin().
-  void prefetch();
+  // To be called when everything that reads the step's batches is enqueued: starts copying the next step's,
+  // which has this slot. What the dataset throws then is left to begin().
+  void prefetch(StepSlot next);
+  // LoaderOptions::kept of a loader that the host never waits for: a step's batches are copied while the one
+  // before it computes.
+  static int loader_keeps(const DeviceBatchesOptions& options);
   // Memory of the device that is held; planned_bytes() says what it would be for a loader's batches of so
   // many bytes.
   std::size_t memory_bytes() const;
@@ -60,8 +64,9 @@ class DeviceBatches {
     StepMemory(std::size_t bytes, Device device) : memory(bytes, device), copied(device), released(device) {}
     Buffer memory;
     std::vector<Batch> batches;
-    Event copied;    // recorded on the copy stream
-    Event released;  // recorded on the compute stream
+    Event copied;        // recorded on the copy stream
+    Event released;      // recorded on the compute stream
+    bool ahead = false;  // holds the step that begins next
   };
   struct Staged {
     Staged(std::size_t bytes, std::int64_t kept, Device device);
@@ -71,20 +76,18 @@ class DeviceBatches {
     }
 
     Stream stream;
-    std::array<StepMemory, 2> steps;
+    std::array<StepMemory, StepSlot::kCount> steps;
+    StepMemory* step = nullptr;         // of the last step that began
     std::vector<Event> batches_copied;  // of those that the loader keeps
     std::int64_t batches = 0;           // taken from the loader
   };
 
-  StepMemory& memory_of(std::int64_t step) { return staged_->steps[static_cast<std::size_t>(step % 2)]; }
   void release();
-  void copy_step();
+  void copy_step(StepMemory& step);
 
   BatchLoader& loader_;
   DeviceBatchesOptions options_;
   std::optional<Staged> staged_;
-  std::int64_t begun_ = 0;     // steps
-  std::int64_t copied_ = 0;    // steps, all of their batches
   std::int64_t next_ = 0;      // micro-batch of the step
   Stream* compute_ = nullptr;  // of the last step, as long as its batches are in use
 };

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "data/device_batches.h"
 #include "launch/kernel_cache.h"
 
 namespace lockstep {
@@ -21,8 +22,8 @@ VerifyOptions verify_options(const Config& config, Shard local, int threads) {
 }
 
 LoaderOptions loader_options(const Config& config, Device device) {
-  // A step's batches are copied to a GPU while the step before it computes: the host need not wait for them.
-  const int kept = device.kind == DeviceKind::cpu ? 1 : static_cast<int>(config.train.accumulation) + 1;
+  const int kept =
+      DeviceBatches::loader_keeps({.device = device, .micro_batches = config.train.accumulation});
   return {.batch = config.train.batch,
           .accumulation = config.train.accumulation,
           .tail = config.data.tail,

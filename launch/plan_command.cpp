@@ -22,14 +22,13 @@ struct RankRow {
   std::int32_t node = 0;
   std::int32_t local_rank = 0;
   std::int32_t threads = 0;
-  std::int32_t cuda_device = -1;  // -1: CPU
+  char device[16] = {};
 };
 
 void print_ranks(Communicator& communicator, const World& world, Training& training) {
   RankRow mine{.node = world.node(), .local_rank = world.local_rank(), .threads = training.threads()};
   world.host().copy(mine.host, sizeof(mine.host) - 1);
-  const Device device = training.network().device();
-  if (device.kind == DeviceKind::cuda) mine.cuda_device = device.index;
+  to_string(training.network().device()).copy(mine.device, sizeof(mine.device) - 1);
   std::vector<RankRow> rows(static_cast<std::size_t>(world.size()));
   communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
   communicator.stream().synchronize();
@@ -38,9 +37,8 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
                            "device", "threads", "host"));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     const RankRow& row = rows[rank];
-    const std::string name = row.cuda_device < 0 ? "cpu" : fmt::format("cuda:{}", row.cuda_device);
-    print_fitted(fmt::format("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", rank, row.node, row.local_rank, name,
-                             row.threads, row.host));
+    print_fitted(fmt::format("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", rank, row.node, row.local_rank,
+                             row.device, row.threads, row.host));
   }
 }
 
@@ -65,7 +63,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   const auto print_total = [&](const std::string& note) { line("total", std::exchange(total, 0), note); };
 
   const Device device = training.network().device();
-  const bool on_gpu = device.kind != DeviceKind::cpu;
+  const bool on_gpu = !is_host_memory(device);
   print_fitted(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""));
   line("activations", memory.activations, arena_note(memory));
   line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StepResults: what the host wants to know of each step, copied to pinned memory in stream order. It is
-// looked at when the device is done with it: on a CPU at once, on a GPU one step later, so that the host
-// never waits for a step it has just enqueued. The lag is fixed: every rank learns of a step at the same
-// point of its loop.
+// looked at when the device is done with it.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "core/buffer.h"
+#include "core/step_slot.h"
 #include "core/stream.h"
 #include "kernels/loss.h"
 #include "kernels/update.h"
@@ -19,7 +17,6 @@
 namespace lockstep {
 
 struct StepResult {
-  std::int64_t step = 0;             // counts enqueued steps, from 0
   std::span<const LossSums> losses;  // of each micro-batch
   StepControl control;               // after the step; finite: whether it was done
 };
@@ -29,17 +26,14 @@ class StepResults {
   StepResults(Device device, std::int64_t micro_batches);
 
   // Where the loss of a micro-batch of the step that is being enqueued shall go.
-  LossSums* loss(std::int64_t micro_batch);
+  LossSums* loss(StepSlot slot, std::int64_t micro_batch);
   // The last work of the step.
-  void copy_control(Stream& stream, const StepControl* control);
+  void copy_control(Stream& stream, StepSlot slot, const StepControl* control);
   // All of the step is on the stream.
-  void enqueued(Stream& stream);
+  void enqueued(Stream& stream, StepSlot slot);
 
-  // The oldest step not taken, once more steps than the lag are enqueued; waits for the device. Valid until
-  // loss() is called next.
-  std::optional<StepResult> take() { return take_beyond(lag_); }
-  // The same without lag: after the last step of an epoch.
-  std::optional<StepResult> take_last() { return take_beyond(0); }
+  // Of the last step with this slot; waits for the device. Valid until the next one is enqueued.
+  StepResult result(StepSlot slot);
 
  private:
   struct Slot {
@@ -52,14 +46,8 @@ class StepResults {
     Event done;
   };
 
-  std::optional<StepResult> take_beyond(std::int64_t lag);
-  Slot& slot_of(std::int64_t step) { return slots_[static_cast<std::size_t>(step % 2)]; }
-
-  std::int64_t lag_;
   std::int64_t micro_batches_;
-  std::array<Slot, 2> slots_;
-  std::int64_t enqueued_ = 0;
-  std::int64_t taken_ = 0;
+  std::array<Slot, StepSlot::kCount> slots_;
 };
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-StepTimes::Inner::Inner(Device device, std::int64_t micro_batches, std::size_t bucket_count)
-    : exchanged(device) {
+StepTimes::Moments::Moments(Device device, std::int64_t micro_batches, std::size_t bucket_count)
+    : begun(device), has_data(device), exchanged(device), ended(device) {
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     forward.emplace_back(device);
     backward.emplace_back(device);
@@ -17,45 +17,50 @@ StepTimes::Inner::Inner(Device device, std::int64_t micro_batches, std::size_t b
   for (std::size_t bucket = 0; bucket < bucket_count; ++bucket) buckets.emplace_back(device);
 }
 
+TimedEvent& StepTimes::Moments::end_of(Phase phase, std::int64_t micro_batch) {
+  if (phase == Phase::exposed_communication) return exchanged;
+  CHECK(phase == Phase::forward || phase == Phase::backward, "a {} has no end of its own", name_of(phase));
+  return (phase == Phase::forward ? forward : backward)[static_cast<std::size_t>(micro_batch)];
+}
+
 StepTimes::StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buckets)
-    : inner_{Inner(stream.device(), micro_batches, buckets), Inner(stream.device(), micro_batches, buckets)},
-      outer_{Outer(stream.device()), Outer(stream.device()), Outer(stream.device()), Outer(stream.device())},
-      anchor_(stream.device()) {
-  stream.record(anchor_);
+    : slots_{Moments(stream.device(), micro_batches, buckets),
+             Moments(stream.device(), micro_batches, buckets)},
+      last_ended_(stream.device()) {
+  stream.record(last_ended_);
   stream.synchronize();
-  anchor_ns_ = now_ns();
+  first_ns_ = now_ns();
 }
 
-void StepTimes::begun(Stream& stream, double host_waited_seconds) {
-  CHECK(begun_ - accounted_ < 2, "step {} was not accounted for", accounted_);
-  Outer& around = outer(begun_++);
-  around.host_waited_seconds = host_waited_seconds;
-  stream.record(around.begun);
+void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds) {
+  Moments& moments = slots_[slot.index];
+  CHECK(!moments.enqueued, "step {} was not accounted for", moments.step);
+  moments.first = std::exchange(restarted_, false);
+  moments.step = step;
+  moments.host_waited_seconds = host_waited_seconds;
+  stream.record(moments.begun);
 }
-void StepTimes::has_data(Stream& stream) { stream.record(outer(begun_ - 1).has_data); }
-void StepTimes::forward_done(Stream& stream, std::int64_t micro_batch) {
-  stream.record(inner(begun_ - 1).forward[static_cast<std::size_t>(micro_batch)]);
+void StepTimes::has_data(Stream& stream, StepSlot slot) { stream.record(slots_[slot.index].has_data); }
+void StepTimes::done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch) {
+  stream.record(slots_[slot.index].end_of(phase, micro_batch));
 }
-void StepTimes::backward_done(Stream& stream, std::int64_t micro_batch) {
-  stream.record(inner(begun_ - 1).backward[static_cast<std::size_t>(micro_batch)]);
+void StepTimes::ended(Stream& stream, StepSlot slot) {
+  slots_[slot.index].enqueued = true;
+  stream.record(slots_[slot.index].ended);
 }
-void StepTimes::exchanged(Stream& stream) { stream.record(inner(begun_ - 1).exchanged); }
-void StepTimes::ended(Stream& stream) { stream.record(outer(begun_ - 1).ended); }
 
-void StepTimes::account(StepAccount& account, Timeline* timeline) {
-  CHECK(accounted_ < begun_, "no step to account for");
-  const std::int64_t step = accounted_++;
-  Inner& within = inner(step);
-  Outer& around = outer(step);
-  const double gap = around.begun.seconds_since(step > 0 ? outer(step - 1).ended : anchor_);
-  if (step > first_) {
-    const double data = std::min(gap, around.host_waited_seconds);
+void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline) {
+  Moments& step = slots_[slot.index];
+  CHECK(std::exchange(step.enqueued, false), "no step to account for");
+  const double gap = step.begun.seconds_since(last_ended_);
+  if (!step.first) {
+    const double data = std::min(gap, step.host_waited_seconds);
     account[Phase::data_wait] += data;
     account[Phase::idle] += gap - data;
   }
   accounted_seconds_ += gap;
-  if (timeline != nullptr) record_buckets(within, around, *timeline);
-  TimedEvent* last = &around.begun;
+  if (timeline != nullptr) record_buckets(step, *timeline);
+  TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end) {
     const double begin_seconds = accounted_seconds_;
     const double seconds = end.seconds_since(*std::exchange(last, &end));
@@ -64,26 +69,27 @@ void StepTimes::account(StepAccount& account, Timeline* timeline) {
     if (timeline == nullptr) return;
     timeline->record({.name = name,
                       .track = which == Phase::data_wait ? Track::data : Track::compute,
-                      .index = static_cast<std::int32_t>(step),
+                      .index = static_cast<std::int32_t>(step.step),
                       .begin_ns = host_ns(begin_seconds),
                       .end_ns = host_ns(accounted_seconds_)});
   };
-  phase(Phase::data_wait, "data", around.has_data);
-  for (std::size_t micro = 0; micro < within.forward.size(); ++micro) {
-    phase(Phase::forward, "forward", within.forward[micro]);
-    phase(Phase::backward, "backward", within.backward[micro]);
+  phase(Phase::data_wait, "data", step.has_data);
+  for (std::size_t micro = 0; micro < step.forward.size(); ++micro) {
+    phase(Phase::forward, "forward", step.forward[micro]);
+    phase(Phase::backward, "backward", step.backward[micro]);
   }
-  phase(Phase::exposed_communication, "exchange", within.exchanged);
-  phase(Phase::optimizer, "optimizer", around.ended);
+  phase(Phase::exposed_communication, "exchange", step.exchanged);
+  phase(Phase::optimizer, "optimizer", step.ended);
+  std::swap(step.ended, last_ended_);  // the slot's next step ends before this moment is asked for again
 }
 
 // Of the step that begins at accounted_seconds_.
-void StepTimes::record_buckets(Inner& within, Outer& around, Timeline& timeline) {
+void StepTimes::record_buckets(Moments& step, Timeline& timeline) {
   const auto moment = [&](TimedEvent& event) {
-    return host_ns(accounted_seconds_ + event.seconds_since(around.begun));
+    return host_ns(accounted_seconds_ + event.seconds_since(step.begun));
   };
-  for (std::size_t bucket = 0; bucket < within.buckets.size(); ++bucket) {
-    BucketMoments& sum = within.buckets[bucket];
+  for (std::size_t bucket = 0; bucket < step.buckets.size(); ++bucket) {
+    BucketMoments& sum = step.buckets[bucket];
     timeline.record(bucket_span(bucket, moment(sum.begun), moment(sum.ended)));
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/buckets.h"
+#include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
 
@@ -24,57 +25,50 @@ class StepTimes {
   StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buckets = 0);
 
   // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the
-  // others may be recorded, for even and odd steps apart. Before it waits for its batches; the host has
-  // waited so long for them since the step before it.
-  void begun(Stream& stream, double host_waited_seconds);
-  void has_data(Stream& stream);  // behind that
-  void forward_done(Stream& stream, std::int64_t micro_batch);
-  void backward_done(Stream& stream, std::int64_t micro_batch);
-  std::span<BucketMoments> buckets() { return inner(begun_ - 1).buckets; }  // for the last backward
-  void exchanged(Stream& stream);  // behind the wait for the sums of gradients
-  void ended(Stream& stream);
+  // others may be recorded, for each slot apart. step: its number, for the timeline. begun() stands before it
+  // waits for its batches, for which the host has waited so long since the step before it.
+  void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds);
+  void has_data(Stream& stream, StepSlot slot);  // behind that
+  // Behind forward, backward, and the wait for the sums of gradients (Phase::exposed_communication).
+  void done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch = 0);
+  std::span<BucketMoments> buckets(StepSlot slot) { return slots_[slot.index].buckets; }  // the last backward
+  void ended(Stream& stream, StepSlot slot);
 
-  // Adds the account of the oldest step not accounted for, which the device has ended, and its spans to the
-  // timeline, if there is one; at most one step younger than it may have begun. What lies between the end of
+  // Adds the account of a slot's step, which the device has ended, and its spans to the timeline, if there is
+  // one. In the order of steps, and before another step with the slot begins. What lies between the end of
   // the step before it and its beginning, when the device had nothing to do, is a wait for data as far as the
   // host waited for its batches, and idle beyond that (nothing is told of the first step since restart()).
-  void account(StepAccount& account, Timeline* timeline = nullptr);
+  void account(StepSlot slot, StepAccount& account, Timeline* timeline = nullptr);
   // Whatever the device does between the steps enqueued so far and the next is no step's.
-  void restart() { first_ = begun_; }
+  void restart() { restarted_ = true; }
 
  private:
-  // Moments that recorded work takes: a step's successor must not take them, too.
-  struct Inner {
-    Inner(Device device, std::int64_t micro_batches, std::size_t bucket_count);
+  struct Moments {
+    Moments(Device device, std::int64_t micro_batches, std::size_t bucket_count);
+    TimedEvent& end_of(Phase phase, std::int64_t micro_batch);
+
+    bool enqueued = false;  // and not accounted for
+    bool first = false;     // since restart()
+    std::int64_t step = 0;
+    double host_waited_seconds = 0;
+    TimedEvent begun;
+    TimedEvent has_data;
     std::vector<TimedEvent> forward;
     std::vector<TimedEvent> backward;
     std::vector<BucketMoments> buckets;
     TimedEvent exchanged;
-  };
-  // The others are asked for across steps.
-  struct Outer {
-    explicit Outer(Device device) : begun(device), has_data(device), ended(device) {}
-    double host_waited_seconds = 0;
-    TimedEvent begun;
-    TimedEvent has_data;
     TimedEvent ended;
   };
 
-  void record_buckets(Inner& within, Outer& around, Timeline& timeline);
-  Inner& inner(std::int64_t step) { return inner_[static_cast<std::size_t>(step % 2)]; }
-  Outer& outer(std::int64_t step) { return outer_[static_cast<std::size_t>(step % 4)]; }
+  void record_buckets(Moments& step, Timeline& timeline);
+  // What the host's clock says at a moment of the device, so long after the first.
+  std::int64_t host_ns(double seconds) const { return first_ns_ + std::llround(seconds * 1e9); }
 
-  // What the host's clock says at a moment of the device, so long after anchor_.
-  std::int64_t host_ns(double seconds) const { return anchor_ns_ + std::llround(seconds * 1e9); }
-
-  std::array<Inner, 2> inner_;
-  std::array<Outer, 4> outer_;
-  TimedEvent anchor_;
-  std::int64_t anchor_ns_;
-  double accounted_seconds_ = 0;  // since anchor_, up to the end of the last step accounted for
-  std::int64_t begun_ = 0;        // steps
-  std::int64_t accounted_ = 0;    // steps
-  std::int64_t first_ = 0;        // since restart()
+  std::array<Moments, StepSlot::kCount> slots_;
+  TimedEvent last_ended_;  // of the last step accounted for; before there is one the first moment
+  std::int64_t first_ns_;
+  double accounted_seconds_ = 0;  // since the first moment, up to last_ended_
+  bool restarted_ = true;
 };
 
 }  // namespace lockstep

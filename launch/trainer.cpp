@@ -17,10 +17,6 @@
 namespace lockstep {
 namespace {
 
-NetworkInput input_of(const Batch& batch) {
-  return {.images = batch.images, .labels = batch.labels, .weights = batch.weights, .samples = batch.samples};
-}
-
 // A loss scale so small that fp16 has no more room above than fp32 has: overflow is not its fault.
 constexpr float kLeastLossScale = 0x1p-10f;
 
@@ -29,13 +25,6 @@ double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
 }
 
 }  // namespace
-
-void LossTotals::add(const LossSums& sums) {
-  loss += sums.loss;
-  weight += sums.weight;
-  correct += sums.correct;
-  samples += sums.samples;
-}
 
 Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options)
     : parts_(parts),
@@ -46,13 +35,11 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
+      lag_(stream_.runs_on_host() ? 0 : 1),
+      clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
-  if (parts.across != nullptr) communicators_.push_back(&parts.across->communicator());
-  if (stream_.device().kind != DeviceKind::cpu) {
-    times_.emplace(stream_, options.accumulation,
-                   parts.timeline == nullptr ? 0 : parts.buckets.buckets().size());
-  }
+  if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
   if (!records_) return;
   records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
   if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
@@ -91,7 +78,7 @@ EpochReport Trainer::train_epoch(Report& report) {
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
   }
-  settle_all();
+  settle_but(0);
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
@@ -99,31 +86,28 @@ EpochReport Trainer::train_epoch(Report& report) {
   line.processor = processor_account() - processor_before;
   line.skipped_steps = skipped_;
   line.loss_scale = loss_scale_;
-  line.train_loss = over_ranks(totals_).mean();
+  line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
   return line;
 }
 
 void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
-  clock_.enter(Phase::data_wait);
-  if (times_) times_->begun(stream_, loader_wait_seconds_);
-  train_.begin(stream_);
-  if (times_) times_->has_data(stream_);
-  parts_.optimizer.set_learning_rate(schedule_.at(step_));
+  slot_ = StepSlot::of(enqueued_);
+  clock_.begin(slot_, step_);
+  train_.begin(stream_, slot_);
+  clock_.has_data();
+  parts_.optimizer.set_learning_rate(slot_, schedule_.at(step_));
   run_step();
-  if (times_) times_->ended(stream_);
-  results_.enqueued(stream_);
+  clock_.end();
+  results_.enqueued(stream_, slot_);
   ++enqueued_;
   ++step_;
   ++epoch_step_;
-  clock_.enter(Phase::data_wait);
-  const std::int64_t prefetch_begin = now_ns();
-  train_.prefetch();
-  loader_wait_seconds_ = seconds_between(prefetch_begin, now_ns());
-  clock_.enter(stream_.device().kind == DeviceKind::cpu ? Phase::rest : Phase::device_wait);
-  while (const auto result = results_.take()) settle(*result);
-  clock_.enter(Phase::rest);
+  clock_.fetch([this] { train_.prefetch(StepSlot::of(enqueued_)); });
+  clock_.wait_for_device();
+  settle_but(lag_);
+  clock_.rest();
 }
 
 // Steps of the epoch before may be under way: settle() then begins the sums.
@@ -141,7 +125,7 @@ void Trainer::begin_totals() {
 
 // The first two steps are enqueued one by one: libraries allocate when they run for the first time.
 void Trainer::run_step() {
-  RecordedStep& recorded = recordings_[static_cast<std::size_t>(enqueued_ % 2)];
+  RecordedStep& recorded = recordings_[slot_.index];
   if (records_ && enqueued_ >= 2 && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
@@ -169,22 +153,6 @@ Trainer::RecordedStep Trainer::record_step() {
   return {};
 }
 
-void Trainer::settle_all() {
-  while (const auto result = results_.take_last()) settle(*result);
-}
-
-StepAccount Trainer::take_host_account() { return clock_.take(); }
-
-StepAccount Trainer::take_account() {
-  if (!times_) return clock_.take();
-  settle_all();
-  const std::int64_t now = now_ns();
-  StepAccount account = std::exchange(account_, {});
-  account[Phase::rest] = std::max(0.0, seconds_between(account_begin_ns_, now) - account.total());
-  account_begin_ns_ = now;
-  return account;
-}
-
 // The whole is asked for last, so that it holds the parts.
 ProcessorAccount Trainer::processor_account() {
   ProcessorAccount account{.data = parts_.train.processor_seconds() + parts_.test.processor_seconds()};
@@ -195,43 +163,57 @@ ProcessorAccount Trainer::processor_account() {
   return account;
 }
 
-void Trainer::record(const char* name, Track track, std::int64_t begin_ns) {
-  if (parts_.timeline == nullptr || times_) return;
-  parts_.timeline->record({.name = name,
-                           .track = track,
-                           .index = static_cast<std::int32_t>(step_),
-                           .begin_ns = begin_ns,
-                           .end_ns = now_ns()});
-}
-
-// Everything of a step that is on a stream.
+// Everything of a step that is on a stream. Full buckets leave while the last micro-batch's backward is still
+// at earlier layers.
 void Trainer::enqueue_step() {
-  Optimizer& optimizer = parts_.optimizer;
   train_.rewind();
   parts_.network.keep_statistics(stream_);
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
   GradientBuckets& buckets = parts_.buckets;
-  buckets.begin(stream_, times_ ? times_->buckets() : std::span<BucketMoments>());
-  micro_batch(last, &buckets);  // full buckets leave while earlier layers still compute
-  clock_.enter(Phase::exposed_communication);
-  const std::int64_t exchange_begin = now_ns();
-  buckets.wait(stream_);
-  if (parts_.step_statistics != nullptr) parts_.step_statistics->finish(stream_);
-  if (times_) times_->exchanged(stream_);
-  check_calls();
-  record("exchange", Track::compute, exchange_begin);
-  clock_.enter(Phase::optimizer);
-  const std::int64_t begin = now_ns();
-  // Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike
-  // without asking; with an exchange that leaves each rank something else they ask. A loss that is not finite
-  // on one rank makes its gradients, and so what is exchanged, not finite.
+  buckets.begin(stream_, clock_.buckets());
+  micro_batch(last, &buckets);
+  clock_.time(Phase::exposed_communication, last, [&] {
+    buckets.wait(stream_);
+    if (parts_.step_statistics != nullptr) parts_.step_statistics->finish(stream_);
+    check_calls();
+  });
+  clock_.time(Phase::optimizer, last, [&] { update(); });
+}
+
+void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
+  const Batch* batch = nullptr;
+  clock_.time(Phase::data_wait, micro, [&] { batch = &train_.next(); });
+  const Pass pass{.stream = stream_,
+                  .mode = Mode::training,
+                  .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
+                  .loss_scale = parts_.optimizer.loss_scale(),
+                  .gradients = parts_.buckets.write(micro),
+                  .listener = exchange,
+                  .observer = parts_.observer,
+                  .across = parts_.across};
+  clock_.time(Phase::forward, micro, [&] {
+    parts_.network.forward(*batch, pass);
+    parts_.network.copy_loss(stream_, results_.loss(slot_, micro));
+  });
+  clock_.time(Phase::backward, micro, [&] {
+    parts_.network.backward(pass);
+    if (exchange != nullptr) return;
+    parts_.buckets.keep_micro_batch(stream_, micro);
+    if (parts_.step_statistics != nullptr) parts_.step_statistics->keep_micro_batch(stream_, micro);
+  });
+}
+
+// Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike without
+// asking; with an exchange that leaves each rank something else they ask. A loss that is not finite on one
+// rank makes its gradients, and so what is exchanged, not finite.
+void Trainer::update() {
+  Optimizer& optimizer = parts_.optimizer;
   optimizer.check_gradients(stream_);
-  buckets.agree_finite(stream_, &optimizer.control()->finite);
-  optimizer.step(stream_);
+  parts_.buckets.agree_finite(stream_, &optimizer.control()->finite);
+  optimizer.step(stream_, slot_);
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
-  results_.copy_control(stream_, optimizer.control());
-  record("optimizer", Track::compute, begin);
+  results_.copy_control(stream_, slot_, optimizer.control());
 }
 
 // A plan is new in the first step, and where it is recorded: in the third and the fourth.
@@ -251,59 +233,35 @@ void Trainer::check_replayed_calls() {
   }
 }
 
-void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
-  clock_.enter(Phase::data_wait);
-  const std::int64_t data_begin = now_ns();
-  const Batch& batch = train_.next();
-  record("data", Track::data, data_begin);
-  const Pass pass{.stream = stream_,
-                  .mode = Mode::training,
-                  .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
-                  .loss_scale = parts_.optimizer.loss_scale(),
-                  .gradients = parts_.buckets.write(micro),
-                  .listener = exchange,
-                  .observer = parts_.observer,
-                  .across = parts_.across};
-
-  clock_.enter(Phase::forward);
-  const std::int64_t forward_begin = now_ns();
-  parts_.network.forward(input_of(batch), pass);
-  parts_.network.copy_loss(stream_, results_.loss(micro));
-  if (times_) times_->forward_done(stream_, micro);
-  record("forward", Track::compute, forward_begin);
-
-  clock_.enter(Phase::backward);
-  const std::int64_t backward_begin = now_ns();
-  parts_.network.backward(pass);
-  if (exchange == nullptr) {
-    parts_.buckets.keep_micro_batch(stream_, micro);
-    if (parts_.step_statistics != nullptr) parts_.step_statistics->keep_micro_batch(stream_, micro);
-  }
-  if (times_) times_->backward_done(stream_, micro);
-  record("backward", Track::compute, backward_begin);
+void Trainer::settle_but(std::int64_t lag) {
+  while (enqueued_ - settled_ > lag) settle(StepSlot::of(settled_));
 }
 
-// What the host learns of a step when the device is done with it; on every rank at the same point of the
-// loop.
-void Trainer::settle(const StepResult& result) {
-  if (times_) times_->account(account_, parts_.timeline);
-  const float scale_before = loss_scale_;
-  loss_scale_ = result.control.loss_scale;
+StepAccount Trainer::take_account() {
+  settle_but(0);
+  return clock_.take();
+}
+
+void Trainer::settle(StepSlot slot) {
+  const StepResult result = results_.result(slot);
+  clock_.settle(slot);
+  const std::int64_t number = step_ - enqueued_ + settled_ + 1;
+  const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
   if (settled_++ == epoch_began_) begin_totals();
   if (result.control.finite != 0) {
     for (const LossSums& sums : result.losses) totals_.add(sums);
     return;
   }
-  if (!parts_.optimizer.loss_scale_options().dynamic()) stop_not_finite(result);
+  if (!parts_.optimizer.loss_scale_options().dynamic()) stop_not_finite(result, number);
   ++skipped_;
   if (parts_.communicator.rank() == 0) {
-    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}",
-              number_of(result), scale_before, loss_scale_);
+    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", number,
+              scale_before, loss_scale_);
   }
-  if (loss_scale_ < kLeastLossScale) stop_not_finite(result);
+  if (loss_scale_ < kLeastLossScale) stop_not_finite(result, number);
 }
 
-void Trainer::stop_not_finite(const StepResult& result) {
+void Trainer::stop_not_finite(const StepResult& result, std::int64_t number) {
   Communicator& communicator = parts_.communicator.host();
   const bool finite =
       std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
@@ -312,23 +270,23 @@ void Trainer::stop_not_finite(const StepResult& result) {
   for (int rank = 0; rank < communicator.size(); ++rank) {
     if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
   }
-  const std::string saved = save_last_good(number_of(result));
+  const std::string saved = save_last_good(number);
   const std::string what = ranks.empty()
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  throw_agreed(
-      Error(exit_code::failed, fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
-                                           number_of(result), what, saved)));
+  throw_agreed(Error(
+      exit_code::failed,
+      fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}", number, what, saved)));
 }
 
 // A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   if (options_.last_good.empty()) return "";
-  const std::optional<StepResult> next = results_.take_last();
+  const bool done =
+      settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;  // the next
   average_statistics();
   stream_.synchronize();
   if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
-  const bool done = next && next->control.finite != 0;
   return fmt::format("; the state {} is in {}",
                      done ? fmt::format("after step {}", failed_step + 1) : "before this step",
                      options_.last_good.string());
@@ -336,18 +294,19 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
 
 Evaluation Trainer::evaluate() {
   set_current_step(0);
-  if (times_) times_->restart();
+  clock_.restart();
   average_statistics();
   LossTotals mine;
   test_.seek(0, 0);
   const Pass pass{.stream = stream_, .mode = Mode::evaluation};
-  for (std::int64_t step = parts_.test.steps_in_epoch(0); step > 0; --step) {
-    test_.begin(stream_);
-    parts_.network.forward(input_of(test_.next()), pass);
-    test_.prefetch();
+  const std::int64_t steps = parts_.test.steps_in_epoch(0);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    test_.begin(stream_, StepSlot::of(step));
+    parts_.network.forward(test_.next(), pass);
+    test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
   }
-  const LossTotals all = over_ranks(mine);
+  const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);
   return {.loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
 }
@@ -361,8 +320,8 @@ void Trainer::average_statistics() {
 }
 
 void Trainer::visit_state(StateVisitor& visitor) {
-  settle_all();
-  if (times_) times_->restart();
+  settle_but(0);
+  clock_.restart();
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
   visit_place(visitor);
@@ -394,18 +353,6 @@ void Trainer::visit_place(StateVisitor& visitor) {
         fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
                     epoch_step_, epoch_ + 1, step_));
   }
-}
-
-// In rank order, so that every rank gets the same doubles.
-LossTotals Trainer::over_ranks(const LossTotals& mine) {
-  LossTotals sum;
-  for (const LossTotals& totals : gather_values(parts_.communicator.host(), mine)) {
-    sum.loss += totals.loss;
-    sum.weight += totals.weight;
-    sum.correct += totals.correct;
-    sum.samples += totals.samples;
-  }
-  return sum;
 }
 
 }  // namespace lockstep

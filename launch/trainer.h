@@ -14,13 +14,15 @@
 #include "comm/buckets.h"
 #include "comm/communicator.h"
 #include "comm/communicator_gather.h"
+#include "core/step_slot.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
+#include "launch/loss_totals.h"
 #include "launch/report.h"
+#include "launch/step_clock.h"
 #include "launch/step_results.h"
 #include "launch/step_statistics.h"
-#include "launch/step_times.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -40,18 +42,6 @@ struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // fraction
   std::int64_t samples = 0;
-};
-
-// What the samples of some steps add up to, over all ranks.
-struct LossTotals {
-  double loss = 0;
-  double weight = 0;
-  std::int64_t correct = 0;
-  std::int64_t samples = 0;
-
-  void add(const LossSums& sums);
-  // NaN where there were none: every step so far was skipped.
-  double mean() const { return loss / weight; }
 };
 
 class Trainer {
@@ -96,11 +86,9 @@ class Trainer {
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
-  // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the
-  // device's, of the steps that were settled meanwhile, with what no step took as rest.
+  // See StepClock; take_account() waits for the steps under way.
   StepAccount take_account();
-  // On a GPU, too, the host's.
-  StepAccount take_host_account();
+  StepAccount take_host_account() { return clock_.take_host(); }
   // What this process has taken of cores so far. With one rank nothing of it is communication; nor is what
   // NCCL's own threads take.
   ProcessorAccount processor_account();
@@ -112,22 +100,25 @@ class Trainer {
   };
 
   void enqueue_step();
+  // Behind the exchange: the parameters, unless a gradient is not finite.
+  void update();
   // Collective. Where the communicators are told to look for ranks that call other collectives: before the
   // sums of this step are used.
   void check_calls();
   // The same of a step that is replayed, while the device runs it.
   void check_replayed_calls();
-  // What a CPU did since `begin_ns`, for the timeline, if there is one; of a GPU StepTimes tells.
-  void record(const char* name, Track track, std::int64_t begin_ns);
   // exchange: of the last of a step.
   void micro_batch(std::int64_t micro, GradientListener* exchange = nullptr);
   // Enqueues the step, from a recording where there is or can be one. The same on every rank.
   void run_step();
   // Of the step that comes next; empty, on every rank, where one of them cannot record it.
   RecordedStep record_step();
-  void settle_all();
-  void settle(const StepResult& result);
-  [[noreturn]] void stop_not_finite(const StepResult& result);
+  // What the host learns of the steps but for the last `lag`, when the device is done with them. The same on
+  // every rank at the same point of the loop.
+  void settle_but(std::int64_t lag);
+  void settle(StepSlot slot);
+  // number: of the step, from 1.
+  [[noreturn]] void stop_not_finite(const StepResult& result, std::int64_t number);
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
   EpochReport train_epoch(Report& report);
@@ -135,10 +126,7 @@ class Trainer {
   void begin_epoch();
   void begin_totals();
   void visit_place(StateVisitor& visitor);
-  // Of a settled step, from 1.
-  std::int64_t number_of(const StepResult& result) const { return result.step + step_ - enqueued_ + 1; }
   void average_statistics();
-  LossTotals over_ranks(const LossTotals& mine);
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
 
   Parts parts_;
@@ -149,13 +137,12 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
-  bool records_;                            // on every rank or on none
-  std::array<RecordedStep, 2> recordings_;  // of even and odd enqueued steps: batches and results lie apart
-  PhaseClock clock_;
-  std::optional<StepTimes> times_;  // on a GPU
-  double loader_wait_seconds_ = 0;  // of the host, for the next step's batches
-  StepAccount account_;             // on a GPU, of the steps settled since it was taken
-  std::int64_t account_begin_ns_ = now_ns();
+  // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
+  // rank learns of a step at the same point of its loop.
+  std::int64_t lag_;
+  StepClock clock_;
+  bool records_;  // on every rank or on none
+  std::array<RecordedStep, StepSlot::kCount> recordings_;
   LossTotals totals_;         // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;  // of them
   float loss_scale_;          // after the last step that was settled
@@ -163,6 +150,9 @@ class Trainer {
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
+  // Of the step that is being enqueued: where it finds its recording, batches, learning rate and moments, and
+  // leaves its results.
+  StepSlot slot_;
   // Of the steps that this trainer enqueued:
   std::int64_t enqueued_ = 0;
   std::int64_t settled_ = 0;      // how many the host knows to be done

@@ -287,23 +287,23 @@ Tensor Network::logits() const {
 }
 
 // Layers read them from memory of the network's own: it stays where it is from batch to batch.
-void Network::take_samples(const NetworkInput& input, const Pass& pass) {
+void Network::take_samples(const Batch& batch, const Pass& pass) {
   if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;
-  CHECK(static_cast<std::int64_t>(input.samples.size()) == input_.batch,
+  CHECK(static_cast<std::int64_t>(batch.samples.size()) == input_.batch,
         "dropout and augmentation need to know the {} samples of the batch, {} are given", input_.batch,
-        input.samples.size());
-  pass.stream.copy(samples_.data(), input.samples.data(), input.samples.size_bytes());
+        batch.samples.size());
+  pass.stream.copy(samples_.data(), batch.samples.data(), batch.samples.size_bytes());
 }
 
-void Network::forward(const NetworkInput& input, const Pass& pass) {
+void Network::forward(const Batch& batch, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
-  CHECK(input.images.shape == images && input.labels.elements() == input_.batch &&
-            input.weights.elements() == input_.batch,
-        "the batch is {}, the network was planned for {}", to_string(input.images.shape), to_string(images));
+  CHECK(batch.images.shape == images && batch.labels.elements() == input_.batch &&
+            batch.weights.elements() == input_.batch,
+        "the batch is {}, the network was planned for {}", to_string(batch.images.shape), to_string(images));
 
-  take_samples(input, pass);
+  take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
-  plan_.image_input->run(pass.stream, input.images.as<std::uint8_t>().data(),
+  plan_.image_input->run(pass.stream, batch.images.as<std::uint8_t>().data(),
                          block_data(plan_.values[0].data_block),
                          pass.mode == Mode::training ? samples : nullptr);
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
@@ -318,8 +318,8 @@ void Network::forward(const NetworkInput& input, const Pass& pass) {
                     .classes = input_.classes,
                     .type = result.dtype,
                     .logits = result.data,
-                    .labels = input.labels.as<std::int32_t>().data(),
-                    .weights = input.weights.as<float>().data(),
+                    .labels = batch.labels.as<std::int32_t>().data(),
+                    .weights = batch.weights.as<float>().data(),
                     .label_smoothing = pass.mode == Mode::training ? options_.label_smoothing : 0.0f,
                     .gradient_scale = pass.gradient_scale,
                     .loss_scale = pass.loss_scale,

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/batch.h"
 #include "core/buffer.h"
 #include "core/parameter.h"
 #include "core/state.h"
@@ -47,15 +48,6 @@ struct NetworkOptions {
   int batch_norm_ranks = 1;
   // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
-};
-
-// One micro-batch, all of it in the device's memory: u8 [batch, H, W, C], i32 [batch], f32 [batch], and what
-// tells the samples apart, which only training with dropout or augmentation needs.
-struct NetworkInput {
-  Tensor images;
-  Tensor labels;
-  Tensor weights;
-  std::span<const SampleId> samples = {};
 };
 
 // Bytes.
@@ -113,8 +105,9 @@ class Network {
   // be under way.
   void visit_state(StateVisitor& visitor);
 
-  // Forward through the loss. input must stay valid until the stream has passed.
-  void forward(const NetworkInput& input, const Pass& pass);
+  // Forward through the loss. The batch, all of it in the device's memory, must stay valid until the stream
+  // has passed; only training with dropout or augmentation needs its samples.
+  void forward(const Batch& batch, const Pass& pass);
   // Backward of the last forward, which must have been in training mode.
   void backward(const Pass& pass);
   // What the last forward's batch contributed; waits for the stream.
@@ -131,7 +124,7 @@ class Network {
   std::byte* block_data(int block) const;  // null for block -1
   void recompute(const NodeRange& block, const Pass& pass);
   void initialize();
-  void take_samples(const NetworkInput& input, const Pass& pass);
+  void take_samples(const Batch& batch, const Pass& pass);
 
   NetworkOptions options_;
   GraphInput input_;

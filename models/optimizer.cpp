@@ -197,7 +197,7 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
       state_names_(std::move(state_names)),
       state_(state_names_.size() * memory.values.size_bytes(), memory.device),
       control_(sizeof(StepControl), memory.device),
-      learning_rates_(2 * sizeof(double), memory.device, MemoryKind::pinned_host) {
+      learning_rates_(StepSlot::kCount * sizeof(double), memory.device, MemoryKind::pinned_host) {
   std::int64_t end = 0;
   for (const FlatRange& range : memory_.gradients) {
     CHECK(range.begin == end, "gradients from {} on, behind {}", range.begin, end);
@@ -227,13 +227,12 @@ void Optimizer::check_gradients(Stream& stream) {
   }
 }
 
-void Optimizer::set_learning_rate(double learning_rate) {
-  learning_rate_ = 1 - learning_rate_;
-  reinterpret_cast<double*>(learning_rates_.data())[learning_rate_] = learning_rate;
+void Optimizer::set_learning_rate(StepSlot slot, double learning_rate) {
+  reinterpret_cast<double*>(learning_rates_.data())[slot.index] = learning_rate;
 }
 
-void Optimizer::step(Stream& stream) {
-  stream.copy(&control()->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + learning_rate_,
+void Optimizer::step(Stream& stream, StepSlot slot) {
+  stream.copy(&control()->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + slot.index,
               sizeof(double));
   for (std::size_t piece = 0; piece < pieces(); ++piece) {
     const FlatRange& gradients = memory_.gradients[piece];

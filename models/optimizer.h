@@ -15,6 +15,7 @@
 #include "core/buffer.h"
 #include "core/parameter.h"
 #include "core/state.h"
+#include "core/step_slot.h"
 #include "core/stream.h"
 #include "kernels/backend.h"
 #include "models/network.h"
@@ -52,13 +53,15 @@ class Optimizer {
   void check_gradients(Stream& stream);
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
   // moves the loss scale. All ordered on the stream.
-  void step(Stream& stream);
-  // Of the steps enqueued from now on, until it is set again. For the host: takes turns with two places in
-  // pinned memory, so every second step finds it at the same one.
-  void set_learning_rate(double learning_rate);
+  // The slot says which learning rate.
+  void step(Stream& stream, StepSlot slot);
+  // Of the steps with this slot, until it is set again: pinned memory, from which no earlier step may still
+  // be about to read.
+  void set_learning_rate(StepSlot slot, double learning_rate);
+  // For who waits for each step.
   void step(Stream& stream, double learning_rate) {
-    set_learning_rate(learning_rate);
-    step(stream);
+    set_learning_rate({}, learning_rate);
+    step(stream, StepSlot{});
   }
 
   // Each of state_names() of each parameter, as in "fc.weight.momentum_buffer", and of control() what lasts:
@@ -93,8 +96,7 @@ class Optimizer {
   std::vector<std::string> state_names_;
   Buffer state_;
   Buffer control_;
-  Buffer learning_rates_;          // pinned: of the steps under way
-  std::size_t learning_rate_ = 0;  // which of them
+  Buffer learning_rates_;  // pinned, by slot
 };
 
 // decay_norm_and_bias = false exempts one-dimensional parameters, which are those of batch norm and biases,

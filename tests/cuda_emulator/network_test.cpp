@@ -43,7 +43,7 @@ class DeviceBatch {
     stream.copy(weights_.data(), weights.data(), kBatch * sizeof(float));
     stream.synchronize();
   }
-  NetworkInput input() const {
+  Batch input() const {
     return {.images = {images_.data(), {kBatch, 1, 1, kChannels}, DType::u8, kDevice},
             .labels = {labels_.data(), {kBatch}, DType::i32, kDevice},
             .weights = {weights_.data(), {kBatch}, DType::f32, kDevice},

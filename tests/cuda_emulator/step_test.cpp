@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
+constexpr StepSlot kSlot;
 
 using std::chrono::milliseconds;
 
@@ -32,21 +33,22 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
       stream.synchronize();
       std::this_thread::sleep_for(milliseconds(20));  // the host is late
     }
-    times.begun(stream, 8e-3);  // of which it waited for data
+    const StepSlot slot = StepSlot::of(step);
+    times.begun(stream, slot, step, 8e-3);  // of which it waited for data
     work(stream, 3);
-    times.has_data(stream);
+    times.has_data(stream, slot);
     for (int micro = 0; micro < 2; ++micro) {
       work(stream, 5);
-      times.forward_done(stream, micro);
+      times.done(stream, slot, Phase::forward, micro);
       work(stream, 8);
-      times.backward_done(stream, micro);
+      times.done(stream, slot, Phase::backward, micro);
     }
     work(stream, 6);
-    times.exchanged(stream);
+    times.done(stream, slot, Phase::exposed_communication);
     work(stream, 4);
-    times.ended(stream);
+    times.ended(stream, slot);
     stream.synchronize();
-    times.account(account);
+    times.account(slot, account);
   }
   const std::pair<Phase, double> expected[] = {
       {Phase::data_wait, 9e-3 + 16e-3},      {Phase::forward, 30e-3},   {Phase::backward, 48e-3},
@@ -62,16 +64,16 @@ TEST(StepTimes, AreOnTheHostsClockInATimeline) {
   StepTimes times(stream, 1);
   std::int64_t before = 0;
   stream.enqueue([at = &before] { *at = now_ns(); });
-  times.begun(stream, 0);
-  times.has_data(stream);
-  times.forward_done(stream, 0);
-  times.backward_done(stream, 0);
-  times.exchanged(stream);
-  times.ended(stream);
+  times.begun(stream, kSlot, 0, 0);
+  times.has_data(stream, kSlot);
+  times.done(stream, kSlot, Phase::forward);
+  times.done(stream, kSlot, Phase::backward);
+  times.done(stream, kSlot, Phase::exposed_communication);
+  times.ended(stream, kSlot);
   stream.synchronize();
   StepAccount account;
   Timeline timeline;
-  times.account(account, &timeline);
+  times.account(kSlot, account, &timeline);
   ASSERT_EQ(timeline.spans().size(), 5u);
   for (const Span& span : timeline.spans()) EXPECT_GE(span.begin_ns, before) << span.name;
 }
@@ -80,24 +82,24 @@ TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   Stream stream(kDevice, StreamUse::compute);
   const Buffer memory(std::size_t{32} << 20, kDevice);
   StepTimes times(stream, 1);
-  times.begun(stream, 0);
-  times.has_data(stream);
+  times.begun(stream, kSlot, 0, 0);
+  times.has_data(stream, kSlot);
   std::string reason;
   Recording recording = stream.record_work(
       [&] {
-        times.forward_done(stream, 0);
+        times.done(stream, kSlot, Phase::forward);
         for (int i = 0; i < 4; ++i)
           stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
-        times.backward_done(stream, 0);
-        times.exchanged(stream);
+        times.done(stream, kSlot, Phase::backward);
+        times.done(stream, kSlot, Phase::exposed_communication);
       },
       reason);
   ASSERT_FALSE(recording.empty()) << reason;
   stream.replay(recording);
-  times.ended(stream);
+  times.ended(stream, kSlot);
   stream.synchronize();
   StepAccount account;
-  times.account(account);
+  times.account(kSlot, account);
   EXPECT_GT(account[Phase::backward], 0);
   EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
 }
@@ -111,19 +113,19 @@ TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   Stream compute(kDevice, StreamUse::compute);
   std::atomic<bool> free{false};
   std::atomic<bool> late{false};
-  batches.begin(compute);
+  batches.begin(compute, StepSlot::of(0));
   compute.enqueue([&free] {
     while (!free) std::this_thread::yield();
   });
-  batches.prefetch();
+  batches.prefetch(StepSlot::of(1));
   std::atomic<bool> done{false};
   std::thread timer([&] {
     for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(milliseconds(5));
     late = !done;
     free = true;
   });
-  batches.begin(compute);
-  batches.prefetch();
+  batches.begin(compute, StepSlot::of(1));
+  batches.prefetch(StepSlot::of(2));
   done = true;
   timer.join();
   EXPECT_FALSE(late) << "the host waited for the device";
@@ -153,12 +155,13 @@ TEST(DeviceBatches, AreCopiedBeforeASeekHasTheirMemoryFilledAgain) {
   BatchLoader loader(dataset, {}, options);
   DeviceBatches batches(loader, {.device = kDevice});
   Stream compute(kDevice, StreamUse::compute);
-  batches.begin(compute);
+  batches.begin(compute, StepSlot::of(0));
   compute.enqueue([&dataset] {
     for (int i = 0; i < 100 && !dataset.filled_again; ++i) std::this_thread::sleep_for(milliseconds(1));
   });
-  batches.begin(compute);
-  batches.begin(compute);  // its memory is the first step's, which the device is not done with
+  batches.begin(compute, StepSlot::of(1));
+  batches.begin(compute,
+                StepSlot::of(2));  // its memory is the first step's, which the device is not done with
   const Batch& batch = batches.next();
   dataset.sought = true;
   batches.seek(0, 0);

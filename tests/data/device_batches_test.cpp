@@ -23,14 +23,24 @@ std::vector<Samples> expected(const Dataset& dataset, int batches) {
   return taken;
 }
 
-// As a step does: begin, its micro-batches, prefetch.
-std::vector<Samples> step(DeviceBatches& batches, Stream& compute, int micro_batches) {
-  batches.begin(compute);
-  std::vector<Samples> samples;
-  for (int micro = 0; micro < micro_batches; ++micro) samples.push_back(samples_of(batches.next()));
-  batches.prefetch();
-  return samples;
-}
+// Steps: begin, their micro-batches, prefetch.
+class Steps {
+ public:
+  Steps(DeviceBatches& batches, int micro_batches) : batches_(batches), micro_batches_(micro_batches) {}
+  std::vector<Samples> next() {
+    batches_.begin(compute_, StepSlot::of(step_));
+    std::vector<Samples> samples;
+    for (int micro = 0; micro < micro_batches_; ++micro) samples.push_back(samples_of(batches_.next()));
+    batches_.prefetch(StepSlot::of(++step_));
+    return samples;
+  }
+
+ private:
+  DeviceBatches& batches_;
+  int micro_batches_;
+  Stream compute_{{}, StreamUse::compute};
+  std::int64_t step_ = 0;
+};
 
 TEST(DeviceBatches, GiveTheLoadersBatchesInOrder) {
   const NumberedDataset dataset(30);
@@ -39,10 +49,10 @@ TEST(DeviceBatches, GiveTheLoadersBatchesInOrder) {
     for (const int micro_batches : {1, 3, 4}) {
       BatchLoader loader(dataset, {}, kOptions);
       DeviceBatches batches(loader, {.micro_batches = micro_batches, .staging = staging});
-      Stream compute({}, StreamUse::compute);
+      Steps steps(batches, micro_batches);
       std::vector<Samples> seen;
       while (seen.size() < wanted.size()) {
-        for (const Samples& samples : step(batches, compute, micro_batches)) seen.push_back(samples);
+        for (const Samples& samples : steps.next()) seen.push_back(samples);
       }
       EXPECT_EQ(seen, wanted) << micro_batches;
     }
@@ -54,13 +64,14 @@ TEST(DeviceBatches, PrefetchingIsOptional) {
   BatchLoader loader(dataset, {}, kOptions);
   DeviceBatches batches(loader, {.staging = Staging::always});
   Stream compute({}, StreamUse::compute);
+  std::int64_t step = 0;
   for (const Samples& samples : expected(dataset, 20)) {
-    batches.begin(compute);
+    batches.begin(compute, StepSlot::of(step++));
     EXPECT_EQ(samples_of(batches.next()), samples);
   }
 }
 
-// Its memory is not the loader's, which is filled again meanwhile; every second step has the same.
+// Its memory is not the loader's, which is filled again meanwhile; steps of one slot have the same.
 TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
   constexpr int kMicroBatches = 2;
   const NumberedDataset dataset(400);
@@ -70,12 +81,13 @@ TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
   Stream compute({}, StreamUse::compute);
   std::vector<const void*> places;
   for (std::size_t i = 0; i < wanted.size(); i += kMicroBatches) {
-    batches.begin(compute);
+    const auto step = static_cast<std::int64_t>(places.size());
+    batches.begin(compute, StepSlot::of(step));
     const Batch& first = batches.next();
     const Batch& second = batches.next();
     EXPECT_THROW(batches.next(), Error);
-    batches.prefetch();
-    batches.prefetch();  // once is enough
+    batches.prefetch(StepSlot::of(step + 1));
+    batches.prefetch(StepSlot::of(step + 1));  // once is enough
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(samples_of(first), wanted[i]);
     EXPECT_EQ(samples_of(second), wanted[i + 1]);
@@ -92,14 +104,13 @@ TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
   for (const Staging staging : {Staging::automatic, Staging::always}) {
     BatchLoader loader(dataset, {}, kOptions);
     DeviceBatches batches(loader, {.staging = staging});
-    Stream compute({}, StreamUse::compute);
+    Steps steps(batches, 1);
     for (int repeat = 0; repeat < 4; ++repeat) {
       batches.seek(0, 0);
-      for (int i = 0; i < 3; ++i)
-        EXPECT_EQ(step(batches, compute, 1)[0], wanted[static_cast<std::size_t>(i)]);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(steps.next()[0], wanted[static_cast<std::size_t>(i)]);
     }
     batches.seek(0, 2);
-    EXPECT_EQ(step(batches, compute, 1)[0], wanted[2]);
+    EXPECT_EQ(steps.next()[0], wanted[2]);
   }
 }
 
@@ -109,10 +120,21 @@ TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
   BatchLoader loader(dataset, {}, kOptions);
   Stream compute({}, StreamUse::communication);  // on a thread of its own
   DeviceBatches batches(loader, {.staging = Staging::always});
-  batches.begin(compute);
+  batches.begin(compute, StepSlot::of(0));
   compute.enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
-  batches.begin(compute);
-  batches.prefetch();
+  batches.begin(compute, StepSlot::of(1));
+  batches.prefetch(StepSlot::of(2));
+}
+
+// What was copied ahead for one slot is not another's: batches would come out of order.
+TEST(DeviceBatches, AStepBeginsInTheSlotThatWasPrefetched) {
+  const NumberedDataset dataset(30);
+  BatchLoader loader(dataset, {}, kOptions);
+  Stream compute({}, StreamUse::compute);
+  DeviceBatches batches(loader, {.staging = Staging::always});
+  batches.begin(compute, StepSlot::of(0));
+  batches.prefetch(StepSlot::of(1));
+  EXPECT_THROW(batches.begin(compute, StepSlot::of(0)), Error);
 }
 
 // An error belongs to the step whose batch could not be read, not to the one before it, and nothing is lost.
@@ -129,11 +151,11 @@ TEST(DeviceBatches, ErrorsAreThrownByTheirOwnStep) {
     const Broken dataset(30);
     BatchLoader loader(dataset, {}, kOptions);
     DeviceBatches batches(loader, {.staging = staging});
-    Stream compute({}, StreamUse::compute);
-    step(batches, compute, 1);
-    step(batches, compute, 1);
-    EXPECT_THROW(step(batches, compute, 1), DataError);
-    EXPECT_THROW(step(batches, compute, 1), DataError);
+    Steps steps(batches, 1);
+    steps.next();
+    steps.next();
+    EXPECT_THROW(steps.next(), DataError);
+    EXPECT_THROW(steps.next(), DataError);
   }
 }
 

@@ -70,7 +70,7 @@ class MicroBatches {
  private:
   void run(int micro, Write write) {
     const std::vector<std::uint8_t> images = images_of(micro);
-    NetworkInput input = fixture_.input();
+    Batch input = fixture_.input();
     input.images.data = const_cast<std::uint8_t*>(images.data());  // only read
     const Pass pass{.stream = fixture_.stream(),
                     .gradient_scale = 1.0f / static_cast<float>(kMicroBatch.batch * count_),

@@ -16,7 +16,7 @@ const GraphInput kDropoutInput{.batch = 6, .height = 8, .width = 8, .channels = 
 
 using Logits = std::vector<float>;
 
-Logits logits_of(NetworkFixture& fixture, const NetworkInput& input, Mode mode) {
+Logits logits_of(NetworkFixture& fixture, const Batch& input, Mode mode) {
   fixture.network().forward(input, {.stream = fixture.stream(), .mode = mode});
   const std::span<const float> logits = fixture.network().logits().as<float>();
   return {logits.begin(), logits.end()};
@@ -30,7 +30,7 @@ Logits row(const Logits& logits, std::size_t sample) {
 TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
   NetworkFixture with(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
   NetworkFixture without(kDropoutInput, [](Graph& graph) { mlp(graph); });
-  NetworkInput unnamed = with.input();
+  Batch unnamed = with.input();
   unnamed.samples = {};
   EXPECT_EQ(logits_of(with, unnamed, Mode::evaluation), logits_of(without, unnamed, Mode::evaluation));
   EXPECT_NE(logits_of(with, with.input(), Mode::training), logits_of(without, unnamed, Mode::training));
@@ -40,7 +40,7 @@ TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
 // The same six images in another order: each sample's logits move with it.
 TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
   NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
-  const NetworkInput input = fixture.input();
+  const Batch input = fixture.input();
   const Logits logits = logits_of(fixture, input, Mode::training);
 
   const std::size_t image = input.images.bytes() / 6;
@@ -52,7 +52,7 @@ TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
     moved_pixels.insert(moved_pixels.end(), pixels + from * image, pixels + (from + 1) * image);
     moved_samples.push_back(input.samples[from]);
   }
-  NetworkInput moved = input;
+  Batch moved = input;
   moved.images.data = moved_pixels.data();
   moved.samples = moved_samples;
   const Logits moved_logits = logits_of(fixture, moved, Mode::training);

@@ -59,7 +59,7 @@ std::map<std::string, std::vector<float>> NetworkFixture::plain_gradients() {
   return gradients;
 }
 
-NetworkInput NetworkFixture::input() {
+Batch NetworkFixture::input() {
   return {.images = {images_.data(), {shape_.batch, shape_.height, shape_.width, shape_.channels}, DType::u8},
           .labels = {labels_.data(), {shape_.batch}, DType::i32},
           .weights = {weights_.data(), {shape_.batch}, DType::f32},

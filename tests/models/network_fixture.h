@@ -30,7 +30,7 @@ class NetworkFixture {
   // Every gradient as floats in plain order, by the parameter's name, in any precision.
   std::map<std::string, std::vector<float>> plain_gradients();
   TrainedMemory trained_memory() { return lockstep::trained_memory(*network_, ranges_); }
-  NetworkInput input();
+  Batch input();
   Stream& stream() { return stream_; }
 
   // Mean loss of the batch, in training mode. Evaluation then reads the statistics it left.

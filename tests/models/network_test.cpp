@@ -158,7 +158,7 @@ TEST(Network, SeedDecidesTheInitialValues) {
 
 TEST(Network, RefusesAnotherBatch) {
   NetworkFixture fixture(kSmall, [](Graph& graph) { mlp(graph); });
-  NetworkInput input = fixture.input();
+  Batch input = fixture.input();
   input.images.shape = {5, 8, 8, 3};
   EXPECT_THROW(fixture.network().forward(input, {.stream = fixture.stream()}), Error);
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepClock: where the time of steps goes, and their spans in a timeline. What a CPU does the host's clock
+// times as it is done; of what a GPU does StepTimes takes the moments, and tells when the step is settled.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "core/step_slot.h"
+#include "core/stream.h"
+#include "core/timeline.h"
+#include "launch/step_times.h"
+
+namespace lockstep {
+
+class StepClock {
+ public:
+  // The stream computes and outlives this. buckets: of gradients. timeline may be null.
+  StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline);
+
+  // A step, in this order; step: its number, from 0. First it waits for its batches.
+  void begin(StepSlot slot, std::int64_t step);
+  void has_data();
+  // What the work enqueues, or a CPU does, and all that follows it until the next of these calls, is time of
+  // the phase: data_wait, forward, backward, exposed_communication or optimizer. May be recorded.
+  template <typename Work>
+  void time(Phase phase, std::int64_t micro_batch, Work work) {
+    host_.enter(phase);
+    const std::int64_t begin_ns = now_ns();
+    work();
+    done(phase, micro_batch, begin_ns);
+  }
+  // Where a GPU takes the moments of the step's buckets; empty on a CPU.
+  std::span<BucketMoments> buckets();
+  void end();
+  // The host fetches the batches of the next step; waits for steps of a GPU; does something else.
+  void fetch(const std::function<void()>& work);
+  void wait_for_device() { host_.enter(times_ ? Phase::device_wait : Phase::rest); }
+  void rest() { host_.enter(Phase::rest); }
+
+  // The device is done with the slot's step; see StepTimes::account.
+  void settle(StepSlot slot);
+  // What a GPU does until the next step begins is no step's.
+  void restart();
+  // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the
+  // device's, of the steps that were settled meanwhile, with what no step took as rest.
+  StepAccount take();
+  // On a GPU, too, the host's.
+  StepAccount take_host() { return host_.take(); }
+
+ private:
+  void done(Phase phase, std::int64_t micro_batch, std::int64_t begin_ns);
+
+  Stream& stream_;
+  Timeline* timeline_;
+  PhaseClock host_;
+  std::optional<StepTimes> times_;  // on a GPU
+  StepSlot slot_;                   // of the step that began last
+  std::int64_t step_ = 0;
+  double fetch_seconds_ = 0;  // of the host, for the next step's batches
+  StepAccount account_;       // of the steps settled since it was taken, on a GPU
+  std::int64_t taken_ns_ = now_ns();
+};
+
+}  // namespace lockstep
