@@ -7,6 +7,10 @@
 
 #include <fmt/ranges.h>
 
+#include "core/buffer.h"
+#include "core/error.h"
+#include "core/log.h"
+
 namespace lockstep {
 namespace {
 
@@ -75,6 +79,26 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
       "{}{}: {}", text,
       largest > 0 ? fmt::format("the largest batch that fits is {}", largest) : "not even a batch of 1 fits",
       fmt::join(changes, ", or "));
+}
+
+void MemoryBudget::require() const {
+  if (need_(shortage_.batch).total() > shortage_.available) throw_shortage(shortage_.available);
+}
+
+void MemoryBudget::keep_within(const std::function<void()>& work) const {
+  try {
+    return work();
+  } catch (const MemoryError& error) {
+    log::error("{}", error.what());
+  }
+  // What the work took before it failed is free again; what other ranks took by now is not.
+  throw_shortage(std::min(shortage_.available, available_memory(shortage_.device)));
+}
+
+void MemoryBudget::throw_shortage(std::size_t available) const {
+  MemoryShortage shortage = shortage_;
+  shortage.available = available;
+  throw MemoryError(describe_shortage(shortage, need_));
 }
 
 }  // namespace lockstep

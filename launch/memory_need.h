@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -40,5 +41,24 @@ struct MemoryShortage {
 
 // Tells a person what is planned and available, which batch is the largest that fits, and what to change.
 std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch& need);
+
+// What a rank may take of its device's memory. Throws MemoryErrors that describe the shortage.
+class MemoryBudget {
+ public:
+  // The shortage is what there would be to say of one: its available bytes are those of the start.
+  MemoryBudget(MemoryShortage shortage, NeedOfBatch need)
+      : shortage_(std::move(shortage)), need_(std::move(need)) {}
+
+  // That there is what is planned.
+  void require() const;
+  // Says more of memory that runs out in the work than which allocation it was.
+  void keep_within(const std::function<void()>& work) const;
+
+ private:
+  [[noreturn]] void throw_shortage(std::size_t available) const;
+
+  MemoryShortage shortage_;
+  NeedOfBatch need_;
+};
 
 }  // namespace lockstep

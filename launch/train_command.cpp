@@ -71,7 +71,7 @@ void build(TrainRun& run, const Command& command, World& world) {
       Training::Options{.init = command.init, .trace = !command.trace.empty(), .registry = command.registry});
   const std::filesystem::path directory = config.run.dir;
   const Terminal terminal = find_terminal();
-  const Training::Length length = training.length();
+  const TrainingLength length = training.length();
   run_agreed(communicator, [&] {
     run.report.emplace(ReportOptions{.speaks = world.rank() == 0,
                                      .terminal = terminal.present,

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/network_planning.h"
+
+#include "comm/agreement.h"
+#include "launch/engine_options.h"
+#include "launch/kernel_cache.h"
+#include "launch/kernel_progress.h"
+#include "launch/terminal.h"
+
+namespace lockstep {
+namespace {
+
+GraphInput input_of(const Dataset& images) {
+  const ImageShape image = images.image_shape();
+  return {
+      .height = image.height, .width = image.width, .channels = image.channels, .classes = images.classes()};
+}
+
+}  // namespace
+
+NetworkPlanning::NetworkPlanning(const Config& config, const NetworkEntry& network, const Dataset& images,
+                                 Device device, int ranks)
+    : config_(config),
+      network_(network),
+      input_(input_of(images)),
+      device_(device),
+      ranks_(ranks),
+      kernels_(kernel_choices(config)),
+      graph_(build_graph(config.train.batch)) {}
+
+Graph NetworkPlanning::build_graph(std::int64_t batch) const {
+  GraphInput input = input_;
+  input.batch = batch;
+  Graph graph(input);
+  network_.build(graph, config_.model);
+  return graph;
+}
+
+NetworkOptions NetworkPlanning::options() {
+  NetworkOptions options = network_options(config_, device_);
+  options.choices = &kernels_;
+  if (config_.model.sync_batch_norm) options.batch_norm_ranks = ranks_;
+  return options;
+}
+
+MemoryPlan NetworkPlanning::memory(std::int64_t batch) {
+  return Network::planned_memory(build_graph(batch), options());
+}
+
+std::vector<std::string> NetworkPlanning::remedies() const {
+  std::vector<std::string> remedies;
+  if (!config_.train.recompute && !graph_.blocks().empty())
+    remedies.emplace_back("set train.recompute = true");
+  if (storage_type(config_.train.precision) == DType::f32)
+    remedies.emplace_back("train.precision = \"bf16\"");
+  return remedies;
+}
+
+// Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
+std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryBudget& budget) {
+  std::unique_ptr<Network> network;
+  const auto make = [&] {
+    budget.keep_within([&] { network = std::make_unique<Network>(graph_, options()); });
+  };
+  const bool first = host.rank() == 0;
+  run_agreed(host, [&] {
+    if (!first) return;
+    if (kernels_.by() == ChooseBy::name) return make();
+    const KernelCache cache(kernel_cache_folder(config_), backend_for(device_).identity());
+    cache.use(kernels_, [&] {
+      budget.require();  // before kernels are timed in vain
+      const KernelProgress progress(kernels_, cache.file(), find_terminal());
+      make();
+    });
+  });
+  const std::string choices = broadcast_text(host, to_text(kernels_), 0);
+  run_agreed(host, [&] {
+    if (first) return;
+    from_text(choices, kernels_);
+    make();
+  });
+  return network;
+}
+
+}  // namespace lockstep

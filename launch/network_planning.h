@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NetworkPlanning: the network that a Config asks for, as a graph, and planned with kernels that all ranks
+// share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "data/dataset.h"
+#include "launch/config.h"
+#include "launch/memory_need.h"
+#include "models/graph.h"
+#include "models/network.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+
+class NetworkPlanning {
+ public:
+  // Builds the graph, for images of a shape and so many classes. ranks: with which batch norm is synchronised
+  // where the configuration wants it.
+  NetworkPlanning(const Config& config, const NetworkEntry& network, const Dataset& images, Device device,
+                  int ranks);
+
+  const Graph& graph() const { return graph_; }
+  // Of the network for micro-batches of so many samples, without making it.
+  MemoryPlan memory(std::int64_t batch);
+  // What would make that less, in words.
+  std::vector<std::string> remedies() const;
+  // Collective over a communicator of host memory; errors are agreed. Chooses kernels: rank 0's, which it
+  // times or finds in the cache of its machine. What does not fit the budget throws its MemoryError.
+  std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
+
+ private:
+  Graph build_graph(std::int64_t batch) const;
+  NetworkOptions options();
+
+  const Config& config_;
+  const NetworkEntry& network_;
+  GraphInput input_;
+  Device device_;
+  int ranks_;
+  KernelChoices kernels_;
+  Graph graph_;
+};
+
+}  // namespace lockstep

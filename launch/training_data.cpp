@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/training_data.h"
+
+#include "core/error.h"
+#include "data/device_batches.h"
+#include "data/verify.h"
+#include "launch/engine_options.h"
+
+namespace lockstep {
+namespace {
+
+void check_channels(const Config& config, const Dataset& dataset) {
+  const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
+  if (!config.data.mean.empty() && config.data.mean.size() != channels) {
+    throw ConfigError(fmt::format("data.mean and data.deviation have {} values, the images {} channels",
+                                  config.data.mean.size(), channels));
+  }
+}
+
+}  // namespace
+
+TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
+                           const World& world, Device device, int threads)
+    : options(loader_options(config, device)) {
+  const DatasetOptions dataset = dataset_options(config);
+  train_set = open_dataset(dataset, Split::train, formats);
+  test_set = open_dataset(dataset, Split::test, formats);
+  if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
+    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config.data.path));
+  }
+  check_channels(config, *train_set);
+  for (const Dataset* set : {train_set.get(), test_set.get()})
+    verify(*set, verify_options(config, {.rank = world.local_rank(), .size = world.local_size()}, threads));
+  const Shard shard{.rank = world.rank(), .size = world.size()};
+  train_loader = std::make_unique<BatchLoader>(*train_set, shard, options);
+  LoaderOptions test = options;
+  test.accumulation = 1;
+  test.tail = Tail::pad;
+  test_loader = std::make_unique<BatchLoader>(*test_set, shard, test);
+}
+
+std::size_t TrainingData::device_bytes(std::int64_t batch) const {
+  const std::size_t bytes =
+      static_cast<std::size_t>(batch) * train_loader->batch_bytes() / static_cast<std::size_t>(options.batch);
+  const auto copies = [&](std::int64_t micro_batches) {
+    return DeviceBatches::planned_bytes({.device = options.device, .micro_batches = micro_batches}, bytes);
+  };
+  return copies(options.accumulation) + copies(1);
+}
+
+}  // namespace lockstep
