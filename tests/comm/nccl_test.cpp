@@ -152,7 +152,9 @@ TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
     } catch (const std::runtime_error& error) {
       EXPECT_STREQ(error.what(), "trouble");
     }
-    if (!alone) EXPECT_EQ(host->job()->abandoned(), host->rank() == 0) << host->job()->reason();
+    if (!alone) {
+      EXPECT_EQ(host->job()->abandoned(), host->rank() == 0) << host->job()->reason();
+    }
     const std::unique_ptr<Communicator> all = test_world().communicator();
     all->barrier();  // every rank got here
     all->stream().synchronize();
