@@ -66,8 +66,11 @@ void log_failure(const char* call, ncclResult_t status) {
 }
 
 // Freeing waits for the device, and a collective on it perhaps for a peer that will not come.
-void release(NcclConnection& connection, void* data, void* registration) noexcept {
-  if (connection.busy()) connection.abort();
+void release(NcclConnection& connection, JobState& job, void* data, void* registration) noexcept {
+  if (connection.busy()) {
+    job.abandon("memory was freed while collectives were under way (nccl)");
+    connection.abort();
+  }
   if (connection.get() != nullptr && registration != nullptr) {
     log_failure("ncclCommDeregister", ncclCommDeregister(connection.get(), registration));
   }
@@ -277,12 +280,13 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
           nccl_words(status));
     }
     options_.register_memory = false;
-    if (data != nullptr) release(*connection_, data, registration);
+    if (data != nullptr) release(*connection_, *job(), data, registration);
     return Buffer(bytes, device_);
   }
-  Buffer buffer = Buffer::adopt(data, bytes, device_, [connection = connection_, registration](void* memory) {
-    release(*connection, memory, registration);
-  });
+  Buffer buffer = Buffer::adopt(data, bytes, device_,
+                                [connection = connection_, job = job(), registration](void* memory) {
+                                  release(*connection, *job, memory, registration);
+                                });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
   stream_.synchronize();  // zeroed before another stream can see it
   return buffer;
