@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/buckets.h"
 
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -20,6 +21,20 @@ std::uint64_t hash_of(const std::string& text) {  // FNV-1a
 }
 
 }  // namespace
+
+BucketOptions bucket_options(const GradientSettings& settings,
+                             const std::vector<const ExchangeKind*>& table) {
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(std::llround(mib * 1024 * 1024)); };
+  BucketOptions options{.first_bytes = bytes(settings.bucket_mib[0]),
+                        .middle_bytes = bytes(settings.bucket_mib[1]),
+                        .last_bytes = bytes(settings.bucket_mib[2]),
+                        .overlap = settings.overlap,
+                        .exchange = {.kind = &exchange_kind(settings.exchange, table)}};
+  const ExchangeKind& kind = *options.exchange.kind;
+  for (const NumberOption& option : kind.options)
+    options.exchange.settings.push_back({option.name, settings.own.of(kind.name, option)});
+  return options;
+}
 
 Span bucket_span(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns) {
   return {.name = "bucket",

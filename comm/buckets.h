@@ -7,9 +7,11 @@
 // gradient is already scaled by the global batch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/bucket_plan.h"
@@ -22,6 +24,14 @@
 #include "core/timeline.h"
 
 namespace lockstep {
+
+// As a person gives them.
+struct GradientSettings {
+  bool overlap = true;
+  std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
+  std::string exchange = std::string(kDenseSum.name);
+  OwnNumbers own;  // of exchanges
+};
 
 struct BucketOptions {
   // See BucketCapacities.
@@ -39,6 +49,10 @@ struct BucketOptions {
     return {.first_bytes = first_bytes, .middle_bytes = middle_bytes, .last_bytes = last_bytes};
   }
 };
+
+// Of the exchanges in the table; throws ConfigError for one that it has not.
+BucketOptions bucket_options(const GradientSettings& settings,
+                             const std::vector<const ExchangeKind*>& table = exchange_kinds());
 
 // When a GPU began and ended the sum of a bucket.
 struct BucketMoments {

@@ -13,10 +13,10 @@ namespace lockstep {
 namespace {
 
 void check_setting(const ExchangeKind& kind, const ExchangeSetting& setting) {
-  const auto found = std::ranges::find(kind.options, setting.option, &ExchangeOption::name);
+  const auto found = std::ranges::find(kind.options, setting.option, &NumberOption::name);
   if (found == kind.options.end()) {
     std::vector<std::string_view> names;
-    for (const ExchangeOption& option : kind.options) names.push_back(option.name);
+    for (const NumberOption& option : kind.options) names.push_back(option.name);
     throw ConfigError(fmt::format(
         "the exchange \"{}\" has no option \"{}\"{}", kind.name, setting.option,
         names.empty() ? std::string(", nor any other") : fmt::format(": it has {}", fmt::join(names, ", "))));
@@ -37,15 +37,14 @@ void ExchangeChoice::check() const {
 double ExchangeChoice::option(std::string_view name) const {
   const auto given = std::ranges::find(settings, name, &ExchangeSetting::option);
   if (given != settings.end()) return given->value;
-  const auto found = std::ranges::find(kind->options, name, &ExchangeOption::name);
+  const auto found = std::ranges::find(kind->options, name, &NumberOption::name);
   CHECK(found != kind->options.end(), "the exchange \"{}\" has no option \"{}\"", kind->name, name);
   return found->initial;
 }
 
 std::string ExchangeChoice::describe() const {
   std::string text(kind->name);
-  for (const ExchangeOption& each : kind->options)
-    text += fmt::format(" {}={}", each.name, option(each.name));
+  for (const NumberOption& each : kind->options) text += fmt::format(" {}={}", each.name, option(each.name));
   return text;
 }
 

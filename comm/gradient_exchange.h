@@ -23,6 +23,7 @@
 #include "comm/bucket_plan.h"
 #include "comm/communicator.h"
 #include "comm/gradient_arena.h"
+#include "core/number_option.h"
 #include "core/tensor.h"
 
 namespace lockstep {
@@ -61,22 +62,13 @@ class GradientExchange {
   virtual std::size_t memory_bytes() const { return 0; }
 };
 
-// A number that an exchange can be told.
-struct ExchangeOption {
-  std::string_view name;
-  double initial = 0;
-  double least = 0;
-  double most = 0;
-  std::string_view meaning;  // in one line
-};
-
 struct ExchangeContext;
 
 // An entry of the table (comm/exchanges/exchanges.h).
 struct ExchangeKind {
   std::string_view name;
-  std::string_view meaning;  // in one line
-  std::span<const ExchangeOption> options;
+  std::string_view meaning;               // in one line
+  std::span<const NumberOption> options;  // keys comm.NAME.OPTION
   // Collective.
   std::unique_ptr<GradientExchange> (*make)(const ExchangeContext& context);
 };
@@ -89,7 +81,7 @@ struct ExchangeSetting {
 // Which exchange, and what it is told; options that are not named keep their initial values.
 struct ExchangeChoice {
   const ExchangeKind* kind = nullptr;
-  std::span<const ExchangeSetting> settings = {};
+  std::vector<ExchangeSetting> settings = {};
 
   // Throws ConfigError for a setting that the kind does not have or that is out of its range.
   void check() const;

@@ -53,7 +53,7 @@ std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted);
 
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
-  std::filesystem::path path;  // a folder
+  std::string path;            // a folder
 };
 
 // A row of the table of formats: what data.format may be, and what opens it.

@@ -52,10 +52,10 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
       require_writable_folder(*path);
   });
   if (command.print_config) {
-    if (first) fmt::print("{}", to_toml(config));
+    if (first) fmt::print("{}", to_toml(config, command.registry));
     return std::nullopt;
   }
-  require_same_config(communicator, to_toml(config));
+  require_same_config(communicator, to_toml(config, command.registry));
   require_same_init(communicator, command.init);
   return config;
 }

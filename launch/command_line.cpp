@@ -23,14 +23,14 @@ struct Grammar {
 
   Command parsed;
   CLI::App app{"", "lockstep"};
-  std::vector<CLI::App*> apps;  // of commands(), one for one
+  std::vector<CLI::App*> apps;  // of the registry's commands, one for one
 };
 
 Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
   app.set_help_flag("-h,--help", "Print the commands and stop");
   app.require_subcommand(1);
-  for (const CommandEntry* entry : commands()) {
+  for (const CommandEntry* entry : registry.commands) {
     CLI::App* command = app.add_subcommand(std::string(entry->name), std::string(entry->description));
     command->footer(std::string(entry->example));
     command->set_help_flag("-h,--help", "Print this and stop");
@@ -41,7 +41,7 @@ Grammar::Grammar(const Registry& registry) {
 
 std::vector<std::string> Grammar::names() const {
   std::vector<std::string> names;
-  for (const CommandEntry* entry : commands()) names.emplace_back(entry->name);
+  for (const CommandEntry* entry : parsed.registry.commands) names.emplace_back(entry->name);
   return names;
 }
 
@@ -67,23 +67,24 @@ std::vector<CommandHelp> Grammar::help() const {
   std::vector<CommandHelp> all;
   for (std::size_t i = 0; i < apps.size(); ++i) {
     all.push_back(help_for(*apps[i]));
-    if (commands()[i]->lists_keys)
+    if (parsed.registry.commands[i]->lists_keys)
       all.back().footer = "\nKeys of the configuration:\n" + describe_keys(parsed.registry);
   }
   return all;
 }
 
-// A flag that is none: another flag, or a key of the configuration.
-std::string explain_flag(const std::string& word, const CommandHelp& command, bool takes_keys) {
+// A flag that is none: another flag, or one of the keys that the command takes.
+std::string explain_flag(const std::string& word, const CommandHelp& command,
+                         std::span<const detail::Key> keys) {
   std::vector<std::string> flags;
   for (const FlagHelp& flag : command.flags) flags.push_back(flag.names.back());
   const std::string name = word.substr(0, word.find('='));
   std::string key_name = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::ranges::replace(key_name, '-', '_');
   const std::string near = nearest(name, flags);
-  const std::string known = known_key(key_name);
-  const std::string key = !known.empty() || !near.empty() ? known : suggested_key(key_name);
-  if (takes_keys && !key.empty()) {
+  const std::string known = known_key(key_name, keys);
+  const std::string key = !known.empty() || !near.empty() ? known : suggested_key(key_name, keys);
+  if (!key.empty()) {
     const std::size_t equals = word.find('=');
     return fmt::format("unknown flag {}; did you mean the configuration's key {}? Set it with --set {}={}",
                        name, key, key, equals == std::string::npos ? "..." : word.substr(equals + 1));
@@ -109,15 +110,17 @@ std::string explain(const Grammar& grammar, const std::string& word) {
                       : fmt::format("unexpected argument {}; see lockstep help {}", word, name);
   }
   const std::vector<CommandHelp> help = grammar.help();
-  const bool takes_keys = chosen.front()->get_option_no_throw("--set") != nullptr;
-  return explain_flag(word, *std::ranges::find(help, name, &CommandHelp::name), takes_keys);
+  std::vector<detail::Key> keys;
+  if (chosen.front()->get_option_no_throw("--set") != nullptr)
+    keys = detail::keys_of(grammar.parsed.registry);
+  return explain_flag(word, *std::ranges::find(help, name, &CommandHelp::name), keys);
 }
 
 // A command that was given, completed: a text is made at once.
 Command given(Grammar& grammar, const std::string& name) {
   Command& command = grammar.parsed;
   command.name = name;
-  command.entry = *std::ranges::find(commands(), name, &CommandEntry::name);
+  command.entry = *std::ranges::find(command.registry.commands, name, &CommandEntry::name);
   if (!command.device.empty()) command.overrides.push_back("world.device=" + command.device);
   if (command.entry->text != nullptr) command.text = command.entry->text(command, grammar.help());
   return command;

@@ -3,7 +3,10 @@
 // The command line of `lockstep`: subcommands and their flags. Parsing touches neither files nor MPI.
 #pragma once
 
+#include <any>
+#include <map>
 #include <string>
+#include <typeindex>
 #include <vector>
 
 #include "launch/registry.h"
@@ -43,6 +46,18 @@ struct Command {
   std::string topic;  // the name of a command; empty: all
   std::string shell;
   bool markdown = false;
+
+  // What one command alone is told: a struct of its own file, made when it is first asked for.
+  template <typename Flags>
+  Flags& own() {
+    std::any& flags = own_flags[typeid(Flags)];
+    return flags.has_value() ? *std::any_cast<Flags>(&flags) : flags.emplace<Flags>();
+  }
+  template <typename Flags>
+  const Flags& own() const {
+    return *std::any_cast<Flags>(&own_flags.at(typeid(Flags)));
+  }
+  std::map<std::type_index, std::any> own_flags = {};
 };
 
 // Throws UsageError, naming the nearest command, flag or key.

@@ -11,11 +11,11 @@ namespace lockstep {
 extern const CommandEntry train_command, plan_command, profile_command, init_command, keys_command,
     info_command, completion_command, help_command, version_command;
 
-std::span<const CommandEntry* const> commands() {
-  static constexpr const CommandEntry* kCommands[] = {&train_command,      &plan_command, &profile_command,
-                                                      &init_command,       &keys_command, &info_command,
-                                                      &completion_command, &help_command, &version_command};
-  return kCommands;
+const std::vector<const CommandEntry*>& shipped_commands() {
+  static const std::vector<const CommandEntry*> table = {
+      &train_command, &plan_command,       &profile_command, &init_command,   &keys_command,
+      &info_command,  &completion_command, &help_command,    &version_command};
+  return table;
 }
 
 void add_training_flags(CLI::App& app, Command& command) {

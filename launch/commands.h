@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands. Each stands in a file of its own, as a CommandEntry; commands.cpp lists them.
+// The subcommands. Each stands in a file of its own, as a CommandEntry, which commands.cpp lists; a program
+// of one's own adds its commands to the Registry.
 #pragma once
 
 #include <span>
@@ -30,9 +31,6 @@ struct CommandEntry {
   std::string (*text)(const Command& command, std::span<const CommandHelp> commands) = nullptr;
   bool lists_keys = false;  // its help ends with the keys of the configuration
 };
-
-// In the order of the help.
-std::span<const CommandEntry* const> commands();
 
 // Flags that several commands have: of those that build a training, and of those that can trace it.
 void add_training_flags(CLI::App& app, Command& command);

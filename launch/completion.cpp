@@ -87,7 +87,7 @@ std::string value_cases(const Registry& registry) {
   Config defaults;
   for (const detail::Key& key : detail::keys_of(registry)) {
     std::string words;
-    if (std::holds_alternative<bool*>(key.member(defaults))) words = "true false";
+    if (std::holds_alternative<detail::Flag>(key.member(defaults))) words = "true false";
     for (const std::string& word : key.words) {
       if (word.find(' ') == std::string::npos) words += (words.empty() ? "" : " ") + word;
     }
@@ -97,15 +97,17 @@ std::string value_cases(const Registry& registry) {
   return cases;
 }
 
-std::string all_keys() {
+std::string all_keys(const Registry& registry) {
   std::string words;
-  for (const detail::Key& key : detail::keys()) words += (words.empty() ? "" : " ") + key.name + '=';
+  for (const detail::Key& key : detail::keys_of(registry))
+    words += (words.empty() ? "" : " ") + key.name + '=';
   return words;
 }
 
 // What completes a flag's value: "KEY=VALUE", "FILE", "auto|cpu|cuda"; nothing for a number.
-std::string flag_action(const std::string& value) {
-  if (value == "KEY=VALUE") return compgen_words(all_keys(), "2") + "; compopt -o nospace 2>/dev/null; true";
+std::string flag_action(const std::string& value, const Registry& registry) {
+  if (value == "KEY=VALUE")
+    return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null; true";
   if (value == "FILE") return R"(_lockstep_files -f "$2"; true)";
   if (value.find('|') == std::string::npos) return ":";
   std::string words = value;
@@ -122,7 +124,8 @@ std::string bash_completion(std::span<const CommandHelp> commands, const Registr
     std::string words;
     for (const FlagHelp& flag : command.flags) {
       words += (words.empty() ? "" : " ") + flag.names.back();
-      const std::string line = fmt::format("    {}) {} ;;\n", flag.names.back(), flag_action(flag.value));
+      const std::string line =
+          fmt::format("    {}) {} ;;\n", flag.names.back(), flag_action(flag.value, registry));
       if (!flag.value.empty() && flag_values.find(line) == std::string::npos) flag_values += line;
     }
     const std::string argument = command.arguments.empty() ? "" : command.arguments.front().name;

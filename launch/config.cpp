@@ -80,11 +80,22 @@ bool read(const toml::node& node, std::array<double, 3>& list) {
   return true;
 }
 
-template <typename T>  // bool, std::int64_t, std::string
-bool read(const toml::node& node, T& value) {
-  const auto given = node.value_exact<T>();
+bool read(const toml::node& node, std::string& value) {
+  const auto given = node.value_exact<std::string>();
   if (given) value = *given;
   return given.has_value();
+}
+
+bool read(const toml::node& node, const detail::Flag& flag) {
+  const auto given = node.value_exact<bool>();
+  if (given) flag.set(flag.place, *given);
+  return given.has_value();
+}
+
+// Returns what the member has no room for.
+std::optional<std::int64_t> read_integer(const toml::node& node, const detail::Integer& integer) {
+  const auto given = node.value_exact<std::int64_t>();
+  return given && !integer.set(integer.place, *given) ? given : std::nullopt;
 }
 
 // Returns what is no word of the choice.
@@ -216,6 +227,7 @@ class Loader {
     std::uint32_t line = 0;
     bool readable = true;                          // a value of the key's type
     std::optional<std::string> unknown_word = {};  // given for a Choice
+    std::optional<std::int64_t> no_room_for = {};  // given for an Integer
   };
 
   void read_root(const toml::table& root, const std::string& name);
@@ -243,8 +255,8 @@ class Loader {
   bool all_read_ = true;  // of the file: it was TOML to its end
 };
 
-std::string unknown_key(const std::string& name) {
-  return fmt::format("unknown key {}{}", one_line(name), did_you_mean(suggested_key(name)));
+std::string unknown_key(const std::string& name, std::span<const Key> keys) {
+  return fmt::format("unknown key {}{}", one_line(name), did_you_mean(suggested_key(name, keys)));
 }
 
 void Loader::assign(const Key& key, const toml::node& node, const Origin& origin) {
@@ -253,6 +265,11 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
     if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Choice>) {
       place.unknown_word = read_word(node, member);
       return node.is_string();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Integer>) {
+      place.no_room_for = read_integer(node, member);
+      return node.is_integer();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Flag>) {
+      return read(node, member);
     } else {
       return read(node, *member);
     }
@@ -263,13 +280,18 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
 }
 
 void Loader::read_section(const std::string& section, const toml::table& table, const std::string& name) {
+  const auto holds_keys = [&](const std::string& prefix) {
+    return std::ranges::any_of(keys_, [&](const Key& key) { return key.name.starts_with(prefix); });
+  };
   for (const auto& [key_name, node] : table) {
     const std::string full_name = fmt::format("{}.{}", section, key_name.str());
     const std::uint32_t line = key_name.source().begin.line;
     if (const Key* key = find_key(full_name))
       assign(*key, node, {.name = name, .line = line});
+    else if (node.is_table() && holds_keys(full_name + '.'))
+      read_section(full_name, *node.as_table(), name);
     else
-      complaints_.add(name, line, unknown_key(full_name));
+      complaints_.add(name, line, unknown_key(full_name, keys_));
   }
 }
 
@@ -298,7 +320,7 @@ void Loader::read_root(const toml::table& root, const std::string& name) {
                       fmt::format("unknown section [{}]{}", one_line(section),
                                   did_you_mean(near.empty() ? near : "[" + near + "]")));
     } else {
-      complaints_.add(name, line, unknown_key(section));
+      complaints_.add(name, line, unknown_key(section, keys_));
     }
   }
 }
@@ -309,7 +331,7 @@ void Loader::read_override(const std::string& text) {
   if (equals == std::string::npos || name.empty())
     return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
   const Key* key = find_key(name);
-  if (!key) return complaints_.add("", 0, unknown_key(name));
+  if (!key) return complaints_.add("", 0, unknown_key(name, keys_));
   const bool is_string = detail::is_text(key->member(config_));
   const std::string value = trimmed(text.substr(equals + 1));
   if (value.empty() && !is_string) {
@@ -331,6 +353,8 @@ void Loader::check_values() {
     std::string wrong = detail::what_is_wrong(key, key.member(config_));
     if (origin != origins_.end() && origin->second.unknown_word)
       wrong = detail::what_is_wrong(key, &*origin->second.unknown_word);
+    if (origin != origins_.end() && origin->second.no_room_for)
+      wrong = detail::what_is_wrong(key, &*origin->second.no_room_for);
     if (wrong.empty()) continue;
     complain(key, wrong);
   }
@@ -338,14 +362,14 @@ void Loader::check_values() {
 
 // Values that are right alone and wrong together.
 void Loader::check_together() {
-  const std::size_t means = config_.data.mean.size(), deviations = config_.data.deviation.size();
+  const std::size_t means = config_.network.mean.size(), deviations = config_.network.deviation.size();
   if (means != deviations && means != 0 && deviations != 0) {
     complain(*find_key("data.mean"),
              fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
                          "expected in both, or [] for none",
                          means, deviations));
   }
-  if (config_.train.reproducible && config_.model.sync_batch_norm) {
+  if (config_.reproducible && config_.model.sync_batch_norm) {
     complain(*find_key("train.reproducible"),
              "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
              "depend on how micro-batches are dealt to them");
@@ -366,7 +390,7 @@ Config Loader::finish() {
   if (all_read_) check_together();
   complaints_.throw_if_any();
   if (!given("optimizer.learning_rate")) {
-    config_.optimizer.learning_rate = gentle_learning_rate(config_, registry_);
+    config_.schedule.learning_rate = gentle_learning_rate(config_, registry_);
     if (!given("schedule.warmup_epochs")) config_.schedule.warmup_epochs = gentle_warmup_epochs(config_);
   }
   return config_;

@@ -8,13 +8,14 @@
 namespace lockstep {
 
 double gentle_learning_rate(const Config& config, const Registry& registry) {
-  const std::int64_t micro_batches = config.train.reproducible ? 1 : config.train.accumulation;
-  const double samples = static_cast<double>(config.train.batch * micro_batches);
+  const std::int64_t micro_batches = config.reproducible ? 1 : config.loader.accumulation;
+  const double samples = static_cast<double>(config.loader.batch * micro_batches);
   const double few_layers = find_network(registry.networks, config.model.name).shallow ? 2 : 1;
-  const double rate = few_layers * optimizer_kind(config.optimizer.name).gentle_rate.of(samples);
+  const double rate =
+      few_layers * optimizer_kind(config.optimizer.name, registry.optimizers).gentle_rate.of(samples);
   return std::stod(fmt::format("{:.1e}", rate));  // as people would write it
 }
 
-double gentle_warmup_epochs(const Config& config) { return config.train.epochs > 1 ? 1 : 0.5; }
+double gentle_warmup_epochs(const Config& config) { return config.trainer.epochs > 1 ? 1 : 0.5; }
 
 }  // namespace lockstep

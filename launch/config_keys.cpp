@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "launch/suggestions.h"
-#include "models/schedule.h"
 
 namespace lockstep::detail {
 namespace {
@@ -33,10 +32,41 @@ constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
 
 template <typename Entry>
+const Entry& entry_of(const Entry& entry) {
+  return entry;
+}
+const ExchangeKind& entry_of(const ExchangeKind* kind) { return *kind; }
+
+template <typename Entry>
 std::vector<std::string> names_in(const std::vector<Entry>& table) {
   std::vector<std::string> names;
-  for (const Entry& entry : table) names.push_back(entry.name);
+  for (const Entry& entry : table) names.emplace_back(entry_of(entry).name);
   return names;
+}
+
+std::string exchange_meaning(const Registry& registry) {
+  std::string text = "how ranks exchange gradients";
+  for (const ExchangeKind* kind : registry.exchanges)
+    text += fmt::format("; {}: {}", kind->name, kind->meaning);
+  return text;
+}
+
+// The keys of a table's entries, behind those of their section.
+template <typename Entry>
+void add_own_keys(std::vector<Key>& keys, const std::string& section, const std::vector<Entry>& table,
+                  OwnNumbers& (*own)(Config& config)) {
+  const auto last = std::ranges::find(keys.rbegin(), keys.rend(), section, &Key::section);
+  auto end = last.base();
+  for (const Entry& each : table) {
+    const std::string entry(entry_of(each).name);
+    for (const NumberOption& option : entry_of(each).options) {
+      end = std::next(keys.insert(
+          end, {.name = fmt::format("{}.{}.{}", section, entry, option.name),
+                .member = [=](Config& config) -> Member { return &own(config).at(entry, option); },
+                .description = fmt::format("{}: {}", entry, option.meaning),
+                .range = {.least = option.least, .most = option.most}}));
+    }
+  }
 }
 
 #define MEMBER(path) [](Config& config) -> Member { return &config.path; }
@@ -58,58 +88,62 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(model.dropout),
        "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
        {.least = -1, .most = 1, .below_most = true}},
-      {"data.format", MEMBER(data.format), "file format of the dataset", {}, names_in(registry.formats)},
-      {"data.path", MEMBER(data.path), "folder of the dataset"},
+      {"data.format", MEMBER(dataset.format), "file format of the dataset", {}, names_in(registry.formats)},
+      {"data.path", MEMBER(dataset.path), "folder of the dataset"},
       {"data.mean",
-       MEMBER(data.mean),
+       MEMBER(network.mean),
        "subtracted from pixels in [0, 1], for each channel; []: 0",
        {.least = -kLargest, .most = kLargest}},
       {"data.deviation",
-       MEMBER(data.deviation),
+       MEMBER(network.deviation),
        "divides them, for each channel; []: 1",
        {kSmallest, kLargest}},
       {"data.crop_padding",
-       MEMBER(data.crop_padding),
+       MEMBER(network.augmentation.crop_padding),
        "training images: random windows of their size out of the image with this many black pixels around it",
        {0, kMostPixels}},
-      {"data.horizontal_flip", MEMBER(data.horizontal_flip), "training images: half of them mirrored"},
-      {"data.tail", MEMBER(data.tail), "samples left over by an epoch's batches"},
-      {"data.loader_threads", MEMBER(data.loader_threads), "threads that prepare batches", {1, 64}},
-      {"data.verify", MEMBER(data.verify),
+      {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
+       "training images: half of them mirrored"},
+      {"data.tail", MEMBER(loader.tail), "samples left over by an epoch's batches"},
+      {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
+      {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},
-      {"train.batch", MEMBER(train.batch), "samples per rank and micro-batch", kSamples},
-      {"train.accumulation", MEMBER(train.accumulation), "micro-batches per step", kSamples},
-      {"train.epochs", MEMBER(train.epochs), "passes over the training data", {1, kMostEpochs}},
-      {"train.steps", MEMBER(train.steps), "stop after this many steps; 0: run all epochs", {0, kMostSteps}},
-      {"train.seed", MEMBER(train.seed), "of initial weights, sample order and augmentation", {.least = 0}},
-      {"train.recompute", MEMBER(train.recompute),
+      {"train.batch", MEMBER(loader.batch), "samples per rank and micro-batch", kSamples},
+      {"train.accumulation", MEMBER(loader.accumulation), "micro-batches per step", kSamples},
+      {"train.epochs", MEMBER(trainer.epochs), "passes over the training data", {1, kMostEpochs}},
+      {"train.steps",
+       MEMBER(trainer.max_steps),
+       "stop after this many steps; 0: run all epochs",
+       {0, kMostSteps}},
+      {"train.seed", MEMBER(network.seed), "of initial weights, sample order and augmentation", {.least = 0}},
+      {"train.recompute", MEMBER(network.recompute),
        "compute the insides of blocks again in backward: less memory, the same bits"},
-      {"train.reproducible", MEMBER(train.reproducible),
+      {"train.reproducible", MEMBER(reproducible),
        "add micro-batches and ranks along one tree: the same bits on any number of ranks with the same "
        "micro-batches; CPUs only"},
       {"train.threads",
-       MEMBER(train.threads),
+       MEMBER(threads),
        "compute threads per rank; 0: cores / local ranks (1 where train.reproducible)",
        {0, kMostThreads}},
       {"train.label_smoothing",
-       MEMBER(train.label_smoothing),
+       MEMBER(network.label_smoothing),
        "share of the target spread over all classes",
        {.least = 0, .most = 1, .below_most = true}},
-      {"train.precision", MEMBER(train.precision),
+      {"train.precision", MEMBER(network.precision),
        "of activations, weights' copies and gradients; master weights are fp32"},
       {"train.loss_scale",
-       MEMBER(train.loss_scale),
+       MEMBER(loss_scale.initial),
        "fp16: what the loss is multiplied by at first",
        {1e-3, kLargest}},
       {"train.loss_scale_interval",
-       MEMBER(train.loss_scale_interval),
+       MEMBER(loss_scale.rule.interval),
        "fp16: good steps until it doubles (an overflow halves it and skips the step); 0: it stays",
        {0, 1e9}},
-      {"train.cuda_graph", MEMBER(train.cuda_graph),
+      {"train.cuda_graph", MEMBER(trainer.record_steps),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
-      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, optimizer_names()},
+      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, names_in(registry.optimizers)},
       {"optimizer.learning_rate",
-       MEMBER(optimizer.learning_rate),
+       MEMBER(schedule.learning_rate),
        "highest learning rate; left out: one that suits network, optimizer and train.batch x "
        "train.accumulation, after an epoch of warm-up unless that is set",
        kAboveZero,
@@ -131,7 +165,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        {kSmallest, kLargest}},
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
        "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
-      {"schedule.name", MEMBER(schedule.name), "learning rate after warm-up", {}, schedule_names()},
+      {"schedule.name",
+       MEMBER(schedule.name),
+       "learning rate after warm-up",
+       {},
+       names_in(registry.schedules)},
       {"schedule.warmup_epochs",
        MEMBER(schedule.warmup_epochs),
        "epochs of linear warm-up; left out: 1 before a chosen learning_rate, else 0",
@@ -151,24 +189,29 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = 0, .most = 1, .above_least = true}},
       {"schedule.final_fraction", MEMBER(schedule.final_fraction),
        "cosine: last learning rate / learning_rate", kUnit},
-      {"comm.overlap", MEMBER(comm.overlap), "average gradients during the backward pass"},
+      {"comm.overlap", MEMBER(gradients.overlap), "average gradients during the backward pass"},
       {"comm.bucket_mib",
-       MEMBER(comm.bucket_mib),
+       MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",
        {.least = 0, .most = kMostMebibytes, .above_least = true}},
       {"comm.max_ctas",
-       MEMBER(comm.max_ctas),
+       MEMBER(device_communicator.max_ctas),
        "thread blocks NCCL may take from compute on a GPU; 0: NCCL's own choice",
        {.least = 0, .most = 64}},
-      {"comm.register_buckets", MEMBER(comm.register_buckets),
+      {"comm.register_buckets", MEMBER(device_communicator.register_memory),
        "register gradient memory with NCCL, which then takes fewer thread blocks"},
-      {"comm.check", MEMBER(comm.check),
+      {"comm.check", MEMBER(check),
        "when ranks compare which collectives they call: never, in the first step of every plan, in every "
        "step, or before each collective, which is slow"},
       {"comm.timeout",
-       MEMBER(comm.timeout),
+       MEMBER(timeout_seconds),
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
        {0, 1e6}},
+      {"comm.exchange",
+       MEMBER(gradients.exchange),
+       exchange_meaning(registry),
+       {},
+       names_in(registry.exchanges)},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here (direct where train.reproducible), or by name",
@@ -176,11 +219,17 @@ std::vector<Key> keys_of(const Registry& registry) {
        {"time", "direct", "winograd", "tiled winograd"}},
       {"kernels.cache", MEMBER(kernels.cache),
        "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
-      {"world.device", MEMBER(world.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
-      {"world.share_device", MEMBER(world.share_device),
+      {"world.device", MEMBER(device.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
+      {"world.share_device", MEMBER(device.share_device),
        "let ranks share a GPU where there are too few: right results, meaningless times"},
-      {"run.dir", MEMBER(run.dir), "folder for metrics and checkpoints"},
+      {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
   };
+#define OWN(part) [](Config& config) -> OwnNumbers& { return config.part.own; }
+  add_own_keys(table, "model", registry.networks, OWN(model));
+  add_own_keys(table, "optimizer", registry.optimizers, OWN(optimizer));
+  add_own_keys(table, "schedule", registry.schedules, OWN(schedule));
+  add_own_keys(table, "comm", registry.exchanges, OWN(gradients));
+#undef OWN
   Config config;
   for (Key& key : table) {
     const Member member = key.member(config);
@@ -246,9 +295,11 @@ struct Checker {
     return in_range(key.range, value) ? "" : refusal("allowed are " + allowed(key));
   }
 
-  std::string operator()(const bool*) const { return {}; }
+  std::string operator()(const Flag&) const { return {}; }
   std::string operator()(const Choice&) const { return {}; }
-  std::string operator()(const std::int64_t* value) const { return number(static_cast<double>(*value)); }
+  std::string operator()(const Integer& value) const {
+    return number(static_cast<double>(value.get(value.place)));
+  }
   std::string operator()(const double* value) const { return number(*value); }
   std::string operator()(const std::string* value) const {
     if (value->empty() && key.words.empty())
@@ -290,8 +341,8 @@ std::string quoted(const std::string& text) {
 
 std::string value_text(const Member& member) {
   struct Printer {
-    std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
-    std::string operator()(const std::int64_t* value) const { return fmt::format("{}", *value); }
+    std::string operator()(const Flag& flag) const { return flag.get(flag.place) ? "true" : "false"; }
+    std::string operator()(const Integer& value) const { return fmt::format("{}", value.get(value.place)); }
     std::string operator()(const double* value) const { return fmt::format("{}", *value); }
     std::string operator()(const std::string* value) const { return quoted(*value); }
     std::string operator()(const std::vector<double>* list) const {

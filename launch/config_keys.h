@@ -2,16 +2,20 @@
 //
 // The table of keys behind Config: name, member, allowed values and meaning of every setting. Loading,
 // checking, printing and suggestions are loops over it, so a new setting is one row here and the member that
-// it binds: of an options struct that is a section of Config, or of Config itself.
+// it binds: of one of the options structs that Config holds. Entries of a registry bring keys of their own
+// (core/number_option.h).
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,10 +23,45 @@
 
 namespace lockstep::detail {
 
+// Of any width and sign; a value that it has no room for is refused.
+struct Integer {
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Integer(T* value)
+      : place(value),
+        get([](const void* from) { return static_cast<std::int64_t>(*static_cast<const T*>(from)); }),
+        set([](void* to, std::int64_t given) {
+          if (!std::in_range<T>(given)) return false;
+          *static_cast<T*>(to) = static_cast<T>(given);
+          return true;
+        }) {}
+
+  void* place;
+  std::int64_t (*get)(const void* from);
+  bool (*set)(void* to, std::int64_t given);
+};
+
+template <typename T>
+concept EnumOfWords = std::is_enum_v<T> && requires(T value) {
+  words_of(value);
+};
+
+// A bool, or an enum of two values without words: the second is true.
+struct Flag {
+  template <typename T>
+  requires std::same_as<T, bool> ||(std::is_enum_v<T> && !EnumOfWords<T>)Flag(T* value)
+      : place(value),
+        get([](const void* from) { return static_cast<bool>(*static_cast<const T*>(from)); }),
+        set([](void* to, bool given) { *static_cast<T*>(to) = static_cast<T>(given); }) {}
+
+  void* place;
+  bool (*get)(const void* from);
+  void (*set)(void* to, bool given);
+};
+
 // An enum of words: words_of(value) stands beside it and names its values from 0 on.
 struct Choice {
-  template <typename Enum>
-  requires std::is_enum_v<Enum> Choice(Enum* value)
+  template <EnumOfWords Enum>
+  Choice(Enum* value)
       : place(value),
         words(words_of(*value)),
         get([](const void* from) { return static_cast<std::size_t>(*static_cast<const Enum*>(from)); }),
@@ -34,8 +73,8 @@ struct Choice {
   void (*set)(void* to, std::size_t index);
 };
 
-using Member = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<double>*,
-                            std::array<double, 3>*, Choice>;
+using Member =
+    std::variant<Flag, Integer, double*, std::string*, std::vector<double>*, std::array<double, 3>*, Choice>;
 
 inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);
@@ -51,7 +90,7 @@ struct Range {
 
 struct Key {
   std::string name;  // section.key
-  Member (*member)(Config&);
+  std::function<Member(Config&)> member;
   std::string description;
   Range range = {};
   // Of a string; empty: any that is not empty. A Choice brings its own.
@@ -81,7 +120,7 @@ std::string expected(const Key& key);
 std::string allowed(const Key& key);
 
 // "train.batch = 0: allowed are integers >= 1" for a value outside the key's range or words, empty for
-// others.
+// others. It need not be the key's own member: any of the type.
 std::string what_is_wrong(const Key& key, const Member& member);
 
 }  // namespace lockstep::detail

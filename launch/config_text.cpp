@@ -15,7 +15,6 @@ namespace lockstep {
 namespace {
 
 using detail::Key;
-using detail::keys;
 
 using Setting = std::pair<std::string, std::string>;
 
@@ -35,10 +34,10 @@ std::vector<Setting> settings(const std::string& toml) {
 
 }  // namespace
 
-std::string to_toml(const Config& config) {
+std::string to_toml(const Config& config, const Registry& registry) {
   Config values = config;
   std::string text, section;
-  for (const Key& key : keys()) {
+  for (const Key& key : detail::keys_of(registry)) {
     if (key.section() != section) {
       text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", key.section());
       section = key.section();

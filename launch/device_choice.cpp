@@ -114,19 +114,19 @@ bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int>
   return false;
 }
 
-DeviceChoice choose_device(const Config& config, const World& world, Communicator& host) {
-  const std::string& wanted = config.world.device;
+DeviceChoice choose_device(const DeviceSettings& settings, const World& world, Communicator& host) {
+  const std::string& wanted = settings.device;
   if (wanted == "cpu") return {};
   const CudaStatus cuda = cuda_status();
   if (wanted == "cuda") run_agreed(host, [&] { require_devices(world, cuda); });
 
   const std::vector<RankDevices> ranks = gather_devices(world, host, cuda);
   const std::vector<int> dealt =
-      deal_devices(ranks, config.world.share_device ? DeviceSharing::allowed : DeviceSharing::refused);
+      deal_devices(ranks, settings.share_device ? DeviceSharing::allowed : DeviceSharing::refused);
   if (wanted == "auto" && std::ranges::count(dealt, -1) > 0) return {};
   run_agreed(host, [&] { require_device_for_each(ranks, dealt); });
 
-  const bool shared = config.world.share_device && devices_are_shared(ranks, dealt);
+  const bool shared = settings.share_device && devices_are_shared(ranks, dealt);
   if (shared) {
     log::shared_warning(
         "ranks share a GPU (world.share_device): correctness only; nothing it measures means anything");

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "launch/config.h"
 
 namespace lockstep {
 
@@ -35,6 +34,12 @@ std::string device_table(std::span<const RankDevices> ranks, std::span<const int
 // mistakes.
 bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int> dealt);
 
+// As a person gives it.
+struct DeviceSettings {
+  std::string device = "auto";  // auto, cpu, cuda
+  bool share_device = false;    // several ranks on one GPU, for correctness only
+};
+
 struct DeviceChoice {
   Device device;
   bool shared = false;  // devices_are_shared, and that is meant
@@ -42,6 +47,6 @@ struct DeviceChoice {
 
 // Collective over the host communicator. What world.device asks for, or with "auto" a GPU where the build and
 // the machines have one for every rank, else the CPU. Throws agreed ConfigErrors.
-DeviceChoice choose_device(const Config& config, const World& world, Communicator& host);
+DeviceChoice choose_device(const DeviceSettings& settings, const World& world, Communicator& host);
 
 }  // namespace lockstep

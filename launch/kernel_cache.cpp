@@ -86,6 +86,15 @@ std::filesystem::path default_kernel_cache() {
   return {};
 }
 
+KernelChoices kernel_choices(const KernelSettings& settings) {
+  return KernelChoices(settings.choose == "time" ? ChooseBy::time : ChooseBy::name, settings.choose);
+}
+
+std::filesystem::path kernel_cache_folder(const KernelSettings& settings) {
+  if (settings.cache == "auto") return default_kernel_cache();
+  return settings.cache == "none" ? std::filesystem::path() : std::filesystem::path(settings.cache);
+}
+
 KernelCache::KernelCache(std::filesystem::path folder, std::string identity)
     : folder_(std::move(folder)), identity_(std::move(identity)) {
   if (folder_.empty()) return;

@@ -17,6 +17,15 @@ namespace lockstep {
 // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty where neither variable is set.
 std::filesystem::path default_kernel_cache();
 
+// As a person gives them.
+struct KernelSettings {
+  std::string choose = "time";  // time, direct, winograd, tiled winograd
+  std::string cache = "auto";   // folder; auto: default_kernel_cache(); none: keep nothing
+};
+KernelChoices kernel_choices(const KernelSettings& settings);
+// Empty: choices are not kept.
+std::filesystem::path kernel_cache_folder(const KernelSettings& settings);
+
 class KernelCache {
  public:
   // An empty folder: nothing is read or kept.

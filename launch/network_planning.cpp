@@ -25,8 +25,8 @@ NetworkPlanning::NetworkPlanning(const Config& config, const NetworkEntry& netwo
       input_(input_of(images)),
       device_(device),
       ranks_(ranks),
-      kernels_(kernel_choices(config)),
-      graph_(build_graph(config.train.batch)) {}
+      kernels_(kernel_choices(config.kernels)),
+      graph_(build_graph(config.loader.batch)) {}
 
 Graph NetworkPlanning::build_graph(std::int64_t batch) const {
   GraphInput input = input_;
@@ -49,9 +49,9 @@ MemoryPlan NetworkPlanning::memory(std::int64_t batch) {
 
 std::vector<std::string> NetworkPlanning::remedies() const {
   std::vector<std::string> remedies;
-  if (!config_.train.recompute && !graph_.blocks().empty())
+  if (config_.network.recompute == Recompute::nothing && !graph_.blocks().empty())
     remedies.emplace_back("set train.recompute = true");
-  if (storage_type(config_.train.precision) == DType::f32)
+  if (storage_type(config_.network.precision) == DType::f32)
     remedies.emplace_back("train.precision = \"bf16\"");
   return remedies;
 }
@@ -66,7 +66,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
   run_agreed(host, [&] {
     if (!first) return;
     if (kernels_.by() == ChooseBy::name) return make();
-    const KernelCache cache(kernel_cache_folder(config_), backend_for(device_).identity());
+    const KernelCache cache(kernel_cache_folder(config_.kernels), backend_for(device_).identity());
     cache.use(kernels_, [&] {
       budget.require();  // before kernels are timed in vain
       const KernelProgress progress(kernels_, cache.file(), find_terminal());

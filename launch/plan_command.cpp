@@ -128,7 +128,7 @@ int plan(PlanRun& run, const Command& command, World& world) {
   BatchLoader& loader = training.train_loader();
   print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
-                           config.train.epochs));
+                           config.trainer.epochs));
   return exit_code::done;
 }
 

@@ -74,7 +74,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
                                             Training::Options{.trace = true, .registry = command.registry});
   run.profile.emplace(training.graph(), training.network(), training.timeline());
   run.trainer.emplace(training.parts(&*run.profile), training.schedule(),
-                      TrainerOptions{.accumulation = config.train.accumulation});
+                      TrainerOptions{.accumulation = config.loader.accumulation});
 
   for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
   run.trainer->take_account();  // which settles those steps
@@ -88,10 +88,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
 
   const auto rows = run.profile->rows(command.steps, peak);
   const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
-                          static_cast<double>(config.train.accumulation);
+                          static_cast<double>(config.loader.accumulation);
   print_fitted(fmt::format("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
                            config.model.name, to_string(training.network().device()), world.size(),
-                           world.size() == 1 ? "" : "s", config.train.batch, config.train.accumulation,
+                           world.size() == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
                            training.threads(), command.steps));
   print_fitted(
       fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "

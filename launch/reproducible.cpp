@@ -10,21 +10,21 @@
 namespace lockstep {
 
 void make_reproducible(Config& config, Device device, int ranks) {
-  if (!config.train.reproducible) return;
+  if (!config.reproducible) return;
   if (device.kind != DeviceKind::cpu) {
     throw ConfigError(fmt::format(
         "train.reproducible = true: on {} NCCL adds up ranks, in an order of its own that depends "
         "on how many there are; set world.device = \"cpu\", or train.reproducible = false",
         to_string(device)));
   }
-  if (!make_up_a_subtree(config.train.accumulation, ranks)) {
+  if (!make_up_a_subtree(config.loader.accumulation, ranks)) {
     throw ConfigError(fmt::format(
         "train.reproducible = true: {} ranks with train.accumulation = {} cannot add up micro-batches "
         "along one tree; with more than one rank train.accumulation must be a power of two",
-        ranks, config.train.accumulation));
+        ranks, config.loader.accumulation));
   }
-  if (config.train.threads == 0) {
-    config.train.threads = 1;
+  if (config.threads == 0) {
+    config.threads = 1;
     log::info("train.threads = 0: 1 thread per rank, as bits depend on their number (train.reproducible)");
   }
   if (config.kernels.choose == "time") {

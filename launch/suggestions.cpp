@@ -9,13 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "launch/config_keys.h"
-
 namespace lockstep {
 namespace {
 
 using detail::Key;
-using detail::keys;
 
 struct Synonym {
   std::string_view other;
@@ -106,26 +103,25 @@ std::string nearest(const std::string& word, std::span<const std::string> candid
   return best ? *best : std::string();
 }
 
-std::string known_key(const std::string& name) {
-  if (const auto key = std::ranges::find(keys(), name, &Key::name); key != keys().end()) return key->name;
+std::string known_key(const std::string& name, std::span<const Key> keys) {
+  if (const auto key = std::ranges::find(keys, name, &Key::name); key != keys.end()) return key->name;
   const std::string word = name.substr(name.find('.') + 1);
-  if (const auto key = std::ranges::find(keys(), word, &Key::short_name); key != keys().end())
-    return key->name;
-  return ours(kKeys, word);
+  if (const auto key = std::ranges::find(keys, word, &Key::short_name); key != keys.end()) return key->name;
+  return keys.empty() ? "" : ours(kKeys, word);
 }
 
-std::string suggested_key(const std::string& name) {
-  if (const std::string known = known_key(name); !known.empty()) return known;
+std::string suggested_key(const std::string& name, std::span<const Key> keys) {
+  if (const std::string known = known_key(name, keys); !known.empty()) return known;
   const std::size_t dot = name.find('.');
   const std::string section = name.substr(0, dot), word = name.substr(dot + 1);
   std::vector<std::string> here, everywhere;
-  for (const Key& key : keys()) {
+  for (const Key& key : keys) {
     everywhere.push_back(key.short_name());
     if (dot != std::string::npos && key.section() == section) here.push_back(key.short_name());
   }
   if (const std::string near = nearest(word, here); !near.empty()) return section + '.' + near;
   const std::string near = nearest(word, everywhere);
-  return near.empty() ? near : known_key(near);
+  return near.empty() ? near : known_key(near, keys);
 }
 
 std::string suggested_word(const std::string& given, std::span<const std::string> words) {

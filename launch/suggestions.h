@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "launch/config_keys.h"
+
 namespace lockstep {
 
 // The candidate with the smallest edit distance to `word`, or empty if none is near (more than half its
@@ -15,10 +17,10 @@ std::string nearest(const std::string& word, std::span<const std::string> candid
 
 // The key of the configuration that `name` ("section.key", or a key alone) means; empty if none is near: what
 // another program calls it, the right key in the wrong section, else what is spelled alike.
-std::string suggested_key(const std::string& name);
+std::string suggested_key(const std::string& name, std::span<const detail::Key> keys = detail::keys());
 
 // The same without guesses by spelling.
-std::string known_key(const std::string& name);
+std::string known_key(const std::string& name, std::span<const detail::Key> keys = detail::keys());
 
 // The one of `words` that `given` means: "cuda" for "gpu", else the nearest.
 std::string suggested_word(const std::string& given, std::span<const std::string> words);

@@ -14,6 +14,7 @@
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/digest.h"
+#include "launch/engine_options.h"
 #include "launch/job_end.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
@@ -30,7 +31,7 @@ std::string header_line(const Config& config, const World& world, Training& trai
   return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}",
                      kVersion, config.model.name, to_string(training.network().device()), training.threads(),
                      training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
-                     config.train.batch, config.train.accumulation);
+                     config.loader.batch, config.loader.accumulation);
 }
 
 // What outlives an error of this rank: see run_or_abort.
@@ -69,7 +70,7 @@ void build(TrainRun& run, const Command& command, World& world) {
   Training& training = run.training.emplace(
       config, world, communicator,
       Training::Options{.init = command.init, .trace = !command.trace.empty(), .registry = command.registry});
-  const std::filesystem::path directory = config.run.dir;
+  const std::filesystem::path directory = config.run_dir;
   const Terminal terminal = find_terminal();
   const TrainingLength length = training.length();
   run_agreed(communicator, [&] {
@@ -82,12 +83,9 @@ void build(TrainRun& run, const Command& command, World& world) {
                                      .total_steps = length.steps,
                                      .global_batch = training.train_loader().global_batch()});
   });
-  run.trainer.emplace(training.parts(), training.schedule(),
-                      TrainerOptions{.accumulation = config.train.accumulation,
-                                     .epochs = config.train.epochs,
-                                     .max_steps = config.train.steps,
-                                     .record_steps = config.train.cuda_graph,
-                                     .last_good = directory / "last_good.safetensors"});
+  TrainerOptions options = trainer_options(config);
+  options.last_good = directory / "last_good.safetensors";
+  run.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
 int train(TrainRun& run, const Command& command, World& world) {
@@ -100,7 +98,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   run_agreed(*run.communicator, [&] {
-    if (first) run.lock.emplace(config->run.dir);
+    if (first) run.lock.emplace(config->run_dir);
   });
 
   build(run, command, world);

@@ -12,12 +12,12 @@ namespace lockstep {
 
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
     : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
-  world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.comm.timeout)));
-  const DeviceChoice choice = choose_device(config_, world, host);
+  world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.timeout_seconds)));
+  const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
-  threads_ = choose_threads(config_.train.threads, world, host);
+  threads_ = choose_threads(config_.threads, world, host);
   run_agreed(host, [&] { data_.emplace(config_, registry_.formats, world, choice.device, threads_); });
-  require_same_data(host, train_set(), test_set(), config_.data.path);
+  require_same_data(host, train_set(), test_set(), config_.dataset.path);
   run_agreed(host, [&] { prepare_plan(world, choice); });
   network_ = planning_->plan(host, *budget_);
   run_agreed(host, [&] {
@@ -27,13 +27,13 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   connect(world, choice);
   budget_->keep_within([&] {
     buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
-                                                 bucket_options(config_), timeline_.get());
-    if (config_.train.reproducible) {
+                                                 bucket_options(config_, registry_), timeline_.get());
+    if (config_.reproducible) {
       step_statistics_ =
-          std::make_unique<StepStatistics>(*network_, *communicator_, config_.train.accumulation);
+          std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
     }
-    optimizer_ = make_optimizer(trained_memory(*network_, buckets_->gradients()),
-                                optimizer_options(config_.optimizer), loss_scale_options(config_));
+    optimizer_ = optimizer_kind().make(trained_memory(*network_, buckets_->gradients()), config_.optimizer,
+                                       loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
 }
@@ -46,7 +46,7 @@ void Training::prepare_plan(const World& world, const DeviceChoice& choice) {
   planning_.emplace(config_, find_network(registry_.networks, config_.model.name), train_set(), device,
                     host_.size());
   budget_.emplace(MemoryShortage{.device = device,
-                                 .batch = config_.train.batch,
+                                 .batch = config_.loader.batch,
                                  .available = available,
                                  .sharing = sharing,
                                  .remedies = planning_->remedies()},
@@ -58,34 +58,34 @@ MemoryNeed Training::memory_need(std::int64_t batch) {
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
           .gradients = plan.gradients + sums_bytes(plan),
-          .optimizer = optimizer_state_bytes(optimizer_options(config_.optimizer), plan.parameters),
+          .optimizer = optimizer_kind().state_bytes(plan.parameters),
           .batches = data_->device_bytes(batch)};
 }
 
 // Gradients are reduced where they are computed. What layers ask of other ranks never waits behind them.
 void Training::connect(World& world, const DeviceChoice& choice) {
   const bool on_cpu = choice.device.kind == DeviceKind::cpu;
-  const auto on_device = [&] {
-    return world.communicator(choice.device, host_, device_communicator_options(config_, choice.shared));
-  };
+  DeviceCommunicatorOptions options = config_.device_communicator;
+  options.share_device = choice.shared;
+  const auto on_device = [&] { return world.communicator(choice.device, host_, options); };
   if (!on_cpu) {
     device_communicator_ = on_device();
     communicator_ = device_communicator_.get();
   }
-  communicator_->set_call_check(config_.comm.check);
+  communicator_->set_call_check(config_.check);
   if (!config_.model.sync_batch_norm || host_.size() == 1) return;
   layers_communicator_ = on_cpu ? world.communicator() : on_device();
-  layers_communicator_->set_call_check(config_.comm.check);
+  layers_communicator_->set_call_check(config_.check);
   across_.emplace(*layers_communicator_);
 }
 
 // Of what train.reproducible adds up beside gradients and statistics.
 std::size_t Training::sums_bytes(const MemoryPlan& plan) const {
-  if (!config_.train.reproducible) return 0;
+  if (!config_.reproducible) return 0;
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
   const auto half =
-      static_cast<std::int64_t>(plan.weight_copies / size_of(storage_type(config_.train.precision)));
-  const std::int64_t micro_batches = config_.train.accumulation;
+      static_cast<std::int64_t>(plan.weight_copies / size_of(storage_type(config_.network.precision)));
+  const std::int64_t micro_batches = config_.loader.accumulation;
   return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
          StepStatistics::planned_bytes(plan, micro_batches);
 }
@@ -109,7 +109,8 @@ TrainingLength Training::length() const {
 
 Schedule Training::schedule() const {
   const TrainingLength length = this->length();
-  Schedule schedule = schedule_of(config_, length.steps_of_all_epochs);
+  Schedule schedule = make_schedule(config_.schedule, config_.trainer.epochs, length.steps_of_all_epochs,
+                                    registry_.schedules);
   schedule.total_steps = length.steps;  // a run that train.steps ends has decayed by then
   return schedule;
 }

@@ -52,11 +52,14 @@ class Training {
   Schedule schedule() const;
   int threads() const { return threads_; }
   // Of the batches that a Trainer copies to a GPU.
-  std::size_t device_batch_bytes() const { return data_->device_bytes(config_.train.batch); }
+  std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
+  const OptimizerKind& optimizer_kind() const {
+    return lockstep::optimizer_kind(config_.optimizer.name, registry_.optimizers);
+  }
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
   MemoryNeed memory_need(std::int64_t batch);

@@ -11,9 +11,9 @@ namespace {
 
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
-  if (!config.data.mean.empty() && config.data.mean.size() != channels) {
+  if (!config.network.mean.empty() && config.network.mean.size() != channels) {
     throw ConfigError(fmt::format("data.mean and data.deviation have {} values, the images {} channels",
-                                  config.data.mean.size(), channels));
+                                  config.network.mean.size(), channels));
   }
 }
 
@@ -22,15 +22,16 @@ void check_channels(const Config& config, const Dataset& dataset) {
 TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
                            const World& world, Device device, int threads)
     : options(loader_options(config, device)) {
-  const DatasetOptions dataset = dataset_options(config);
-  train_set = open_dataset(dataset, Split::train, formats);
-  test_set = open_dataset(dataset, Split::test, formats);
+  train_set = open_dataset(config.dataset, Split::train, formats);
+  test_set = open_dataset(config.dataset, Split::test, formats);
   if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
-    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config.data.path));
+    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config.dataset.path));
   }
   check_channels(config, *train_set);
-  for (const Dataset* set : {train_set.get(), test_set.get()})
-    verify(*set, verify_options(config, {.rank = world.local_rank(), .size = world.local_size()}, threads));
+  VerifyOptions each = config.verify;
+  each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy
+  each.threads = threads;
+  for (const Dataset* set : {train_set.get(), test_set.get()}) verify(*set, each);
   const Shard shard{.rank = world.rank(), .size = world.size()};
   train_loader = std::make_unique<BatchLoader>(*train_set, shard, options);
   LoaderOptions test = options;

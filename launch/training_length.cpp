@@ -4,9 +4,9 @@
 namespace lockstep {
 
 TrainingLength training_length(const Config& config, const BatchLoader& loader, std::int64_t samples) {
-  const bool carries = config.data.tail == Tail::carry;
-  const std::int64_t epochs = config.train.epochs;
-  const std::int64_t limit = config.train.steps;
+  const bool carries = config.loader.tail == Tail::carry;
+  const std::int64_t epochs = config.trainer.epochs;
+  const std::int64_t limit = config.trainer.max_steps;
   const std::int64_t all =
       carries ? epochs * samples / loader.global_batch() : epochs * loader.steps_in_epoch(0);
   if (limit == 0 || limit >= all) return {.epochs = epochs, .steps = all, .steps_of_all_epochs = all};

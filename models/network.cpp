@@ -13,9 +13,11 @@ namespace {
 
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
+  const std::vector<float> mean(options.mean.begin(), options.mean.end());
+  const std::vector<float> deviation(options.deviation.begin(), options.deviation.end());
   PlanOptions wanted{.precision = options.precision,
-                     .mean = options.mean,
-                     .deviation = options.deviation,
+                     .mean = mean,
+                     .deviation = deviation,
                      .augmentation = options.augmentation,
                      .batch_norm_ranks = options.batch_norm_ranks};
   wanted.augmentation.key = key_for(options.seed, "augmentation");
@@ -314,18 +316,19 @@ void Network::forward(const Batch& batch, const Pass& pass) {
   const Tensor result = logits();
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
   backend_.softmax_cross_entropy(
-      pass.stream, {.batch = input_.batch,
-                    .classes = input_.classes,
-                    .type = result.dtype,
-                    .logits = result.data,
-                    .labels = batch.labels.as<std::int32_t>().data(),
-                    .weights = batch.weights.as<float>().data(),
-                    .label_smoothing = pass.mode == Mode::training ? options_.label_smoothing : 0.0f,
-                    .gradient_scale = pass.gradient_scale,
-                    .loss_scale = pass.loss_scale,
-                    .logits_gradient = pass.mode == Mode::training ? gradient : nullptr,
-                    .sums = reinterpret_cast<LossSums*>(loss_.data()),
-                    .scratch = loss_scratch_.data()});
+      pass.stream,
+      {.batch = input_.batch,
+       .classes = input_.classes,
+       .type = result.dtype,
+       .logits = result.data,
+       .labels = batch.labels.as<std::int32_t>().data(),
+       .weights = batch.weights.as<float>().data(),
+       .label_smoothing = pass.mode == Mode::training ? static_cast<float>(options_.label_smoothing) : 0.0f,
+       .gradient_scale = pass.gradient_scale,
+       .loss_scale = pass.loss_scale,
+       .logits_gradient = pass.mode == Mode::training ? gradient : nullptr,
+       .sums = reinterpret_cast<LossSums*>(loss_.data()),
+       .scratch = loss_scratch_.data()});
 }
 
 void Network::recompute(const NodeRange& block, const Pass& pass) {

@@ -33,12 +33,12 @@ struct NetworkOptions {
   Precision precision = Precision::fp32;
   std::uint64_t seed = 1;
   // Input normalisation per channel; see ImageInput.
-  std::vector<float> mean;
-  std::vector<float> deviation;
+  std::vector<double> mean;
+  std::vector<double> deviation;
   // Of the images, in training only; its key is made of the seed.
   Augmentation augmentation;
   // Of the training loss; evaluation has none. See SoftmaxCrossEntropy.
-  float label_smoothing = 0;
+  double label_smoothing = 0;
   // The insides of the graph's blocks are computed again in backward instead of being kept: the same bits,
   // less memory, more time.
   Recompute recompute = Recompute::nothing;

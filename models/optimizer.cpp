@@ -2,7 +2,6 @@
 #include "models/optimizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -58,12 +57,6 @@ class Sgd final : public Optimizer {
  public:
   using Options = SgdOptions;
   static std::vector<std::string> state_names() { return {"momentum_buffer"}; }
-  static OptimizerOptions options(const OptimizerSettings& settings) {
-    return Options{.momentum = settings.momentum,
-                   .weight_decay = settings.weight_decay,
-                   .nesterov = settings.nesterov,
-                   .decay_norm_and_bias = settings.decay_norm_and_bias};
-  }
 
   Sgd(const TrainedMemory& memory, const SgdOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
@@ -88,13 +81,6 @@ class AdamW final : public Optimizer {
  public:
   using Options = AdamWOptions;
   static std::vector<std::string> state_names() { return {"exp_avg", "exp_avg_sq"}; }
-  static OptimizerOptions options(const OptimizerSettings& settings) {
-    return Options{.beta1 = settings.beta1,
-                   .beta2 = settings.beta2,
-                   .epsilon = settings.epsilon,
-                   .weight_decay = settings.weight_decay,
-                   .decay_norm_and_bias = settings.decay_norm_and_bias};
-  }
 
   AdamW(const TrainedMemory& memory, const AdamWOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
@@ -121,12 +107,6 @@ class Lars final : public Optimizer {
  public:
   using Options = LarsOptions;
   static std::vector<std::string> state_names() { return {"momentum_buffer"}; }
-  static OptimizerOptions options(const OptimizerSettings& settings) {
-    return Options{.momentum = settings.momentum,
-                   .weight_decay = settings.weight_decay,
-                   .trust_coefficient = settings.trust_coefficient,
-                   .epsilon = settings.epsilon};
-  }
 
   Lars(const TrainedMemory& memory, const LarsOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), state_names(), loss_scale),
@@ -156,28 +136,24 @@ class Lars final : public Optimizer {
 };
 
 template <typename Rule>
-OptimizerKind kind(std::string_view name, const GentleRate& gentle_rate) {
+std::unique_ptr<Optimizer> made(const TrainedMemory& memory, const typename Rule::Options& options,
+                                const LossScaleOptions& loss_scale) {
+  return std::make_unique<Rule>(memory, options, loss_scale);
+}
+
+// options: what of the settings the rule is told.
+template <typename Rule>
+OptimizerKind kind(const char* name, typename Rule::Options (*options)(const OptimizerSettings&),
+                   const GentleRate& gentle_rate) {
   return {.name = name,
           .state_names = Rule::state_names(),
-          .options = Rule::options,
-          .make = [](const TrainedMemory& memory, const OptimizerOptions& options,
-                     const LossScaleOptions& loss_scale) -> std::unique_ptr<Optimizer> {
-            return std::make_unique<Rule>(memory, std::get<typename Rule::Options>(options), loss_scale);
-          },
+          .make =
+              [options](const TrainedMemory& memory, const OptimizerSettings& settings,
+                        const LossScaleOptions& loss_scale) {
+                return made<Rule>(memory, options(settings), loss_scale);
+              },
           .gentle_rate = gentle_rate};
 }
-
-// In the order of OptimizerOptions.
-const auto& optimizer_kinds() {
-  static const std::array<OptimizerKind, std::variant_size_v<OptimizerOptions>> table = {
-      kind<Sgd>("sgd", {.for_256_samples = 0.1, .growth = GentleRate::Growth::linear}),
-      kind<AdamW>("adamw", {.for_256_samples = 1e-3}),
-      kind<Lars>("lars", {.for_256_samples = 1}),
-  };
-  return table;
-}
-
-const OptimizerKind& row_of(const OptimizerOptions& options) { return optimizer_kinds()[options.index()]; }
 
 }  // namespace
 
@@ -213,7 +189,7 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
     CHECK(last <= values, "{} ends at {} of {}", parameter.name, last, values);
   }
   Stream stream(memory.device, StreamUse::compute);
-  restore_control(stream, {.loss_scale = loss_scale.initial});
+  restore_control(stream, {.loss_scale = static_cast<float>(loss_scale.initial)});
 }
 
 void Optimizer::check_gradients(Stream& stream) {
@@ -297,30 +273,50 @@ double GentleRate::of(double samples) const {
   return for_256_samples * (growth == Growth::linear ? share : std::sqrt(share));
 }
 
-std::vector<std::string> optimizer_names() {
+SgdOptions sgd_options(const OptimizerSettings& settings) {
+  return {.momentum = settings.momentum,
+          .weight_decay = settings.weight_decay,
+          .nesterov = settings.nesterov,
+          .decay_norm_and_bias = settings.decay_norm_and_bias};
+}
+
+AdamWOptions adamw_options(const OptimizerSettings& settings) {
+  return {.beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .epsilon = settings.epsilon,
+          .weight_decay = settings.weight_decay,
+          .decay_norm_and_bias = settings.decay_norm_and_bias};
+}
+
+LarsOptions lars_options(const OptimizerSettings& settings) {
+  return {.momentum = settings.momentum,
+          .weight_decay = settings.weight_decay,
+          .trust_coefficient = settings.trust_coefficient,
+          .epsilon = settings.epsilon};
+}
+
+const std::vector<OptimizerKind>& optimizer_kinds() {
+  static const std::vector<OptimizerKind> table = {
+      kind<Sgd>("sgd", sgd_options, {.for_256_samples = 0.1, .growth = GentleRate::Growth::linear}),
+      kind<AdamW>("adamw", adamw_options, {.for_256_samples = 1e-3}),
+      kind<Lars>("lars", lars_options, {.for_256_samples = 1}),
+  };
+  return table;
+}
+
+const OptimizerKind& optimizer_kind(const std::string& name, const std::vector<OptimizerKind>& table) {
+  const auto found = std::ranges::find(table, name, &OptimizerKind::name);
+  if (found != table.end()) return *found;
   std::vector<std::string> names;
-  for (const OptimizerKind& kind : optimizer_kinds()) names.emplace_back(kind.name);
-  return names;
-}
-
-const OptimizerKind& optimizer_kind(const std::string& name) {
-  const auto found = std::ranges::find(optimizer_kinds(), name, &OptimizerKind::name);
-  if (found != optimizer_kinds().end()) return *found;
-  throw ConfigError(
-      fmt::format("unknown optimizer \"{}\": allowed are {}", name, fmt::join(optimizer_names(), ", ")));
-}
-
-OptimizerOptions optimizer_options(const OptimizerSettings& settings) {
-  return optimizer_kind(settings.name).options(settings);
-}
-
-std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes) {
-  return row_of(options).state_names.size() * parameter_bytes;
+  for (const OptimizerKind& kind : table) names.push_back(kind.name);
+  throw ConfigError(fmt::format("unknown optimizer \"{}\": allowed are {}", name, fmt::join(names, ", ")));
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale) {
-  return row_of(options).make(memory, options, loss_scale);
+  if (const auto* sgd = std::get_if<SgdOptions>(&options)) return made<Sgd>(memory, *sgd, loss_scale);
+  if (const auto* adamw = std::get_if<AdamWOptions>(&options)) return made<AdamW>(memory, *adamw, loss_scale);
+  return made<Lars>(memory, std::get<LarsOptions>(options), loss_scale);
 }
 
 }  // namespace lockstep

@@ -5,14 +5,15 @@
 // elements decay is a table made once, from the parameters' shapes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/number_option.h"
 #include "core/parameter.h"
 #include "core/state.h"
 #include "core/step_slot.h"
@@ -35,7 +36,7 @@ TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradie
 
 // fp16's loss scale; with the defaults there is none.
 struct LossScaleOptions {
-  float initial = 1;
+  double initial = 1;
   LossScaleRule rule = {};
   bool dynamic() const { return rule.interval > 0; }
 };
@@ -127,12 +128,13 @@ struct LarsOptions {
   double epsilon = 1e-8;
 };
 
+// What C++ may call by its options instead of its name.
 using OptimizerOptions = std::variant<SgdOptions, AdamWOptions, LarsOptions>;
 
 // Every optimizer's options under one name each, as a person gives them: what several optimizers have they
-// share. Each takes what it has a use for.
+// share. Each takes what it has a use for. What one alone is told may be one of its own numbers.
 struct OptimizerSettings {
-  std::string name = "sgd";  // one of optimizer_names()
+  std::string name = "sgd";  // of a row of the table
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 0;
@@ -141,7 +143,11 @@ struct OptimizerSettings {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double trust_coefficient = 1e-3;
+  OwnNumbers own;  // of optimizers
 };
+SgdOptions sgd_options(const OptimizerSettings& settings);
+AdamWOptions adamw_options(const OptimizerSettings& settings);
+LarsOptions lars_options(const OptimizerSettings& settings);
 
 // A learning rate that trains a network of many layers without care.
 struct GentleRate {
@@ -152,23 +158,24 @@ struct GentleRate {
   double of(double samples) const;
 };
 
-// A row of the table in optimizer.cpp: all that is known of an optimizer by its name.
+// A row of the table of optimizers: what optimizer.name may be, and all that is known by it.
 struct OptimizerKind {
-  std::string_view name;
+  std::string name;
   std::vector<std::string> state_names;  // see Optimizer::state_names
-  OptimizerOptions (*options)(const OptimizerSettings& settings);
-  std::unique_ptr<Optimizer> (*make)(const TrainedMemory& memory, const OptimizerOptions& options,
-                                     const LossScaleOptions& loss_scale);
-  GentleRate gentle_rate;
+  std::function<std::unique_ptr<Optimizer>(const TrainedMemory& memory, const OptimizerSettings& settings,
+                                           const LossScaleOptions& loss_scale)>
+      make;
+  GentleRate gentle_rate = {};
+  std::span<const NumberOption> options = {};  // keys optimizer.NAME.OPTION
+
+  // Of state(), for parameters of so many bytes.
+  std::size_t state_bytes(std::size_t parameter_bytes) const { return state_names.size() * parameter_bytes; }
 };
-
-std::vector<std::string> optimizer_names();
-// Throws ConfigError for an unknown name, with all that there are.
-const OptimizerKind& optimizer_kind(const std::string& name);
-OptimizerOptions optimizer_options(const OptimizerSettings& settings);
-
-// Of state(), for parameters of so many bytes.
-std::size_t optimizer_state_bytes(const OptimizerOptions& options, std::size_t parameter_bytes);
+// Those that are shipped.
+const std::vector<OptimizerKind>& optimizer_kinds();
+// Throws ConfigError for a name that the table has not, with all that it has.
+const OptimizerKind& optimizer_kind(const std::string& name,
+                                    const std::vector<OptimizerKind>& table = optimizer_kinds());
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale = {});

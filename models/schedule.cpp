@@ -20,41 +20,51 @@ double in_steps(const Schedule& schedule, std::int64_t step) {
 }
 
 double cosine(const Schedule& schedule, std::int64_t step) {
-  const std::int64_t warmup = schedule.warmup_steps;
-  const double length = static_cast<double>(std::max<std::int64_t>(schedule.total_steps - warmup, 1));
-  const double progress = std::min(static_cast<double>(step - warmup) / length, 1.0);
-  const double height = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  const double height = 0.5 * (1.0 + std::cos(std::numbers::pi * schedule.progress(step)));
   return schedule.final_fraction + (1.0 - schedule.final_fraction) * height;
 }
 
-struct Entry {
-  const char* name;
-  ScheduleKind kind;
-  // Of the base, in a step behind the warm-up.
-  double (*factor)(const Schedule& schedule, std::int64_t step);
-};
-constexpr Entry kSchedules[] = {{"constant", ScheduleKind::constant, constant},
-                                {"step", ScheduleKind::step, in_steps},
-                                {"cosine", ScheduleKind::cosine, cosine}};
-
 }  // namespace
+
+const std::vector<ScheduleKind>& schedule_kinds() {
+  static const std::vector<ScheduleKind> table = {
+      {"constant", constant}, {"step", in_steps}, {"cosine", cosine}};
+  return table;
+}
+
+const ScheduleKind& schedule_kind(const std::string& name, const std::vector<ScheduleKind>& table) {
+  const auto found = std::ranges::find(table, name, &ScheduleKind::name);
+  if (found != table.end()) return *found;
+  std::vector<std::string> names;
+  for (const ScheduleKind& kind : table) names.push_back(kind.name);
+  throw ConfigError(fmt::format("unknown schedule \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+}
+
+double Schedule::progress(std::int64_t step) const {
+  const double length = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
+  return std::min(static_cast<double>(step - warmup_steps) / length, 1.0);
+}
 
 double Schedule::at(std::int64_t step) const {
   if (step < warmup_steps) return base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  return base * std::ranges::find(kSchedules, kind, &Entry::kind)->factor(*this, step);
+  return base * kind.factor(*this, step);
 }
 
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const Entry& entry : kSchedules) names.emplace_back(entry.name);
-  return names;
-}
-
-ScheduleKind schedule_kind(const std::string& name) {
-  const auto found = std::ranges::find(kSchedules, name, &Entry::name);
-  if (found != std::end(kSchedules)) return found->kind;
-  throw ConfigError(
-      fmt::format("unknown schedule \"{}\": allowed are {}", name, fmt::join(schedule_names(), ", ")));
+Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs, std::int64_t total_steps,
+                       const std::vector<ScheduleKind>& table) {
+  const double steps_per_epoch = static_cast<double>(total_steps) / static_cast<double>(epochs);
+  const auto steps = [&](double of_epochs) {
+    return static_cast<std::int64_t>(std::llround(of_epochs * steps_per_epoch));
+  };
+  Schedule schedule{.kind = schedule_kind(settings.name, table),
+                    .base = settings.learning_rate,
+                    .total_steps = total_steps,
+                    .warmup_steps = steps(settings.warmup_epochs),
+                    .gamma = settings.gamma,
+                    .final_fraction = settings.final_fraction,
+                    .own = settings.own};
+  for (const double epoch : settings.milestones) schedule.milestones.push_back(steps(epoch));
+  return schedule;
 }
 
 }  // namespace lockstep

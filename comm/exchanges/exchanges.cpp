@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/exchanges/exchanges.h"
 
-#include <vector>
-
 #include <fmt/ranges.h>
 
 #include "core/error.h"
 
 namespace lockstep {
-namespace {
 
-constexpr const ExchangeKind* kKinds[] = {
-    &kDenseSum,
-};
+const std::vector<const ExchangeKind*>& exchange_kinds() {
+  static const std::vector<const ExchangeKind*> table = {
+      &kDenseSum,
+  };
+  return table;
+}
 
-}  // namespace
-
-std::span<const ExchangeKind* const> exchange_kinds() { return kKinds; }
-
-const ExchangeKind& exchange_kind(std::string_view name) {
+const ExchangeKind& exchange_kind(std::string_view name, const std::vector<const ExchangeKind*>& table) {
   std::vector<std::string_view> names;
-  for (const ExchangeKind* kind : kKinds) {
+  for (const ExchangeKind* kind : table) {
     if (kind->name == name) return *kind;
     names.push_back(kind->name);
   }

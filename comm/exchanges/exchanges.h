@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exchanges of gradients that there are. Each is a file of this folder with its entry, {name, options,
-// factory}; to add one, declare the entry here and list it in exchanges.cpp.
+// The exchanges of gradients that there are. Each is a file of this folder with its entry, {name, meaning,
+// options, factory}, which exchanges.cpp lists.
 #pragma once
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "comm/gradient_exchange.h"
 
 namespace lockstep {
 
-extern const ExchangeKind kDenseSum;
+extern const ExchangeKind kDenseSum;  // what is taken where nobody says otherwise
 
-std::span<const ExchangeKind* const> exchange_kinds();
-// Throws ConfigError for an unknown name, naming those there are.
-const ExchangeKind& exchange_kind(std::string_view name);
+// Those that are shipped.
+const std::vector<const ExchangeKind*>& exchange_kinds();
+// Throws ConfigError for a name that the table has not, naming those it has.
+const ExchangeKind& exchange_kind(std::string_view name,
+                                  const std::vector<const ExchangeKind*>& table = exchange_kinds());
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/number_option.h"
 #include "models/graph.h"
 
 namespace lockstep {
@@ -32,6 +33,7 @@ struct NetworkChoice {
   bool sync_batch_norm = false;              // for who plans it: NetworkOptions::batch_norm_ranks
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
   static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
+  OwnNumbers own = {};                       // of networks
 };
 
 // A row of the table of networks: what model.name may be, and what it means.
@@ -39,7 +41,8 @@ struct NetworkEntry {
   std::string name;
   // Appends the layers. Throws ConfigError for an image the network cannot take.
   std::function<void(Graph& graph, const NetworkChoice& choice)> build;
-  bool shallow = false;  // few layers bear twice the learning rate
+  bool shallow = false;                        // few layers bear twice the learning rate
+  std::span<const NumberOption> options = {};  // keys model.NAME.OPTION
 };
 // Those that are shipped.
 const std::vector<NetworkEntry>& network_table();

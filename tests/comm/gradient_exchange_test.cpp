@@ -135,9 +135,8 @@ TEST(GradientExchange, RanksAgreeOnWhatIsFiniteWhereTheyFindDifferentThings) {
 TEST(GradientExchange, IsToldWhichStepsAreSkippedAndListsItsState) {
   const std::unique_ptr<Communicator> communicator = make_self_communicator();
   std::vector<Parameter> parameters = parameters_of(kTensorSizes);
-  constexpr ExchangeSetting kSettings[] = {{.option = "first_step", .value = 5}};
   BucketOptions options = kShareBuckets;
-  options.exchange.settings = kSettings;
+  options.exchange.settings = {{.option = "first_step", .value = 5}};
   GradientBuckets buckets(parameters, *communicator, options);
   EXPECT_EQ(buckets.memory_bytes(), buckets.plan().bytes() + sizeof(float));
   const std::vector<ExchangeState> state = buckets.exchange().state();
@@ -163,12 +162,12 @@ TEST(GradientExchange, DenseSumsKeepNothingAndAskNobody) {
 }
 
 TEST(GradientExchange, ChoicesThatDifferAreFoundOnEveryRank) {
-  static constexpr ExchangeSetting kSettings[] = {{.option = "first_step", .value = 5}};
-  const BucketOptions others[] = {kDenseBuckets,
-                                  {.first_bytes = 1024,
-                                   .middle_bytes = 4096,
-                                   .last_bytes = 512,
-                                   .exchange = {.kind = &kKeepsItsShare, .settings = kSettings}}};
+  const BucketOptions others[] = {
+      kDenseBuckets,
+      {.first_bytes = 1024,
+       .middle_bytes = 4096,
+       .last_bytes = 512,
+       .exchange = {.kind = &kKeepsItsShare, .settings = {{.option = "first_step", .value = 5}}}}};
   for (const BucketOptions& other : others) {
     const auto errors = try_thread_ranks(3, [&](Communicator& communicator) {
       std::vector<Parameter> parameters = parameters_of(kTensorSizes);
@@ -184,7 +183,7 @@ TEST(GradientExchange, SettingsAreCheckedBeforeAnythingIsMade) {
   const std::unique_ptr<Communicator> communicator = make_self_communicator();
   std::vector<Parameter> parameters = parameters_of({16});
   const auto error_of = [&](const ExchangeKind& kind, const ExchangeSetting& setting) {
-    const ExchangeChoice choice{.kind = &kind, .settings = {&setting, 1}};
+    const ExchangeChoice choice{.kind = &kind, .settings = {setting}};
     return message_of([&] { GradientBuckets(parameters, *communicator, {.exchange = choice}); });
   };
   const std::string unknown = error_of(kKeepsItsShare, {.option = "rank", .value = 2});

@@ -49,7 +49,7 @@ class KeepsItsShare final : public GradientExchange {
   float step_;
 };
 
-inline constexpr ExchangeOption kKeepsItsShareOptions[] = {
+inline constexpr NumberOption kKeepsItsShareOptions[] = {
     {.name = "first_step", .initial = 0, .least = 0, .most = 100, .meaning = "where steps are counted from"}};
 
 inline constexpr ExchangeKind kKeepsItsShare = {

@@ -65,6 +65,9 @@ TEST(ConfigErrors, ALonelyOneHasFileAndLine) {
       error_of("own.toml"),
       "own.toml:3: data.mean has 1 and data.deviation has 2 values: one for each channel is expected in "
       "both, or [] for none");
+  EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "data.loader_threads=4294967297"}),
+            "data.loader_threads = 4294967297: allowed are integers from 1 to 64")
+      << "more than the member has room for";
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "train.batch=0"}),
             "train.batch = 0: allowed are integers from 1 to 1048576")
       << "what --set gave stands in no line";

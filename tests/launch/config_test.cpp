@@ -63,12 +63,12 @@ std::string text_error(const std::string& text) {
 TEST(Config, PresetSetsWhatItsFileSays) {
   const Config config = with({});
   EXPECT_EQ(config.model.name, "cnn");
-  EXPECT_EQ(config.data.path, "/usr/share/datasets/fashion-mnist");
-  EXPECT_EQ(config.data.mean, std::vector<double>{0.2860});
-  EXPECT_EQ(config.train.batch, 64);
+  EXPECT_EQ(config.dataset.path, "/usr/share/datasets/fashion-mnist");
+  EXPECT_EQ(config.network.mean, std::vector<double>{0.2860});
+  EXPECT_EQ(config.loader.batch, 64);
   EXPECT_EQ(config.optimizer.weight_decay, 5e-4);
   EXPECT_EQ(config.schedule.warmup_epochs, 0.5);
-  EXPECT_EQ(config.train.accumulation, 1) << "what the preset leaves out keeps its default";
+  EXPECT_EQ(config.loader.accumulation, 1) << "what the preset leaves out keeps its default";
 }
 
 TEST(Config, EveryPresetFileIsBuiltIn) {
@@ -96,23 +96,23 @@ TEST(Config, TextOfEveryPresetLoadsToTheSameText) {
 
 TEST(Config, TextKeepsAwkwardValues) {
   Config config = with({});
-  config.data.path = "a \"b\" \\ #c = [d]\n\te\x7f \xc3\xa9";
-  config.optimizer.learning_rate = 0.1 + 0.2;
+  config.dataset.path = "a \"b\" \\ #c = [d]\n\te\x7f \xc3\xa9";
+  config.schedule.learning_rate = 0.1 + 0.2;
   config.optimizer.weight_decay = 1e-300;
   config.schedule.warmup_epochs = 1e-20;
   config.schedule.milestones = {1, 2.5, 999999.75};
-  config.train.seed = INT64_MAX;
-  config.train.steps = 999999999999;
-  config.comm.overlap = false;
+  config.network.seed = INT64_MAX;
+  config.trainer.max_steps = 999999999999;
+  config.gradients.overlap = false;
   const Config again = from_text(to_toml(config));
-  EXPECT_EQ(again.data.path, config.data.path);
-  EXPECT_EQ(again.optimizer.learning_rate, config.optimizer.learning_rate);
+  EXPECT_EQ(again.dataset.path, config.dataset.path);
+  EXPECT_EQ(again.schedule.learning_rate, config.schedule.learning_rate);
   EXPECT_EQ(again.optimizer.weight_decay, config.optimizer.weight_decay);
   EXPECT_EQ(again.schedule.warmup_epochs, config.schedule.warmup_epochs);
   EXPECT_EQ(again.schedule.milestones, config.schedule.milestones);
-  EXPECT_EQ(again.train.seed, config.train.seed);
-  EXPECT_EQ(again.train.steps, config.train.steps);
-  EXPECT_FALSE(again.comm.overlap);
+  EXPECT_EQ(again.network.seed, config.network.seed);
+  EXPECT_EQ(again.trainer.max_steps, config.trainer.max_steps);
+  EXPECT_FALSE(again.gradients.overlap);
   EXPECT_EQ(to_toml(again), to_toml(config));
 }
 
@@ -126,14 +126,14 @@ TEST(Config, OverrideValuesAreTomlOrABareWord) {
                               "comm.bucket_mib=[2, 0.5, 1]", "optimizer.learning_rate=1", "train.seed=1_000",
                               "data.path=/data/x=y #1", "run.dir=2024-01-02", "data.mean=[]"});
   EXPECT_EQ(config.model.name, "mlp");
-  EXPECT_EQ(config.world.device, "cpu");
-  EXPECT_FALSE(config.comm.overlap);
-  EXPECT_EQ(config.comm.bucket_mib, (std::array<double, 3>{2, 0.5, 1}));
-  EXPECT_EQ(config.optimizer.learning_rate, 1.0) << "an integer is a number";
-  EXPECT_EQ(config.train.seed, 1000);
-  EXPECT_EQ(config.data.path, "/data/x=y #1");
-  EXPECT_EQ(config.run.dir, "2024-01-02") << "a string, though TOML would read a date";
-  EXPECT_TRUE(config.data.mean.empty());
+  EXPECT_EQ(config.device.device, "cpu");
+  EXPECT_FALSE(config.gradients.overlap);
+  EXPECT_EQ(config.gradients.bucket_mib, (std::array<double, 3>{2, 0.5, 1}));
+  EXPECT_EQ(config.schedule.learning_rate, 1.0) << "an integer is a number";
+  EXPECT_EQ(config.network.seed, 1000);
+  EXPECT_EQ(config.dataset.path, "/data/x=y #1");
+  EXPECT_EQ(config.run_dir, "2024-01-02") << "a string, though TOML would read a date";
+  EXPECT_TRUE(config.network.mean.empty());
 }
 
 TEST(Config, BoundariesThatAreAllowed) {

@@ -49,7 +49,7 @@ class Objects {
         test_(dataset, {.rank = communicator.rank(), .size = communicator.size()},
               {.batch = kRankBatch, .tail = Tail::pad}),
         trainer_({network_, buckets_, *optimizer_, train_, test_, communicator},
-                 {.kind = ScheduleKind::cosine, .base = 0.01, .total_steps = kSteps, .warmup_steps = 2},
+                 {.kind = schedule_kind("cosine"), .base = 0.01, .total_steps = kSteps, .warmup_steps = 2},
                  {.accumulation = kAccumulation, .epochs = 100, .max_steps = max_steps}) {}
 
   Network& network() { return network_; }

@@ -11,20 +11,20 @@ namespace {
 
 Config wanted(std::int64_t accumulation) {
   Config config;
-  config.train.reproducible = true;
-  config.train.accumulation = accumulation;
+  config.reproducible = true;
+  config.loader.accumulation = accumulation;
   return config;
 }
 
 TEST(MakeReproducible, TakesWhatIsLeftToTheMachineAndLeavesTheRest) {
   Config config = wanted(4);
   make_reproducible(config, {}, 2);
-  EXPECT_EQ(config.train.threads, 1);
+  EXPECT_EQ(config.threads, 1);
   EXPECT_EQ(config.kernels.choose, "direct");
-  config.train.threads = 3;
+  config.threads = 3;
   config.kernels.choose = "winograd";
   make_reproducible(config, {}, 2);
-  EXPECT_EQ(config.train.threads, 3);
+  EXPECT_EQ(config.threads, 3);
   EXPECT_EQ(config.kernels.choose, "winograd");
   Config other;
   make_reproducible(other, {.kind = DeviceKind::cuda}, 2);

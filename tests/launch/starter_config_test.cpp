@@ -91,7 +91,7 @@ TEST(StarterConfig, SmallImagesGetASmallNetworkAndOnlyColourIsMirrored) {
 
 TEST(StarterConfig, TheRateIsChosenWithWarmUp) {
   const Config config = loaded(images(100, kColourImage));
-  EXPECT_LT(config.optimizer.learning_rate, 0.01);
+  EXPECT_LT(config.schedule.learning_rate, 0.01);
   EXPECT_EQ(config.schedule.warmup_epochs, 1);
 }
 

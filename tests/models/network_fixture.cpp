@@ -15,8 +15,8 @@ NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void
   const auto channels = static_cast<std::size_t>(input.channels);
   network_ = std::make_unique<Network>(graph, NetworkOptions{.precision = precision,
                                                              .seed = seed,
-                                                             .mean = std::vector<float>(channels, 0.5f),
-                                                             .deviation = std::vector<float>(channels, 0.25f),
+                                                             .mean = std::vector<double>(channels, 0.5),
+                                                             .deviation = std::vector<double>(channels, 0.25),
                                                              .recompute = recompute,
                                                              .sharing = sharing});
   gradients_.resize(network_->values().size());

@@ -63,11 +63,9 @@ TEST(Network, TakesThePlannedMemory) {
       std::size_t gradients = 0;
       for (const FlatRange& range : fixture.gradient_ranges()) gradients += range.bytes();
       EXPECT_EQ(planned.gradients, gradients) << test.name;
-      for (const OptimizerOptions& options :
-           {OptimizerOptions(SgdOptions()), OptimizerOptions(AdamWOptions()),
-            OptimizerOptions(LarsOptions())}) {
-        EXPECT_EQ(optimizer_state_bytes(options, planned.parameters),
-                  make_optimizer(fixture.trained_memory(), options)->state().size_bytes());
+      for (const OptimizerKind& kind : optimizer_kinds()) {
+        EXPECT_EQ(kind.state_bytes(planned.parameters),
+                  kind.make(fixture.trained_memory(), {}, {})->state().size_bytes());
       }
     }
   }

@@ -15,14 +15,14 @@ TEST(Schedule, WarmsUpLinearlyThenStaysConstant) {
 }
 
 TEST(Schedule, StepMultipliesAtMilestones) {
-  const Schedule schedule{.kind = ScheduleKind::step, .base = 1.0, .milestones = {10, 20}, .gamma = 0.1};
+  const Schedule schedule{.kind = schedule_kind("step"), .base = 1.0, .milestones = {10, 20}, .gamma = 0.1};
   EXPECT_DOUBLE_EQ(schedule.at(9), 1.0);
   EXPECT_DOUBLE_EQ(schedule.at(10), 0.1);
   EXPECT_NEAR(schedule.at(20), 0.01, 1e-12);
 }
 
 TEST(Schedule, CosineEndsAtItsFinalFraction) {
-  const Schedule schedule{.kind = ScheduleKind::cosine,
+  const Schedule schedule{.kind = schedule_kind("cosine"),
                           .base = 1.0,
                           .total_steps = 110,
                           .warmup_steps = 10,

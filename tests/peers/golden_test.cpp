@@ -183,8 +183,8 @@ Trained train(const Golden& golden, const Mode& mode) {
   StateWriter writer({}, reader.copy());
   network.visit_state(writer);
   {
-    Report report({.speaks = world.rank() == 0, .directory = folder.path(), .epochs = config.train.epochs});
-    Trainer trainer(training.parts(), training.schedule(), {.epochs = config.train.epochs});
+    Report report({.speaks = world.rank() == 0, .directory = folder.path(), .epochs = config.trainer.epochs});
+    Trainer trainer(training.parts(), training.schedule(), {.epochs = config.trainer.epochs});
     trainer.fit(report);
   }
   Trained trained{.losses = {}, .test_losses = {}, .state = StateSnapshot(network).entries()};
