@@ -144,7 +144,7 @@ std::unique_ptr<Optimizer> made(const TrainedMemory& memory, const typename Rule
 // options: what of the settings the rule is told.
 template <typename Rule>
 OptimizerKind kind(const char* name, typename Rule::Options (*options)(const OptimizerSettings&),
-                   const GentleRate& gentle_rate) {
+                   const GentleRate& gentle_rate, std::span<const NumberOption> own = {}) {
   return {.name = name,
           .state_names = Rule::state_names(),
           .make =
@@ -152,7 +152,8 @@ OptimizerKind kind(const char* name, typename Rule::Options (*options)(const Opt
                         const LossScaleOptions& loss_scale) {
                 return made<Rule>(memory, options(settings), loss_scale);
               },
-          .gentle_rate = gentle_rate};
+          .gentle_rate = gentle_rate,
+          .options = own};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ Config with(std::vector<std::string> overrides) {
   return load_config((folder.path() / "own.toml").string(), overrides);
 }
 
-double rate(const std::vector<std::string>& overrides) { return with(overrides).optimizer.learning_rate; }
+double rate(const std::vector<std::string>& overrides) { return with(overrides).schedule.learning_rate; }
 
 TEST(ConfigDefaults, ALearningRateLeftOutSuitsNetworkOptimizerAndBatch) {
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=256"}), 0.1) << "Goyal et al., 2017";

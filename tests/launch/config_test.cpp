@@ -117,8 +117,8 @@ TEST(Config, TextKeepsAwkwardValues) {
 }
 
 TEST(Config, OverridesApplyInOrder) {
-  EXPECT_EQ(with({"train.batch=16", "train.batch=8"}).train.batch, 8);
-  EXPECT_EQ(with({"train.batch=0", "train.batch=8"}).train.batch, 8) << "only the last value counts";
+  EXPECT_EQ(with({"train.batch=16", "train.batch=8"}).loader.batch, 8);
+  EXPECT_EQ(with({"train.batch=0", "train.batch=8"}).loader.batch, 8) << "only the last value counts";
 }
 
 TEST(Config, OverrideValuesAreTomlOrABareWord) {
@@ -148,7 +148,7 @@ TEST(Config, BoundariesThatAreAllowed) {
 
 TEST(Config, EveryDatasetFormatIsAllowed) {
   for (const char* format : {"idx", "jpeg_folder"}) {
-    EXPECT_EQ(with({fmt::format("data.format={}", format)}).data.format, format);
+    EXPECT_EQ(with({fmt::format("data.format={}", format)}).dataset.format, format);
   }
 }
 
@@ -294,7 +294,7 @@ TEST(Config, SyntaxErrorsNameFileAndLine) {
 TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
   EXPECT_EQ(
       from_text("\xef\xbb\xbf# \xc3\xa9\n[data]\npath = 'a\\' # \"\xc3\xa9\n[run]\ndir = \"\\\"\xc3\xa9\"\n")
-          .run.dir,
+          .run_dir,
       "\"\xc3\xa9");
   EXPECT_TRUE(text_error("[train]\nbatch = 0\xc3\xa9\n")
                   .ends_with(":2:10: only ASCII is allowed outside quotes and comments"));
@@ -302,7 +302,7 @@ TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
                   .ends_with(":2:8: strings of several lines are not supported"));
   EXPECT_EQ(set_error("train.batch=1\xc3\xa9"),
             "train.batch = \"1\xc3\xa9\": an integer from 1 to 1048576 is expected");
-  EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run.dir, "\xc3\xa9");
+  EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run_dir, "\xc3\xa9");
 }
 
 TEST(Config, FilesThatCannotBeRead) {

@@ -74,19 +74,19 @@ TEST(StarterConfig, TheBatchFitsTheImages) {
   const std::pair<std::int64_t, std::int64_t> batches[] = {{1, 1},    {3, 2},    {9, 8},     {100, 8},
                                                            {256, 16}, {600, 32}, {1024, 64}, {1'000'000, 64}};
   for (const auto& [count, batch] : batches)
-    EXPECT_EQ(loaded(images(count, kColourImage)).train.batch, batch) << count;
+    EXPECT_EQ(loaded(images(count, kColourImage)).loader.batch, batch) << count;
 }
 
 TEST(StarterConfig, SmallImagesGetASmallNetworkAndOnlyColourIsMirrored) {
   const Config colour = loaded(images(100, kColourImage));
   EXPECT_EQ(colour.model.name, "resnet20");
-  EXPECT_TRUE(colour.data.horizontal_flip);
-  EXPECT_EQ(colour.data.crop_padding, 4);
+  EXPECT_TRUE(colour.network.augmentation.horizontal_flip);
+  EXPECT_EQ(colour.network.augmentation.crop_padding, 4);
   const Config gray = loaded(images(100, {.height = 224, .width = 160, .channels = 1}));
   EXPECT_EQ(gray.model.name, "resnet18");
-  EXPECT_FALSE(gray.data.horizontal_flip);
-  EXPECT_EQ(gray.data.mean, std::vector<double>{0.5});
-  EXPECT_EQ(gray.data.deviation, std::vector<double>{0.25});
+  EXPECT_FALSE(gray.network.augmentation.horizontal_flip);
+  EXPECT_EQ(gray.network.mean, std::vector<double>{0.5});
+  EXPECT_EQ(gray.network.deviation, std::vector<double>{0.25});
 }
 
 TEST(StarterConfig, TheRateIsChosenWithWarmUp) {
@@ -96,7 +96,7 @@ TEST(StarterConfig, TheRateIsChosenWithWarmUp) {
 }
 
 TEST(StarterConfig, AwkwardFoldersAreQuoted) {
-  EXPECT_EQ(loaded(images(10, kColourImage), "/a \"b\" \\c\n#").data.path, "/a \"b\" \\c\n#");
+  EXPECT_EQ(loaded(images(10, kColourImage), "/a \"b\" \\c\n#").dataset.path, "/a \"b\" \\c\n#");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network and a dataset of the user's own, in a program that has everything `lockstep` has.
+// A network, a dataset, a schedule and a command of the user's own, and everything that `lockstep` has.
+#include "launch/commands.h"
 #include "launch/run.h"
 
 using namespace lockstep;
@@ -36,14 +37,21 @@ train.batch = 16
 train.epochs = 10
 train.steps = 300
 optimizer.learning_rate = 0.05
-schedule.name = "cosine"
+schedule.name = "line"
 )";
+
+std::string why(const Command&, std::span<const CommandHelp>) { return "to tell light from dark\n"; }
+constexpr CommandEntry kWhy = {
+    .name = "why", .description = "Say what this program is for", .example = "consumer why", .text = why};
 
 int main(int argc, char** argv) {
   Registry registry;
   registry.formats.push_back(
       {"brightness", [](const std::filesystem::path&, Split) { return std::make_unique<Brightness>(); }});
   registry.networks.push_back({"small_cnn", small_cnn});
+  registry.schedules.push_back(
+      {"line", [](const Schedule& schedule, std::int64_t step) { return 1 - schedule.progress(step); }});
+  registry.commands.push_back(&kWhy);
   registry.presets.push_back({"brightness", kPreset});
   return run(argc, argv, registry);
 }
