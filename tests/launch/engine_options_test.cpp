@@ -110,6 +110,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
   tell("threads", config.threads);
+  tell("timeout_seconds", config.timeout_seconds);
   tell("device.device", config.device.device);
   tell("device.may_share", config.device.share_device);
   tell("run_dir", config.run_dir);
@@ -224,6 +225,7 @@ std::vector<Case> cases() {
       {"comm.max_ctas=9", {"device.max_ctas=9"}},
       {"comm.register_buckets=false", {"device.register_memory=false"}},
       {"comm.check=off", {"check=off"}},
+      {"comm.timeout=60", {"timeout_seconds=60"}},
       {"comm.exchange=dense", {}},
       {"kernels.choose=direct", {"kernels.by=name"}},
       {"kernels.choose=winograd", {"kernels.by=name", "kernels.chosen=1"}},

@@ -99,7 +99,7 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
   EXPECT_EQ(to_toml(load_config(path, {}, registry()), registry()), text);
   std::ofstream(path) << "[data]\npath = \"x\"\n[comm.sparse]\ndensity = 0.25\n[comm.dens]\nx = 1\n";
   EXPECT_EQ(message_of([&] { load_config(path, {}, registry()); }),
-            path + ":5: unknown key comm.dens; did you mean comm.sparse.density?");
+            path + ":5: unknown key comm.dens");
 }
 
 TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
