@@ -9,10 +9,10 @@
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
-#include "tests/message_of.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/config.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -98,8 +98,7 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
   std::ofstream(path) << text;
   EXPECT_EQ(to_toml(load_config(path, {}, registry()), registry()), text);
   std::ofstream(path) << "[data]\npath = \"x\"\n[comm.sparse]\ndensity = 0.25\n[comm.dens]\nx = 1\n";
-  EXPECT_EQ(message_of([&] { load_config(path, {}, registry()); }),
-            path + ":5: unknown key comm.dens");
+  EXPECT_EQ(message_of([&] { load_config(path, {}, registry()); }), path + ":5: unknown key comm.dens");
 }
 
 TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
