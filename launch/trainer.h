@@ -57,10 +57,10 @@ class Trainer {
     Communicator& communicator;
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
-    // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
-    StepStatistics* step_statistics = nullptr;
     // Where the network's batch norm is synchronised: over as many ranks as there are.
     CommunicatorGather* across = nullptr;
+    // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
+    StepStatistics* step_statistics = nullptr;
   };
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
