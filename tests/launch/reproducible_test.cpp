@@ -28,7 +28,7 @@ TEST(MakeReproducible, TakesWhatIsLeftToTheMachineAndLeavesTheRest) {
   EXPECT_EQ(config.kernels.choose, "winograd");
   Config other;
   make_reproducible(other, {.kind = DeviceKind::cuda}, 2);
-  EXPECT_EQ(other.train.threads, 0);
+  EXPECT_EQ(other.threads, 0);
   EXPECT_EQ(other.kernels.choose, "time");
 }
 
