@@ -8,9 +8,9 @@
 #pragma once
 
 #include "core/layout.h"
+#include "core/parameter.h"
 #include "core/stream.h"
 #include "kernels/activation.h"
-#include "core/parameter.h"
 #include "kernels/rank_gather.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "core/dtype.h"
-#include "kernels/activation.h"
 #include "core/parameter.h"
+#include "kernels/activation.h"
 
 namespace lockstep {
 

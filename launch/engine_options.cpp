@@ -9,8 +9,7 @@ LoaderOptions loader_options(const Config& config, Device device) {
   LoaderOptions options = config.loader;
   options.seed = config.network.seed;
   options.device = device;
-  options.kept =
-      DeviceBatches::loader_keeps({.device = device, .micro_batches = config.loader.accumulation});
+  options.kept = DeviceBatches::loader_keeps({.device = device, .micro_batches = config.loader.accumulation});
   options.slots = options.kept + 3;
   return options;
 }

@@ -25,7 +25,8 @@ TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat
   train_set = open_dataset(config.dataset, Split::train, formats);
   test_set = open_dataset(config.dataset, Split::test, formats);
   if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
-    throw DataError(fmt::format("{}: training and test images differ in shape or classes", config.dataset.path));
+    throw DataError(
+        fmt::format("{}: training and test images differ in shape or classes", config.dataset.path));
   }
   check_channels(config, *train_set);
   VerifyOptions each = config.verify;
