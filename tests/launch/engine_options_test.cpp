@@ -178,7 +178,7 @@ std::vector<Case> cases() {
       {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
       {"train.reproducible=true", {"buckets.micro_batches=1"}},
       {"train.accumulation=4",
-       {"loader.accumulation=4", "buckets.micro_batches=4"},
+       {"loader.accumulation=4", "trainer.accumulation=4", "buckets.micro_batches=4"},
        {"train.reproducible=true"}},
       {"train.recompute=true", {"network.recompute=true"}},
       {"train.label_smoothing=0.125", {"network.label_smoothing=0.125"}},
