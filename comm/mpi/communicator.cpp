@@ -49,7 +49,7 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
     const std::lock_guard lock(session_->mutex);
     number_ = ++session_->transports;
   }
-  world_.emplace(world_comm_, every_rank(size()), place());
+  world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory, place());
   if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size)))
     connect_node();
 }
@@ -69,7 +69,7 @@ void MpiTransport::connect_peers() {
                            &peers_comm_));
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
-  peers_.emplace(peers_comm_, terms, place());
+  peers_.emplace(peers_comm_, terms, Link::wire, place());
   sums_.emplace(terms, placement_.node, placement_.nodes);
 }
 

@@ -18,8 +18,9 @@ constexpr int kFirstPieceTag = 1;
 
 }  // namespace
 
-MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, const WaitPlace& place)
-    : communicator_(communicator), place_(place), pieces_(communicator, terms, kFirstPieceTag, place) {
+MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link,
+                         const WaitPlace& place)
+    : communicator_(communicator), place_(place), pieces_(communicator, terms, link, kFirstPieceTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank

@@ -26,7 +26,7 @@ class MpiExchange {
  public:
   // Every sum is of these terms; the rank of the communicator that brings one is its `node`. communicator and
   // place outlive this.
-  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, const WaitPlace& place);
+  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, const WaitPlace& place);
 
   int rank() const { return rank_; }
   int size() const { return size_; }

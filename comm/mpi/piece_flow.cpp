@@ -11,14 +11,23 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
-constexpr std::size_t kFewestSlots = 4;
-constexpr std::size_t kMostSlots = 16;
+
+// How pieces are dealt: bytes of the largest, and how many are under way.
+struct Dealing {
+  std::size_t bytes;
+  std::size_t fewest;
+  std::size_t most;
+};
+
+Dealing dealing_of(Link link) {
+  if (link == Link::wire) return {.bytes = std::size_t{64} << 10, .fewest = 4, .most = 16};
+  return {.bytes = std::size_t{1} << 20, .fewest = 2, .most = 4};
+}
 
 }  // namespace
 
-PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, int first_tag,
+PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, int first_tag,
                      const WaitPlace& place)
     : communicator_(communicator), place_(place), first_tag_(first_tag) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
@@ -34,8 +43,9 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, i
   sources_.resize(terms_.size());
   // The rank that brings the fewest terms receives the most of others: all have slots for as many.
   const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
-  const std::size_t slots = std::clamp(kStagingBytes / (most * kPieceBytes), kFewestSlots, kMostSlots);
-  piece_bytes_ = std::min(kPieceBytes,
+  const Dealing dealing = dealing_of(link);
+  const std::size_t slots = std::clamp(kStagingBytes / (most * dealing.bytes), dealing.fewest, dealing.most);
+  piece_bytes_ = std::min(dealing.bytes,
                           std::max(kStagingBytes / (most * slots) / kAlignment, std::size_t{1}) * kAlignment);
   staging_ = Buffer(std::max(slots * foreign_terms_ * piece_bytes_, kAlignment), Device{});
   slots_.resize(slots);

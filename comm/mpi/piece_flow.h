@@ -5,8 +5,9 @@
 // result to all. While one piece is added others are on the wire, terms in one direction and results in both,
 // so that a link is full both ways from the first piece to the last.
 //
-// Pieces are small (kPieceBytes) because two large messages that pass each other on one TCP connection take
-// turns: with 64 KiB a link of 200 Mb/s carries 190 both ways, with 8 MiB 117 (Open MPI 4.1.4).
+// Pieces on a wire are of 64 KiB, because two large messages that pass each other on one TCP connection take
+// turns: so a link of 200 Mb/s carries 190 both ways, with pieces of 8 MiB 117 (Open MPI 4.1.4). In memory
+// that ranks share each message costs a meeting of the two: pieces are of 1 MiB.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +25,16 @@
 
 namespace lockstep {
 
+// What the slowest messages go through.
+enum class Link { memory, wire };
+
 class PieceFlow {
  public:
   // Every sum is of these terms; the rank of the communicator that brings one is its `node`. Messages have
   // tags from first_tag on. waiting() is called each time that nothing has arrived, with how often that was
   // so since something did, and may throw.
-  PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, int first_tag, const WaitPlace& place);
+  PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, int first_tag,
+            const WaitPlace& place);
 
   struct Work {
     Partition partition;      // of all elements, a part for each rank
