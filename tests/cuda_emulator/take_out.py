@@ -22,8 +22,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("core/cuda", "comm", "data", "launch", "models")
-# What no GPU is behind: the CPU's streams and communicators, condition variables, the trace's own record().
-WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|watch|self)|data/batch_loader")
+# What no GPU is behind: the CPU's streams and communicators, condition variables, what only CPUs do.
+WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|watch|self)|data/batch_loader|launch/step_statistics")
 METHODS = re.compile(r"(?<=\.|>)(record|wait|synchronize)\(")
 CALLS = re.compile(r"\b(cudaEventRecord|cudaEventRecordWithFlags|cudaStreamWaitEvent|cudaEventSynchronize|"
                    r"cudaStreamSynchronize|cudaDeviceSynchronize)\(")
