@@ -23,18 +23,10 @@ MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> term
     : communicator_(communicator), place_(place), pieces_(communicator, terms, link, kFirstPieceTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
-  std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
-  for (const PartialSum& term : terms) {
-    const std::size_t where = term.node == rank_ ? own_terms_++ : terms_.size() - own_terms_;
-    terms_.push_back({.rank = term.node, .place = where});
-    ends_.push_back(term.end);
-    ++brought[static_cast<std::size_t>(term.node)];
-  }
-  slots_ = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
-  staging_ = Buffer(std::min(kStagingBytes, slots_ * kSmallBytes), Device{});
-  sources_.resize(terms_.size());
-  const auto peers = static_cast<std::size_t>(size_ - 1);
-  requests_.reserve(std::max<std::size_t>(terms_.size() + own_terms_ * peers, 1));
+  const auto ranks = static_cast<std::size_t>(size_);
+  staging_ = Buffer(std::min(kStagingBytes, ranks * kSmallBytes), Device{});
+  sources_.resize(ranks);
+  requests_.reserve(2 * ranks);
 }
 
 void MpiExchange::send(const void* data, std::size_t bytes, int to) {
@@ -55,29 +47,11 @@ void MpiExchange::wait() {
   requests_.clear();
 }
 
-void MpiExchange::receive_terms(std::size_t bytes, std::size_t slot_bytes) {
-  for (const Term& term : terms_) {
-    if (term.rank != rank_) receive(slot(term.place, slot_bytes), bytes, term.rank);
-  }
-}
-
-void MpiExchange::reduce_slots(std::span<const void* const> own, std::size_t skip, void* destination,
-                               std::size_t count, std::size_t slot_bytes, Reduction reduction) {
-  for (std::size_t i = 0; i < terms_.size(); ++i) {
-    const Term& term = terms_[i];
-    sources_[i] = term.rank == rank_ ? static_cast<const std::byte*>(own[term.place]) + skip
-                                     : slot(term.place, slot_bytes);
-  }
-  reduction.ends = ends_;
-  reduce_along_tree(sources_, {&destination, 1}, count, reduction);
-}
-
 std::int64_t MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   if (size_ == 1) return now_ns();
   const std::size_t element = size_of(dtype);
-  if (count * element <= kSmallBytes && slots_ * align_up(count * element) <= staging_.bytes()) {
+  if (count * element <= kSmallBytes && sources_.size() * align_up(count * element) <= staging_.bytes())
     return all_reduce_small(data, count, dtype, op);
-  }
   const Partition partition = Partition::even(count, size_, element);
   const void* term = data;
   return all_reduce(partition, {&term, 1}, data, {.from = dtype, .to = dtype, .op = op});
@@ -85,7 +59,6 @@ std::int64_t MpiExchange::all_reduce(void* data, std::size_t count, DType dtype,
 
 std::int64_t MpiExchange::all_reduce(const Partition& partition, std::span<const void* const> own,
                                      void* result, const Reduction& reduction) {
-  CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
   const std::size_t element = size_of(reduction.to);
   return pieces_.run({.partition = partition,
                       .element = element,
@@ -95,21 +68,23 @@ std::int64_t MpiExchange::all_reduce(const Partition& partition, std::span<const
                       .all = result});
 }
 
+// Everybody sends all of it to everybody, and adds up alike.
 std::int64_t MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
-  const std::size_t slot_bytes = align_up(bytes);
-  const void* own = data;
-  receive_terms(bytes, slot_bytes);
-  for (int k = 1; k < size_; ++k) send(data, bytes, peer(k));
+  for (int rank = 0; rank < size_; ++rank) {
+    void* term = rank == rank_ ? data : staging_.data() + static_cast<std::size_t>(rank) * align_up(bytes);
+    if (rank != rank_) receive(term, bytes, rank);
+    sources_[static_cast<std::size_t>(rank)] = term;
+  }
+  for (int k = 1; k < size_; ++k) send(data, bytes, (rank_ + k) % size_);
   wait();
   const std::int64_t met_ns = now_ns();
-  reduce_slots({&own, 1}, 0, data, count, slot_bytes, {.from = dtype, .to = dtype, .op = op});
+  reduce_along_tree(sources_, {&data, 1}, count, {.from = dtype, .to = dtype, .op = op});
   return met_ns;
 }
 
 std::int64_t MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own,
                                          void* recv, const Reduction& reduction) {
-  CHECK(own.size() == own_terms_, "{} terms of {}", own.size(), own_terms_);
   return pieces_.run({.partition = partition,
                       .element = size_of(reduction.to),
                       .terms = own,

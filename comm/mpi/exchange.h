@@ -53,20 +53,6 @@ class MpiExchange {
 
  private:
   std::int64_t all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op);
-  struct Term {
-    int rank;           // that brings it
-    std::size_t place;  // among this rank's own, or the slot of another's
-  };
-
-  // The others' terms into their slots.
-  void receive_terms(std::size_t bytes, std::size_t slot_bytes);
-  // One reduction of what lies in the slots with this rank's own terms, from byte `skip` of each on.
-  void reduce_slots(std::span<const void* const> own, std::size_t skip, void* destination, std::size_t count,
-                    std::size_t slot_bytes, Reduction reduction);
-  int peer(int distance) const { return (rank_ + distance) % size_; }
-  std::byte* slot(std::size_t place, std::size_t slot_bytes) const {
-    return staging_.data() + place * slot_bytes;
-  }
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
   // Until all messages since the last wait() are through. Throws GaveUp.
@@ -76,11 +62,7 @@ class MpiExchange {
   const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;
-  std::vector<Term> terms_;
-  std::vector<int> ends_;
-  std::size_t own_terms_ = 0;
-  std::size_t slots_ = 1;  // as many on every rank, so that all send pieces of one size
-  Buffer staging_;         // the slots
+  Buffer staging_;  // of what ranks bring to a small sum, a place for each
   std::vector<const void*> sources_;
   std::vector<MPI_Request> requests_;
   std::uint64_t sent_bytes_ = 0;

@@ -40,6 +40,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
     ++before;
     if (term.node != rank_) ++brought[static_cast<std::size_t>(term.node)];
   }
+  own_terms_ = brought[static_cast<std::size_t>(rank_)];
   sources_.resize(terms_.size());
   // The rank that brings the fewest terms receives the most of others: all have slots for as many.
   const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
@@ -50,7 +51,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   staging_ = Buffer(std::max(slots * foreign_terms_ * piece_bytes_, kAlignment), Device{});
   slots_.resize(slots);
   const auto peers = static_cast<std::size_t>(size_ - 1);
-  requests_of_slot_ = foreign_terms_ + (brought[static_cast<std::size_t>(rank_)] + 2) * peers;
+  requests_of_slot_ = foreign_terms_ + (own_terms_ + 2) * peers;
   requests_.assign(slots * requests_of_slot_, MPI_REQUEST_NULL);
   kinds_.resize(requests_.size());
   completed_.resize(requests_.size());
@@ -170,6 +171,8 @@ void PieceFlow::arrived(std::size_t request) {
 }
 
 std::int64_t PieceFlow::run(const Work& work) {
+  CHECK(work.terms.empty() || work.terms.size() == own_terms_, "{} terms of {}", work.terms.size(),
+        own_terms_);
   work_ = &work;
   step_ = piece_bytes_ / std::max(work.element, work.terms.empty() ? 1 : size_of(work.reduction.from));
   met_ns_ = size_ == 1 ? now_ns() : 0;

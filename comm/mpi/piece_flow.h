@@ -92,6 +92,7 @@ class PieceFlow {
   int size_ = 1;
   std::vector<Term> terms_;
   std::vector<int> ends_;
+  std::size_t own_terms_ = 0;
   std::size_t foreign_terms_ = 0;
   std::size_t piece_bytes_ = 0;  // of a term; as many on every rank
   Buffer staging_;
