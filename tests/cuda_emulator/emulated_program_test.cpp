@@ -65,7 +65,7 @@ Trained train(const Workplace& workplace, int ranks, const std::string& command)
 void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, int side = 12) {
   const Workplace cpu("emulated_cpu", "lockstep", side);
   const Workplace gpu("emulated_gpu", "lockstep-emulated", side);
-  Settings here = {"train.steps=20"};
+  Settings here = {"train.steps=12"};
   here.insert(here.end(), settings.begin(), settings.end());
   here.push_back(
       "kernels.choose=direct");  // nothing is chosen by time, and no Winograd, which rounds otherwise
@@ -119,7 +119,9 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
     const std::string machine =
         "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms LOCKSTEP_EMULATED_MULTIPROCESSORS=1";
     EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << "delayed";
-    EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
+    // Eager steps leave the device little that a recording does not: their delayed order is tried once.
+    if (&settings == &trainings.front())
+      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
   }
 }
 
