@@ -70,7 +70,7 @@ void MpiTransport::connect_peers() {
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
   peers_.emplace(peers_comm_, terms, Link::wire, place());
-  sums_.emplace(terms, placement_.node, placement_.nodes);
+  sums_.emplace(terms, placement_.node, peers_->places(), peers_->place_bytes());
 }
 
 MpiTransport::~MpiTransport() {
@@ -167,22 +167,33 @@ void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offse
 }
 
 void MpiTransport::reduce_over_nodes(const Part& part) {
-  const std::size_t element = size_of(part.dtype);
-  const std::size_t step = sums_->most_elements(part.dtype);
-  for (std::size_t at = 0; at < part.count; at += step) {
-    const std::size_t count = std::min(step, part.count - at);
-    point_at(part.window, part.offset + at * element);
-    const auto terms = sums_->add(sources_, count, part.dtype, part.op);
-
-    auto* result = static_cast<std::byte*>(destinations_[static_cast<std::size_t>(node_->rank())]);
-    const Partition partition = Partition::even(count, peers_->size(), element);
-    // Each of them has met its own node.
-    met(peers_->all_reduce(partition, terms, result,
-                           {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op}));
-    for (void* destination : destinations_) {
-      if (destination != result) std::memcpy(destination, result, count * element);
+  // A piece at a time of all local ranks' data.
+  class Ends final : public PieceEnds {
+   public:
+    Ends(MpiTransport& transport, const Part& part) : transport_(transport), part_(part) {}
+    std::span<const void* const> bring(std::size_t begin, std::size_t count, std::size_t place) override {
+      point_at(begin);
+      return transport_.sums_->add(transport_.destinations_, count, part_.dtype, part_.op, place);
     }
-  }
+    void deliver(std::size_t begin, std::size_t count) override {
+      point_at(begin);
+      const auto own = static_cast<std::size_t>(transport_.node_->rank());
+      const void* result = transport_.destinations_[own];
+      for (void* destination : transport_.destinations_) {
+        if (destination != result) std::memcpy(destination, result, count * size_of(part_.dtype));
+      }
+    }
+
+   private:
+    void point_at(std::size_t begin) {
+      transport_.point_at(part_.window, part_.offset + begin * size_of(part_.dtype));
+    }
+    MpiTransport& transport_;
+    const Part& part_;
+  } ends(*this, part);
+  // Each of them has met its own node.
+  met(peers_->all_reduce(part.count, ends, part.window.own() + part.offset,
+                         {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op}));
 }
 
 void MpiTransport::point_at(const NodeWindow& window, std::size_t offset) {

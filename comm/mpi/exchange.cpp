@@ -16,11 +16,28 @@ constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
 constexpr int kFirstPieceTag = 1;
 
+// Where a rank brings one term, and the result takes its place.
+class InPlace final : public PieceEnds {
+ public:
+  InPlace(const void* data, std::size_t element)
+      : data_(static_cast<const std::byte*>(data)), element_(element) {}
+  std::span<const void* const> bring(std::size_t begin, std::size_t, std::size_t) override {
+    term_ = data_ + begin * element_;
+    return {&term_, 1};
+  }
+  void deliver(std::size_t, std::size_t) override {}
+
+ private:
+  const std::byte* data_;
+  std::size_t element_;
+  const void* term_ = nullptr;
+};
+
 }  // namespace
 
 MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link,
                          const WaitPlace& place)
-    : communicator_(communicator), place_(place), pieces_(communicator, terms, link, kFirstPieceTag, place) {
+    : communicator_(communicator), link_(link), place_(place), pieces_(communicator, terms, link, kFirstPieceTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   const auto ranks = static_cast<std::size_t>(size_);
@@ -43,7 +60,7 @@ void MpiExchange::receive(void* data, std::size_t bytes, int from) {
 }
 
 void MpiExchange::wait() {
-  wait_for(requests_, place_, "messages");
+  wait_for(requests_, place_, "messages", link_);
   requests_.clear();
 }
 
@@ -52,17 +69,17 @@ std::int64_t MpiExchange::all_reduce(void* data, std::size_t count, DType dtype,
   const std::size_t element = size_of(dtype);
   if (count * element <= kSmallBytes && sources_.size() * align_up(count * element) <= staging_.bytes())
     return all_reduce_small(data, count, dtype, op);
-  const Partition partition = Partition::even(count, size_, element);
-  const void* term = data;
-  return all_reduce(partition, {&term, 1}, data, {.from = dtype, .to = dtype, .op = op});
+  InPlace ends(data, element);
+  return all_reduce(count, ends, data, {.from = dtype, .to = dtype, .op = op});
 }
 
-std::int64_t MpiExchange::all_reduce(const Partition& partition, std::span<const void* const> own,
-                                     void* result, const Reduction& reduction) {
+std::int64_t MpiExchange::all_reduce(std::size_t count, PieceEnds& ends, void* result,
+                                     const Reduction& reduction) {
   const std::size_t element = size_of(reduction.to);
+  const Partition partition = Partition::even(count, size_, element);
   return pieces_.run({.partition = partition,
                       .element = element,
-                      .terms = own,
+                      .ends = &ends,
                       .reduction = reduction,
                       .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
                       .all = result});

@@ -38,10 +38,13 @@ class MpiExchange {
 
   // Where every rank brings one term: data.
   std::int64_t all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
-  // own points to this rank's terms in their order, partition.count elements of reduction.from each; result
-  // takes as many of reduction.to, and may be one of the terms when the types are the same.
-  std::int64_t all_reduce(const Partition& partition, std::span<const void* const> own, void* result,
-                          const Reduction& reduction);
+  // ends brings this rank's terms, of reduction.from, and hears of what lies in result, of reduction.to; a
+  // term may lie in the result's place when the types are the same.
+  std::int64_t all_reduce(std::size_t count, PieceEnds& ends, void* result, const Reduction& reduction);
+  // Of PieceEnds: see PieceFlow.
+  std::size_t places() const { return pieces_.places(); }
+  std::size_t place_bytes() const { return pieces_.place_bytes(); }
+  // own points to this rank's terms in their order, partition.count elements of reduction.from each;
   // recv takes this rank's part, and may be that part's place in a term when the types are the same.
   std::int64_t reduce_scatter(const Partition& partition, std::span<const void* const> own, void* recv,
                               const Reduction& reduction);
@@ -59,6 +62,7 @@ class MpiExchange {
   void wait();
 
   MPI_Comm communicator_;
+  Link link_;
   const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;

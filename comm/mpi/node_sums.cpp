@@ -6,36 +6,34 @@
 #include "core/device.h"
 
 namespace lockstep {
-namespace {
 
-constexpr std::size_t kSumBytes = std::size_t{4} << 20;
-
-}  // namespace
-
-NodeSums::NodeSums(std::span<const PartialSum> terms, int node, int nodes) {
-  std::vector<std::size_t> of_node(static_cast<std::size_t>(nodes), 0);
+NodeSums::NodeSums(std::span<const PartialSum> terms, int node, std::size_t places, std::size_t place_bytes)
+    : place_bytes_(align_up(place_bytes)) {
   std::size_t first = 0;
   for (const PartialSum& term : terms) {
-    ++of_node[static_cast<std::size_t>(term.node)];
     const auto ranks = static_cast<std::size_t>(term.end - term.begin);
     if (ranks > 1) adds_ = true;
     if (term.node != node) continue;
     ranges_.push_back({.first = first, .ranks = ranks});
     first += ranks;
   }
-  term_bytes_ = align_up(kSumBytes / std::ranges::max(of_node));
-  if (!adds_) return;
-  sums_ = Buffer(ranges_.size() * term_bytes_, Device{});
-  for (std::size_t k = 0; k < ranges_.size(); ++k) terms_.push_back(sums_.data() + k * term_bytes_);
+  sources_.resize(first);
+  terms_.resize(ranges_.size());
+  if (adds_) sums_ = Buffer(places * ranges_.size() * place_bytes_, Device{});
 }
 
-std::span<const void* const> NodeSums::add(std::span<const void* const> sources, std::size_t count,
-                                           DType dtype, ReduceOp op) {
-  if (!adds_) return sources;
+std::span<const void* const> NodeSums::add(std::span<void* const> data, std::size_t count, DType dtype,
+                                           ReduceOp op, std::size_t place) {
+  std::ranges::copy(data, sources_.begin());
+  if (!adds_) return sources_;
+  const Reduction reduction{.from = dtype, .to = type_of(dtype), .op = op};
   for (std::size_t k = 0; k < ranges_.size(); ++k) {
-    void* sum = sums_.data() + k * term_bytes_;
-    reduce_along_tree(sources.subspan(ranges_[k].first, ranges_[k].ranks), {&sum, 1}, count,
-                      {.from = dtype, .to = type_of(dtype), .op = op});
+    const auto [first, ranks] = ranges_[k];
+    const bool in_place = reduction.to == dtype;
+    void* sum = in_place ? data[first] : sums_.data() + (place * ranges_.size() + k) * place_bytes_;
+    terms_[k] = sum;
+    if (in_place && ranks == 1) continue;
+    reduce_along_tree(std::span(sources_).subspan(first, ranks), {&sum, 1}, count, reduction);
   }
   return terms_;
 }

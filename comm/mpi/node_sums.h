@@ -2,6 +2,9 @@
 //
 // NodeSums: what one node brings to a sum over nodes: of its ranks' data the partial sums along the tree, as
 // far as they are of this node alone. Where no node has two ranks that are added first, the data itself.
+// Sums are made by the piece, when a piece is about to leave. A sum in the data's own type takes the place of
+// the first rank's data that is in it, which nobody else reads; of 16-bit floats, whose sums are fp32, it
+// takes memory that is used again when the piece has left.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +19,16 @@ namespace lockstep {
 
 class NodeSums {
  public:
-  // terms are those of all nodes, which are numbered from 0 and have one each at least.
-  NodeSums(std::span<const PartialSum> terms, int node, int nodes);
+  // terms are those of all nodes, which are numbered from 0 and have one each at least. Sums of 16-bit floats
+  // go to places numbered from 0, each of so many bytes for each term.
+  NodeSums(std::span<const PartialSum> terms, int node, std::size_t places, std::size_t place_bytes);
 
   // What elements of this type are brought as.
   DType type_of(DType dtype) const { return adds_ ? accumulator_of(dtype) : dtype; }
-  // That add() takes at a time: as many on every node.
-  std::size_t most_elements(DType dtype) const { return term_bytes_ / size_of(type_of(dtype)); }
-  // This node's terms, given its ranks' data in the order of ranks. Valid until the next call, or as long as
-  // the data stays as it is.
-  std::span<const void* const> add(std::span<const void* const> sources, std::size_t count, DType dtype,
-                                   ReduceOp op);
+  // This node's terms, of `count` elements of type_of(dtype), given its ranks' data in the order of ranks.
+  // They stay until the same place is asked for again, or as long as the data stays as it is.
+  std::span<const void* const> add(std::span<void* const> data, std::size_t count, DType dtype, ReduceOp op,
+                                   std::size_t place);
   std::size_t memory_bytes() const { return sums_.bytes(); }
 
  private:
@@ -37,9 +39,10 @@ class NodeSums {
 
   std::vector<Range> ranges_;
   bool adds_ = false;  // on some node
-  std::size_t term_bytes_;
+  std::size_t place_bytes_;
   Buffer sums_;
-  std::vector<const void*> terms_;  // each one's place in sums_
+  std::vector<const void*> sources_;
+  std::vector<const void*> terms_;
 };
 
 }  // namespace lockstep

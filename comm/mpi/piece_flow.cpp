@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "comm/mpi/session.h"
 #include "core/error.h"
 #include "core/timeline.h"
 
@@ -29,7 +28,7 @@ Dealing dealing_of(Link link) {
 
 PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, int first_tag,
                      const WaitPlace& place)
-    : communicator_(communicator), place_(place), first_tag_(first_tag) {
+    : communicator_(communicator), place_(place), link_(link), first_tag_(first_tag) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
@@ -42,6 +41,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   }
   own_terms_ = brought[static_cast<std::size_t>(rank_)];
   sources_.resize(terms_.size());
+  own_.resize(own_terms_);
   // The rank that brings the fewest terms receives the most of others: all have slots for as many.
   const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
   const Dealing dealing = dealing_of(link);
@@ -54,6 +54,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   requests_of_slot_ = foreign_terms_ + (own_terms_ + 2) * peers;
   requests_.assign(slots * requests_of_slot_, MPI_REQUEST_NULL);
   kinds_.resize(requests_.size());
+  peers_.resize(requests_.size());
   completed_.resize(requests_.size());
   used_.assign(slots, 0);
 }
@@ -68,29 +69,45 @@ std::size_t PieceFlow::begin(int rank, std::size_t piece) const {
   return work_->partition.begin(rank) + piece * step_;
 }
 
-MPI_Request& PieceFlow::next_request(std::size_t slot, Kind kind) {
+MPI_Request& PieceFlow::next_request(std::size_t slot, Kind kind, int peer) {
   const std::size_t request = slot * requests_of_slot_ + used_[slot]++;
   kinds_[request] = kind;
+  peers_[request] = peer;
   ++slots_[slot].pending;
   return requests_[request];
 }
 
 void PieceFlow::send(std::size_t slot, Kind kind, const void* data, std::size_t bytes, int to) {
   MPI_CHECK(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag(slot, kind == Kind::result_out),
-                      communicator_, &next_request(slot, kind)));
+                      communicator_, &next_request(slot, kind, to)));
   sent_bytes_ += bytes;
 }
 
 void PieceFlow::receive(std::size_t slot, Kind kind, void* data, std::size_t bytes, int from) {
   MPI_CHECK(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag(slot, kind == Kind::result_in),
-                      communicator_, &next_request(slot, kind)));
+                      communicator_, &next_request(slot, kind, from)));
+}
+
+std::span<const void* const> PieceFlow::terms_of(std::size_t slot, int of) {
+  const std::size_t piece = slots_[slot].piece;
+  const std::size_t place = slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(of);
+  if (work_->ends != nullptr) return work_->ends->bring(begin(of, piece), length(of, piece), place);
+  for (std::size_t k = 0; k < own_.size(); ++k) {
+    own_[k] = static_cast<const std::byte*>(work_->terms[k]) +
+              begin(of, piece) * size_of(work_->reduction.from);
+  }
+  return own_;
+}
+
+void PieceFlow::deliver(int of, std::size_t piece) {
+  if (work_->ends != nullptr) work_->ends->deliver(begin(of, piece), length(of, piece));
 }
 
 void PieceFlow::start(std::size_t piece) {
   const std::size_t slot = piece % slots_.size();
   slots_[slot] = {.piece = piece};
   used_[slot] = 0;
-  if (work_->terms.empty()) {
+  if (!sums()) {
     send_results(slot);
     return receive_results(slot);
   }
@@ -105,9 +122,8 @@ void PieceFlow::start(std::size_t piece) {
     const int to = (rank_ + k) % size_;
     const std::size_t theirs = length(to, piece);
     if (theirs == 0) continue;
-    for (const void* data : work_->terms) {
-      send(slot, Kind::term_out, static_cast<const std::byte*>(data) + begin(to, piece) * term, theirs * term,
-           to);
+    for (const void* data : terms_of(slot, to)) {
+      send(slot, Kind::term_out, data, theirs * term, to);
       ++slots_[slot].pending_sends;
     }
   }
@@ -119,18 +135,17 @@ void PieceFlow::add(std::size_t slot) {
   const std::size_t piece = slots_[slot].piece;
   const std::size_t own = length(rank_, piece);
   if (own == 0) return;
-  const std::size_t term = size_of(work_->reduction.from);
+  const std::span<const void* const> mine = terms_of(slot, rank_);
   for (std::size_t i = 0; i < terms_.size(); ++i) {
     const Term& t = terms_[i];
-    sources_[i] = t.rank == rank_
-                      ? static_cast<const std::byte*>(work_->terms[t.place]) + begin(rank_, piece) * term
-                      : staged(slot, t.place);
+    sources_[i] = t.rank == rank_ ? mine[t.place] : staged(slot, t.place);
   }
   void* result = static_cast<std::byte*>(work_->own) + piece * step_ * work_->element;
   Reduction reduction = work_->reduction;
   reduction.ends = ends_;
   reduce_along_tree(sources_, {&result, 1}, own, reduction);
   send_results(slot);
+  deliver(rank_, piece);
 }
 
 void PieceFlow::send_results(std::size_t slot) {
@@ -163,39 +178,43 @@ void PieceFlow::arrived(std::size_t request) {
     if (met_ns_ == 0) met_ns_ = now_ns();  // everybody's term is there
     add(slot);
   }
-  if (kinds_[request] == Kind::result_in && met_ns_ == 0) {
-    const bool sum = !work_->terms.empty();  // whoever sends one has heard of all
-    if (sum || (of.piece == 0 && ++heard_ == size_ - 1)) met_ns_ = now_ns();
+  if (kinds_[request] == Kind::result_in) {
+    // Whoever sends a sum has heard of all.
+    if (met_ns_ == 0 && (sums() || (of.piece == 0 && ++heard_ == size_ - 1))) met_ns_ = now_ns();
+    deliver(peers_[request], of.piece);
   }
   if (kinds_[request] == Kind::term_out && --of.pending_sends == 0) receive_results(slot);
+}
+
+bool PieceFlow::take_arrived() {
+  int count = 0;
+  MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                         MPI_STATUSES_IGNORE));
+  for (int i = 0; i < count; ++i) arrived(static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]));
+  return count > 0;
 }
 
 std::int64_t PieceFlow::run(const Work& work) {
   CHECK(work.terms.empty() || work.terms.size() == own_terms_, "{} terms of {}", work.terms.size(),
         own_terms_);
   work_ = &work;
-  step_ = piece_bytes_ / std::max(work.element, work.terms.empty() ? 1 : size_of(work.reduction.from));
+  step_ = piece_bytes_ / std::max(work.element, sums() ? size_of(work.reduction.from) : 1);
   met_ns_ = size_ == 1 ? now_ns() : 0;
   heard_ = 0;
   const std::size_t pieces = (work.partition.size(0) + step_ - 1) / step_;
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived
   for (std::size_t done = 0; done < pieces;) {
-    while (started < std::min(pieces, done + slots_.size())) start(started++);
+    const bool starts = started < std::min(pieces, done + slots_.size());
+    if (starts) start(started++);  // one at a time, so that those before it move on
+    const bool progress = take_arrived();
     while (done < started && slots_[done % slots_.size()].pending == 0) ++done;
-    if (done == pieces) break;
-    if (started < std::min(pieces, done + slots_.size())) continue;
-    int count = 0;
-    MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                           MPI_STATUSES_IGNORE));
-    if (count == 0) {
-      if (!wait) wait.emplace(place_, "messages");
+    if (starts || progress) {
+      wait.reset();
+    } else {
+      if (!wait) wait.emplace(place_, "messages", link_);
       wait->pause();
-      continue;
     }
-    wait.reset();
-    for (int i = 0; i < count; ++i)
-      arrived(static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]));
   }
   return met_ns_;
 }

@@ -8,6 +8,10 @@
 // Pieces on a wire are of 64 KiB, because two large messages that pass each other on one TCP connection take
 // turns: so a link of 200 Mb/s carries 190 both ways, with pieces of 8 MiB 117 (Open MPI 4.1.4). In memory
 // that ranks share each message costs a meeting of the two: pieces are of 1 MiB.
+//
+// Whoever speaks for several ranks makes terms and takes results by the piece, too (PieceEnds): a piece's
+// terms are asked for just before they are sent, and a result is handed over as it arrives, while others
+// travel.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +22,7 @@
 #include <mpi.h>
 
 #include "comm/job_state.h"
+#include "comm/mpi/session.h"
 #include "comm/partition.h"
 #include "comm/reduce.h"
 #include "comm/sum_tree.h"
@@ -25,8 +30,16 @@
 
 namespace lockstep {
 
-// What the slowest messages go through.
-enum class Link { memory, wire };
+// Where a flow's terms come from and its results go, where that is work of its own.
+class PieceEnds {
+ public:
+  virtual ~PieceEnds() = default;
+  // This rank's terms in their order, each from element `begin` on, `count` elements. They stay as they are
+  // until the same place is asked for again or the flow ends, or what is at the result's place is written.
+  virtual std::span<const void* const> bring(std::size_t begin, std::size_t count, std::size_t place) = 0;
+  // The result of these elements is in its place. What was brought of them is not read any more.
+  virtual void deliver(std::size_t begin, std::size_t count) = 0;
+};
 
 class PieceFlow {
  public:
@@ -42,6 +55,7 @@ class PieceFlow {
     // This rank's terms in their order, of all elements; empty: there is nothing to add, and this rank's part
     // of the result is in place.
     std::span<const void* const> terms = {};
+    PieceEnds* ends = nullptr;  // instead of terms
     Reduction reduction = {};  // its ends are set here
     void* own = nullptr;       // this rank's part of the result. It may be that part's place in a term
     void* all = nullptr;       // all elements of the result, this rank's part at `own`; null: none but that
@@ -49,6 +63,10 @@ class PieceFlow {
   // Blocks; throws GaveUp. Returns when all ranks were known to be there, by now_ns(), or 0 where it was
   // never known.
   std::int64_t run(const Work& work);
+
+  // Of PieceEnds: places are numbered below this, and one takes up to so many bytes of a term.
+  std::size_t places() const { return slots_.size() * static_cast<std::size_t>(size_); }
+  std::size_t place_bytes() const { return piece_bytes_; }
 
   std::uint64_t sent_bytes() const { return sent_bytes_; }
   std::size_t memory_bytes() const { return staging_.bytes(); }
@@ -67,14 +85,20 @@ class PieceFlow {
   };
   enum class Kind : std::uint8_t { term_in, term_out, result_in, result_out };
 
+  // Rank `of`'s part of a piece, as this rank brings it.
+  std::span<const void* const> terms_of(std::size_t slot, int of);
+  bool sums() const { return work_->ends != nullptr || !work_->terms.empty(); }
+  void deliver(int of, std::size_t piece);
   void start(std::size_t piece);
   void add(std::size_t slot);
   void send_results(std::size_t slot);
   void receive_results(std::size_t slot);
   void arrived(std::size_t request);
+  // Whether there was any.
+  bool take_arrived();
   void send(std::size_t slot, Kind kind, const void* data, std::size_t bytes, int to);
   void receive(std::size_t slot, Kind kind, void* data, std::size_t bytes, int from);
-  MPI_Request& next_request(std::size_t slot, Kind kind);
+  MPI_Request& next_request(std::size_t slot, Kind kind, int peer);
   // Elements of a rank's part that belong to the piece, and where they begin in all elements.
   std::size_t length(int rank, std::size_t piece) const;
   std::size_t begin(int rank, std::size_t piece) const;
@@ -87,6 +111,7 @@ class PieceFlow {
 
   MPI_Comm communicator_;
   const WaitPlace& place_;
+  Link link_;
   int first_tag_;
   int rank_ = 0;
   int size_ = 1;
@@ -100,9 +125,11 @@ class PieceFlow {
   std::size_t requests_of_slot_ = 0;
   std::vector<MPI_Request> requests_;  // of the slots, one after another
   std::vector<Kind> kinds_;
+  std::vector<int> peers_;
   std::vector<std::size_t> used_;  // of a slot's requests
   std::vector<int> completed_;
   std::vector<const void*> sources_;
+  std::vector<const void*> own_;  // this rank's terms of a piece
   // Of the work under way:
   const Work* work_ = nullptr;
   std::size_t step_ = 0;  // elements of a piece

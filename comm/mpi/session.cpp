@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include <sys/prctl.h>
+
 #include "comm/launcher.h"
 #include "comm/mpi/node_window.h"
 #include "core/error.h"
@@ -75,6 +77,13 @@ void require_whole_launch(int size) {
   throw ConfigError(problem);
 }
 
+// For 50 us, and not for the 50 more by which the system likes to round up.
+void sleep_shortly() {
+  thread_local const bool exact = prctl(PR_SET_TIMERSLACK, 1000UL) == 0;
+  static_cast<void>(exact);
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 }  // namespace
 
 void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
@@ -110,15 +119,18 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
 }
 
 void MessageWait::pause() {
+  // How often it polls before it yields, and before it sleeps.
+  const int spins = link_ == Link::wire ? 20 : 500;
+  const int yields = link_ == Link::wire ? 20 : 5000;
   ++polls_;
-  if (polls_ < 500) return;
-  if (polls_ < 5000) return std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (polls_ < spins) return;
+  if (polls_ < yields) return std::this_thread::yield();
+  sleep_shortly();
   wait_.look();
 }
 
-void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what) {
-  MessageWait wait(place, what);
+void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what, Link link) {
+  MessageWait wait(place, what, link);
   for (;;) {
     int done = 0;
     MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
