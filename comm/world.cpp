@@ -51,6 +51,8 @@ void World::leave() {
 
 void World::set_timeout(std::chrono::milliseconds timeout) { state_->session->job->set_timeout(timeout); }
 
+void World::set_between_nodes(AllReduceWay way) { state_->session->between_nodes = way; }
+
 std::unique_ptr<Communicator> World::ranks_of_node(Communicator& all) {
   CHECK(all.size() == size(), "a communicator of {} ranks of {}", all.size(), size());
   return all.split(node(), rank());

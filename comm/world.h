@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "core/device.h"
@@ -28,6 +30,16 @@ struct DeviceCommunicatorOptions {
   // results, meaningless times.
   bool share_device = false;
 };
+
+// How an all_reduce goes between nodes (comm/README.md); direct and halving give the same bits.
+enum class AllReduceWay {
+  automatic,  // direct or halving
+  direct,
+  halving,  // where every node brings one partial sum, else direct
+  mpi,      // MPI's own: fp32 and i32, in another order of sums
+};
+inline constexpr std::string_view kAllReduceWayWords[] = {"auto", "direct", "halving", "mpi"};
+constexpr std::span<const std::string_view> words_of(AllReduceWay) { return kAllReduceWayWords; }
 
 class World {
  public:
@@ -55,6 +67,10 @@ class World {
   // The longest wait for another rank, in what communicates and in leave(); 0: any. A rank that waits longer
   // fails, so that one which hangs ends the job. Every rank the same. Default: JobState::kDefaultTimeout.
   void set_timeout(std::chrono::milliseconds timeout);
+
+  // How an all_reduce of host memory goes between nodes, from the next one on; no collective is under way.
+  // Every rank the same.
+  void set_between_nodes(AllReduceWay way);
 
   // A new communicator over all ranks (collective), for host memory: MPI.
   std::unique_ptr<Communicator> communicator();

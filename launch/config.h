@@ -42,6 +42,7 @@ struct Config {
   GradientSettings gradients;
   DeviceCommunicatorOptions device_communicator;
   CallCheck check = CallCheck::plan;
+  AllReduceWay between_nodes = AllReduceWay::automatic;
   double timeout_seconds = 1800;  // of ranks that wait for others; 0: never
   KernelSettings kernels;
   DeviceSettings device;

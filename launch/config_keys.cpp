@@ -203,6 +203,9 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.check", MEMBER(check),
        "when ranks compare which collectives they call: never, in the first step of every plan, in every "
        "step, or before each collective, which is slow"},
+      {"comm.between_nodes", MEMBER(between_nodes),
+       "how sums on CPUs go between nodes: each rank's data straight to those that add it, or by recursive "
+       "halving and doubling, with the same bits; auto: the better for a size; mpi: MPI's own, other bits"},
       {"comm.timeout",
        MEMBER(timeout_seconds),
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",

@@ -13,6 +13,7 @@ namespace lockstep {
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
     : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
   world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.timeout_seconds)));
+  world.set_between_nodes(config_.between_nodes);
   const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
   threads_ = choose_threads(config_.threads, world, host);

@@ -49,7 +49,8 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
     const std::lock_guard lock(session_->mutex);
     number_ = ++session_->transports;
   }
-  world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory, place());
+  world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory,
+                 session_->between_nodes, place());
   if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size)))
     connect_node();
 }
@@ -69,8 +70,8 @@ void MpiTransport::connect_peers() {
                            &peers_comm_));
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
-  peers_.emplace(peers_comm_, terms, Link::wire, place());
-  sums_.emplace(terms, placement_.node, peers_->places(), peers_->place_bytes());
+  peers_.emplace(peers_comm_, terms, Link::wire, session_->between_nodes, place());
+  sums_.emplace(terms, placement_.node);
 }
 
 MpiTransport::~MpiTransport() {
@@ -191,6 +192,8 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
     MpiTransport& transport_;
     const Part& part_;
   } ends(*this, part);
+  const auto [places, place_bytes] = peers_->places(part.count * size_of(part.dtype));
+  sums_->prepare(part.dtype, places, place_bytes);
   // Each of them has met its own node.
   met(peers_->all_reduce(part.count, ends, part.window.own() + part.offset,
                          {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op}));

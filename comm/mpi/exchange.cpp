@@ -2,6 +2,8 @@
 #include "comm/mpi/exchange.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "core/error.h"
 #include "core/timeline.h"
@@ -10,16 +12,22 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
-constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
-// Up to here one round of messages beats two.
+// Up to here, and for so many ranks, one round of messages to all beats several.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+constexpr int kMostForSmall = 16;
+// Between more ranks messages to all are too many to try.
+constexpr int kMostToProbe = 64;
+// What is timed to choose a way: for sizes up to the first, and for larger ones.
+constexpr std::size_t kSmallProbeBytes = std::size_t{32} << 10;
+constexpr std::size_t kLargeProbeBytes = std::size_t{512} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
 constexpr int kFirstPieceTag = 1;
+constexpr int kFirstBlockTag = 1024;
 
 // Where a rank brings one term, and the result takes its place.
-class InPlace final : public PieceEnds {
+class PlainEnds final : public PieceEnds {
  public:
-  InPlace(const void* data, std::size_t element)
+  PlainEnds(const void* data, std::size_t element)
       : data_(static_cast<const std::byte*>(data)), element_(element) {}
   std::span<const void* const> bring(std::size_t begin, std::size_t, std::size_t) override {
     term_ = data_ + begin * element_;
@@ -36,14 +44,88 @@ class InPlace final : public PieceEnds {
 }  // namespace
 
 MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link,
-                         const WaitPlace& place)
-    : communicator_(communicator), link_(link), place_(place), pieces_(communicator, terms, link, kFirstPieceTag, place) {
+                         const AllReduceWay& way, const WaitPlace& place)
+    : communicator_(communicator), terms_(terms.begin(), terms.end()), link_(link), way_(way), place_(place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
-  const auto ranks = static_cast<std::size_t>(size_);
-  staging_ = Buffer(std::min(kStagingBytes, ranks * kSmallBytes), Device{});
+  halves_ = link == Link::wire && one_term_of_each(terms_, size_);
+  const auto ranks = static_cast<std::size_t>(std::min(size_, kMostForSmall));
+  staging_ = Buffer(ranks * kSmallBytes, Device{});
+  staging_bytes_ = staging_.bytes();
   sources_.resize(ranks);
   requests_.reserve(2 * ranks);
+  if (halves_) {
+    halving();
+  } else {
+    pieces();
+  }
+}
+
+PieceFlow& MpiExchange::pieces() {
+  if (!pieces_) {
+    pieces_.emplace(communicator_, terms_, link_, kFirstPieceTag, place_);
+    staging_bytes_ += pieces_->memory_bytes();
+  }
+  return *pieces_;
+}
+
+HalvingFlow& MpiExchange::halving() {
+  if (!halving_) {
+    halving_.emplace(communicator_, kFirstBlockTag, place_);
+    staging_bytes_ += halving_->memory_bytes();
+  }
+  return *halving_;
+}
+
+std::uint64_t MpiExchange::sent_bytes() const {
+  return sent_bytes_ - probe_bytes_ + (pieces_ ? pieces_->sent_bytes() : 0) +
+         (halving_ ? halving_->sent_bytes() : 0);
+}
+
+AllReduceWay MpiExchange::way_of(std::size_t bytes) {
+  using Way = AllReduceWay;
+  if (link_ == Link::memory) return Way::direct;
+  if (way_ == Way::mpi) return Way::mpi;
+  if (!halves_ || way_ == Way::direct) return Way::direct;
+  if (way_ == Way::halving) return Way::halving;
+  return halving_is_faster(bytes) ? Way::halving : Way::direct;
+}
+
+bool MpiExchange::halving_is_faster(std::size_t bytes) {
+  if (size_ == 2 || size_ > kMostToProbe) return true;  // of two ranks both are the same
+  // The same bytes, to fewer others: more rounds only tell where there is little.
+  if (std::has_single_bit(static_cast<unsigned>(size_))) return bytes > kSmallProbeBytes;
+  if (bytes <= kSmallBytes) return false;
+  if (!faster_) faster_ = probe();
+  return bytes <= kSmallProbeBytes ? faster_->halving_small : faster_->halving_large;
+}
+
+MpiExchange::Faster MpiExchange::probe() {
+  const std::uint64_t before = sent_bytes();
+  const Buffer data(kLargeProbeBytes, Device{});
+  std::array<float, 4> seconds = {};
+  for (int turn = 0; turn < 2; ++turn) {  // small ones one more time: the first make connections
+    seconds[0] = time_of(AllReduceWay::direct, data, kSmallProbeBytes);
+    seconds[1] = time_of(AllReduceWay::halving, data, kSmallProbeBytes);
+  }
+  seconds[2] = time_of(AllReduceWay::direct, data, kLargeProbeBytes);
+  seconds[3] = time_of(AllReduceWay::halving, data, kLargeProbeBytes);
+  PlainEnds ends(seconds.data(), sizeof(float));
+  run(AllReduceWay::direct, seconds.size(), ends, seconds.data(), {.op = ReduceOp::max});
+  probe_bytes_ += sent_bytes() - before;
+  return {.halving_small = seconds[1] < seconds[0], .halving_large = seconds[3] < seconds[2]};
+}
+
+float MpiExchange::time_of(AllReduceWay way, const Buffer& data, std::size_t bytes) {
+  PlainEnds ends(data.data(), sizeof(float));
+  const std::int64_t begin = now_ns();
+  run(way, bytes / sizeof(float), ends, data.data(), {});
+  return static_cast<float>(now_ns() - begin) * 1e-9f;
+}
+
+MpiExchange::Places MpiExchange::places(std::size_t bytes) {
+  if (way_of(bytes) == AllReduceWay::halving) return {HalvingFlow::places(), HalvingFlow::place_bytes()};
+  return {pieces().places(), pieces().place_bytes()};
 }
 
 void MpiExchange::send(const void* data, std::size_t bytes, int to) {
@@ -67,22 +149,55 @@ void MpiExchange::wait() {
 std::int64_t MpiExchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   if (size_ == 1) return now_ns();
   const std::size_t element = size_of(dtype);
-  if (count * element <= kSmallBytes && sources_.size() * align_up(count * element) <= staging_.bytes())
+  const bool own = way_of(count * element) != AllReduceWay::mpi;
+  if (own && count * element <= kSmallBytes && size_ <= kMostForSmall)
     return all_reduce_small(data, count, dtype, op);
-  InPlace ends(data, element);
+  PlainEnds ends(data, element);
   return all_reduce(count, ends, data, {.from = dtype, .to = dtype, .op = op});
 }
 
 std::int64_t MpiExchange::all_reduce(std::size_t count, PieceEnds& ends, void* result,
                                      const Reduction& reduction) {
+  return run(way_of(count * size_of(reduction.to)), count, ends, result, reduction);
+}
+
+std::int64_t MpiExchange::run(AllReduceWay way, std::size_t count, PieceEnds& ends, void* result,
+                              const Reduction& reduction) {
   const std::size_t element = size_of(reduction.to);
+  if (way == AllReduceWay::mpi && reduction.from == reduction.to && element == 4)
+    return all_reduce_by_mpi(count, ends, result, reduction);
+  if (way == AllReduceWay::halving)
+    return halving().run({.count = count, .ends = &ends, .reduction = reduction, .result = result});
   const Partition partition = Partition::even(count, size_, element);
-  return pieces_.run({.partition = partition,
-                      .element = element,
-                      .ends = &ends,
-                      .reduction = reduction,
-                      .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
-                      .all = result});
+  return pieces().run({.partition = partition,
+                       .element = element,
+                       .ends = &ends,
+                       .reduction = reduction,
+                       .own = static_cast<std::byte*>(result) + partition.begin(rank_) * element,
+                       .all = result});
+}
+
+std::int64_t MpiExchange::all_reduce_by_mpi(std::size_t count, PieceEnds& ends, void* result,
+                                            const Reduction& reduction) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  const MPI_Datatype type = reduction.to == DType::i32 ? MPI_INT32_T : MPI_FLOAT;
+  const MPI_Op op = reduction.op == ReduceOp::sum   ? MPI_SUM
+                    : reduction.op == ReduceOp::max ? MPI_MAX
+                                                    : MPI_MIN;
+  for (std::size_t at = 0; at < count; at += kMost) {
+    const std::size_t elements = std::min(kMost, count - at);
+    void* sum = static_cast<std::byte*>(result) + at * size_of(reduction.to);
+    reduce_along_tree(ends.bring(at, elements, 0), {&sum, 1}, elements, reduction);
+    MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+    MPI_CHECK(
+        MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(elements), type, op, communicator_, &request));
+    wait();
+    // As the best ways do; what MPI does here nobody hears of.
+    sent_bytes_ += 2 * elements * size_of(reduction.to) * static_cast<std::size_t>(size_ - 1) /
+                   static_cast<std::size_t>(size_);
+    ends.deliver(at, elements);
+  }
+  return now_ns();
 }
 
 // Everybody sends all of it to everybody, and adds up alike.
@@ -102,18 +217,18 @@ std::int64_t MpiExchange::all_reduce_small(void* data, std::size_t count, DType 
 
 std::int64_t MpiExchange::reduce_scatter(const Partition& partition, std::span<const void* const> own,
                                          void* recv, const Reduction& reduction) {
-  return pieces_.run({.partition = partition,
-                      .element = size_of(reduction.to),
-                      .terms = own,
-                      .reduction = reduction,
-                      .own = recv});
+  return pieces().run({.partition = partition,
+                       .element = size_of(reduction.to),
+                       .terms = own,
+                       .reduction = reduction,
+                       .own = recv});
 }
 
 std::int64_t MpiExchange::all_gather(const Partition& partition, void* data, std::size_t element_bytes) {
-  return pieces_.run({.partition = partition,
-                      .element = element_bytes,
-                      .own = static_cast<std::byte*>(data) + partition.begin(rank_) * element_bytes,
-                      .all = data});
+  return pieces().run({.partition = partition,
+                       .element = element_bytes,
+                       .own = static_cast<std::byte*>(data) + partition.begin(rank_) * element_bytes,
+                       .all = data});
 }
 
 // A binomial tree: in round k the 2^k ranks that have the data each send it to one that has not.

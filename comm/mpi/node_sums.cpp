@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-NodeSums::NodeSums(std::span<const PartialSum> terms, int node, std::size_t places, std::size_t place_bytes)
-    : place_bytes_(align_up(place_bytes)) {
+NodeSums::NodeSums(std::span<const PartialSum> terms, int node) {
   std::size_t first = 0;
   for (const PartialSum& term : terms) {
     const auto ranks = static_cast<std::size_t>(term.end - term.begin);
@@ -19,7 +18,13 @@ NodeSums::NodeSums(std::span<const PartialSum> terms, int node, std::size_t plac
   }
   sources_.resize(first);
   terms_.resize(ranges_.size());
-  if (adds_) sums_ = Buffer(places * ranges_.size() * place_bytes_, Device{});
+}
+
+void NodeSums::prepare(DType dtype, std::size_t places, std::size_t place_bytes) {
+  if (type_of(dtype) == dtype) return;
+  place_bytes_ = align_up(place_bytes);
+  const std::size_t bytes = places * ranges_.size() * place_bytes_;
+  if (sums_.bytes() < bytes) sums_ = Buffer(bytes, Device{});
 }
 
 std::span<const void* const> NodeSums::add(std::span<void* const> data, std::size_t count, DType dtype,

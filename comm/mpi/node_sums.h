@@ -19,9 +19,11 @@ namespace lockstep {
 
 class NodeSums {
  public:
-  // terms are those of all nodes, which are numbered from 0 and have one each at least. Sums of 16-bit floats
-  // go to places numbered from 0, each of so many bytes for each term.
-  NodeSums(std::span<const PartialSum> terms, int node, std::size_t places, std::size_t place_bytes);
+  // terms are those of all nodes, which are numbered from 0 and have one each at least.
+  NodeSums(std::span<const PartialSum> terms, int node);
+  // What follows is of elements of this type, whose sums go to places numbered from 0 where they need memory:
+  // each of so many bytes for each term.
+  void prepare(DType dtype, std::size_t places, std::size_t place_bytes);
 
   // What elements of this type are brought as.
   DType type_of(DType dtype) const { return adds_ ? accumulator_of(dtype) : dtype; }
@@ -39,7 +41,7 @@ class NodeSums {
 
   std::vector<Range> ranges_;
   bool adds_ = false;  // on some node
-  std::size_t place_bytes_;
+  std::size_t place_bytes_ = 0;
   Buffer sums_;
   std::vector<const void*> sources_;
   std::vector<const void*> terms_;

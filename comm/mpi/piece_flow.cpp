@@ -15,13 +15,18 @@ constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 // How pieces are dealt: bytes of the largest, and how many are under way.
 struct Dealing {
   std::size_t bytes;
+  std::size_t under_way;  // bytes of all ranks' terms of one part, about
   std::size_t fewest;
   std::size_t most;
 };
 
+// More on a wire at once only waits in the queues of switches, or is lost where they are full: between three
+// nodes at 200 Mb/s 2 MiB run at 84 % of the link and 1 MiB at 91 %.
 Dealing dealing_of(Link link) {
-  if (link == Link::wire) return {.bytes = std::size_t{64} << 10, .fewest = 4, .most = 16};
-  return {.bytes = std::size_t{1} << 20, .fewest = 2, .most = 4};
+  if (link == Link::wire) {
+    return {.bytes = std::size_t{64} << 10, .under_way = std::size_t{1} << 20, .fewest = 4, .most = 16};
+  }
+  return {.bytes = std::size_t{1} << 20, .under_way = kStagingBytes, .fewest = 2, .most = 4};
 }
 
 }  // namespace
@@ -45,7 +50,8 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   // The rank that brings the fewest terms receives the most of others: all have slots for as many.
   const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
   const Dealing dealing = dealing_of(link);
-  const std::size_t slots = std::clamp(kStagingBytes / (most * dealing.bytes), dealing.fewest, dealing.most);
+  const std::size_t slots =
+      std::clamp(dealing.under_way / (most * dealing.bytes), dealing.fewest, dealing.most);
   piece_bytes_ = std::min(dealing.bytes,
                           std::max(kStagingBytes / (most * slots) / kAlignment, std::size_t{1}) * kAlignment);
   staging_ = Buffer(std::max(slots * foreign_terms_ * piece_bytes_, kAlignment), Device{});
@@ -93,8 +99,8 @@ std::span<const void* const> PieceFlow::terms_of(std::size_t slot, int of) {
   const std::size_t place = slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(of);
   if (work_->ends != nullptr) return work_->ends->bring(begin(of, piece), length(of, piece), place);
   for (std::size_t k = 0; k < own_.size(); ++k) {
-    own_[k] = static_cast<const std::byte*>(work_->terms[k]) +
-              begin(of, piece) * size_of(work_->reduction.from);
+    own_[k] =
+        static_cast<const std::byte*>(work_->terms[k]) + begin(of, piece) * size_of(work_->reduction.from);
   }
   return own_;
 }

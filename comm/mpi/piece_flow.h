@@ -56,9 +56,9 @@ class PieceFlow {
     // of the result is in place.
     std::span<const void* const> terms = {};
     PieceEnds* ends = nullptr;  // instead of terms
-    Reduction reduction = {};  // its ends are set here
-    void* own = nullptr;       // this rank's part of the result. It may be that part's place in a term
-    void* all = nullptr;       // all elements of the result, this rank's part at `own`; null: none but that
+    Reduction reduction = {};   // its ends are set here
+    void* own = nullptr;        // this rank's part of the result. It may be that part's place in a term
+    void* all = nullptr;        // all elements of the result, this rank's part at `own`; null: none but that
   };
   // Blocks; throws GaveUp. Returns when all ranks were known to be there, by now_ns(), or 0 where it was
   // never known.

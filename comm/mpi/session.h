@@ -41,6 +41,7 @@ struct MpiSession {
   Placement placement;
   std::string host;
   std::shared_ptr<JobState> job = std::make_shared<JobState>();
+  AllReduceWay between_nodes = AllReduceWay::automatic;
 
   std::mutex mutex;  // of what follows: several communicators have threads
   // What ended communicators leave. Windows may still be held by whoever allocated them.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -6,6 +8,7 @@
 
 #include "comm/agreement.h"
 #include "comm/collective_log.h"
+#include "comm/halving_schedule.h"
 #include "comm/mpi/node_window.h"
 #include "comm/mpi/session.h"
 #include "core/error.h"
@@ -60,6 +63,54 @@ TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
     for (std::size_t k = 0; k < all.size(); k += step) {
       SCOPED_TRACE(testing::PrintToString(all[k]));
       sums_follow_the_tree({*communicator_of_its_own_job(all[k])});
+    }
+  });
+}
+
+// Every node brings one partial sum, so that sums between them may go by halving.
+bool each_brings_one(std::span<const int> nodes) {
+  const Placement placement = place_ranks(0, nodes);
+  return one_term_of_each(partial_sums(placement.node_of), placement.nodes);
+}
+
+// Sums of so many 16-bit floats, in both kinds of memory, which depend on their order.
+std::vector<std::uint16_t> sums_of(Communicator& communicator, std::size_t count) {
+  const Buffer shared = communicator.allocate(count * sizeof(BFloat16));
+  const Buffer plain(count * sizeof(BFloat16), Device{});
+  for (const Buffer* data : {&shared, &plain}) {
+    for (std::size_t i = 0; i < count; ++i) {
+      reinterpret_cast<BFloat16*>(data->data())[i] = static_cast<BFloat16>(
+          1.0f / static_cast<float>((i + 1) % 1021 + 7 * static_cast<std::size_t>(communicator.rank()) + 1));
+    }
+    communicator.all_reduce(data->data(), count, DType::bf16, ReduceOp::sum);
+  }
+  communicator.stream().synchronize();
+  std::vector<std::uint16_t> sums(2 * count);
+  std::memcpy(sums.data(), shared.data(), shared.bytes());
+  std::memcpy(sums.data() + count, plain.data(), plain.bytes());
+  return sums;
+}
+
+// More than is under way at once, a line of cache for each, and fewer than ranks.
+TEST(MpiNodes, SumsHaveTheSameBitsWhicheverWayTheyGo) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  on_every_rank([&] {
+    for (const std::vector<int>& nodes : dealings(world.size())) {
+      if (!each_brings_one(nodes) || nodes.back() == 0) continue;
+      SCOPED_TRACE(testing::PrintToString(nodes));
+      sums_follow_the_tree({*communicator_of_its_own_job(nodes, AllReduceWay::halving)});
+      for (const std::size_t count : {std::size_t{1}, std::size_t{70}, std::size_t{600'001}}) {
+        const auto direct = sums_of(*communicator_of_its_own_job(nodes, AllReduceWay::direct), count);
+        EXPECT_EQ(sums_of(*communicator_of_its_own_job(nodes, AllReduceWay::halving), count), direct);
+      }
+      // Small integers have the same sum in any order.
+      std::vector<float> own(50'000, static_cast<float>(world.rank() + 1));
+      const auto by_mpi = communicator_of_its_own_job(nodes, AllReduceWay::mpi);
+      by_mpi->all_reduce(own.data(), own.size(), DType::f32, ReduceOp::sum);
+      by_mpi->stream().synchronize();
+      const auto sum = static_cast<float>(world.size() * (world.size() + 1) / 2);
+      EXPECT_EQ(std::ranges::count(own, sum), 50'000);
     }
   });
 }
@@ -164,7 +215,8 @@ TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
     int late = 0;
     for (std::size_t k = 0; k < all.size(); k += step) {
       SCOPED_TRACE(testing::PrintToString(all[k]));
-      const std::unique_ptr<Communicator> communicator = communicator_of_its_own_job(all[k]);
+      const AllReduceWay way = k % 2 == 0 ? AllReduceWay::halving : AllReduceWay::direct;
+      const std::unique_ptr<Communicator> communicator = communicator_of_its_own_job(all[k], way);
       constexpr std::size_t kMany = 5'000;
       const Buffer shared = communicator->allocate(kMany * sizeof(float));
       std::vector<float> plain(kMany * size);

@@ -54,13 +54,14 @@ int run() {
 
 World& test_world() { return *world_slot(); }
 
-std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes) {
+std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes, AllReduceWay way) {
   static std::vector<std::shared_ptr<MpiSession>> abandoned;  // what they left is never freed
   static auto session = std::make_shared<MpiSession>();
   if (session->job->abandoned()) {
     abandoned.push_back(session);
     session = std::make_shared<MpiSession>();
   }
+  session->between_nodes = way;
   return make_mpi_communicator(session, place_ranks(test_world().rank(), nodes));
 }
 

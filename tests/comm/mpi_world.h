@@ -16,7 +16,8 @@ World& test_world();
 
 // Collective. Over all ranks, as if they were on these nodes, one number for each rank. Its job is another
 // than the world's, and can be abandoned: by every rank.
-std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes);
+std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes,
+                                                          AllReduceWay way = AllReduceWay::automatic);
 
 // Runs body on this rank; the whole job ends if it throws.
 template <typename Body>

@@ -75,6 +75,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.micro_batches", buckets.micro_batches);
   tell("buckets.exchange", buckets.exchange.describe());
   tell("check", name_of(config.check, {"off", "plan", "step", "collective"}));
+  tell("between_nodes", name_of(config.between_nodes, {"auto", "direct", "halving", "mpi"}));
 
   const DeviceCommunicatorOptions& device = config.device_communicator;
   tell("device.max_ctas", device.max_ctas);
@@ -225,6 +226,7 @@ std::vector<Case> cases() {
       {"comm.max_ctas=9", {"device.max_ctas=9"}},
       {"comm.register_buckets=false", {"device.register_memory=false"}},
       {"comm.check=off", {"check=off"}},
+      {"comm.between_nodes=halving", {"between_nodes=halving"}},
       {"comm.timeout=60", {"timeout_seconds=60"}},
       {"comm.exchange=dense", {}},
       {"kernels.choose=direct", {"kernels.by=name"}},

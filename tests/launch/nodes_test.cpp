@@ -3,6 +3,7 @@
 // Ranks on nodes that share no memory and have names, networks and /dev/shm of their own: tests/nodes.sh.
 
 #include <csignal>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -28,13 +29,43 @@ ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& r
 
 TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
   const Workplace workplace("nodes");
-  const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4"};
+  const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4", "kernels.choose=direct"};
+  const std::string expected = digest_of(workplace, 3, settings);
   const auto file = workplace.path("of_nodes");
-  const ProgramResult result =
-      run_nodes("1gbit", 2, "2,1", workplace.train(settings, "--digest " + file.string()));
+  for (const auto& [nodes, ranks, buckets, way] :
+       {std::tuple{2, "2,1", "[1, 25, 1]", "auto"}, std::tuple{3, "1", "[0.02, 0.3, 0.01]", "halving"},
+        std::tuple{3, "1", "[1, 1, 1]", "direct"}}) {
+    std::vector<std::string> of_nodes = settings;
+    of_nodes.push_back(fmt::format("comm.bucket_mib={}", buckets));
+    of_nodes.push_back(fmt::format("comm.between_nodes={}", way));
+    const ProgramResult result =
+        run_nodes("1gbit", nodes, ranks, workplace.train(of_nodes, "--digest " + file.string()));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(text_of(file), expected) << way;
+  }
+}
+
+// mpirun cannot reach the other node any more, and would wait for it: it is ended once the rank beside it has
+// said why.
+TEST(Nodes, ARankWhoseLinkGoesDownGivesUpAndNamesTheRecord) {
+  const Workplace workplace("link");
+  const std::string metrics = workplace.path("run/metrics.jsonl").string();
+  const std::string output = workplace.path("output").string();
+  const std::string train = workplace.train(
+      {"train.epochs=1000000", "comm.timeout=1", "run.dir=" + workplace.path("run").string()});
+  const std::string ranks =
+      workplace.script("[ $OMPI_COMM_WORLD_RANK = 1 ] && exec " + train + "\n" + train + " &\nuntil [ -s " +
+                       metrics + " ]; do sleep 0.02; done\nip link set dev eth0 down; wait");
+  const ProgramResult result = run_shell(fmt::format(
+      "{0}/tests/nodes.sh 1gbit 2 1 {1} > {2} 2>&1 & script=$!\n"
+      "until grep -qs comm.timeout {2}; do\n"
+      "  kill -0 $script 2>/dev/null || {{ wait $script; code=$?; cat {2}; exit $code; }}; sleep 0.05\n"
+      "done\nkill -TERM $script; wait $script; cat {2}",
+      LOCKSTEP_SOURCE_DIR, ranks, output));
   REQUIRE_NODES(result);
-  ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(text_of(file), digest_of(workplace, 3, settings));
+  for (const char* part : {"rank 0", " waited 1", " s for messages in all_reduce ", "(sum, bucket "})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << ": " << result.output;
 }
 
 TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
