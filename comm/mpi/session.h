@@ -63,8 +63,8 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
 enum class Link { memory, wire };
 
 // One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
-// core that computes. On a wire it sleeps after a few polls: a piece of 64 KiB takes 50 us at 10 Gb/s, and
-// what the system's own buffers hold keeps the wire busy meanwhile.
+// core that computes. On a wire it sleeps after a few polls, the longer the longer it waits: what the
+// system's own buffers hold keeps the wire busy meanwhile.
 class MessageWait {
  public:
   // See PeerWait.
