@@ -23,17 +23,18 @@ std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
 }  // namespace
 
 void gather_bytes(Communicator& communicator, const void* mine, void* all, std::size_t bytes) {
-  communicator.all_gather(mine, all, bytes, DType::u8);
-  communicator.stream().synchronize();
+  communicator.complete(
+      {.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
 }
 
 std::string broadcast_text(Communicator& communicator, std::string text, int root) {
   auto length = static_cast<std::int32_t>(text.size());
-  communicator.broadcast(&length, 1, DType::i32, root);
-  communicator.stream().synchronize();
+  const auto from_root = [&](void* data, std::size_t bytes) {
+    communicator.complete({.kind = CollectiveKind::broadcast, .root = root, .recv = data, .count = bytes});
+  };
+  from_root(&length, sizeof(length));
   text.resize(static_cast<std::size_t>(length));
-  communicator.broadcast(text.data(), text.size(), DType::u8, root);
-  communicator.stream().synchronize();
+  from_root(text.data(), text.size());
   return text;
 }
 

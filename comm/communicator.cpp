@@ -29,7 +29,15 @@ std::string describe_call(int rank, const CollectiveIdentity& call) {
 Communicator::Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job)
     : rank_(rank), size_(size), job_(std::move(job)), log_(name, rank, size), calls_(kComparable) {}
 
-std::uint64_t Communicator::enqueue(Collective collective) {
+std::uint64_t Communicator::enqueue(Collective collective) { return submit(collective, &Communicator::run); }
+
+std::uint64_t Communicator::complete(Collective collective) {
+  const std::uint64_t sequence = submit(collective, &Communicator::run_to_its_end);
+  if (collective.count == 0) stream().synchronize();
+  return sequence;
+}
+
+std::uint64_t Communicator::submit(Collective& collective, Run how) {
   check(collective);
   if (collective.purpose.bucket < 0 && collective.purpose.layer < 0) collective.purpose = purpose_;
   const CollectiveIdentity identity = number(collective);
@@ -37,7 +45,7 @@ std::uint64_t Communicator::enqueue(Collective collective) {
   const bool recorded = recording();
   recorded ? recorded_.collectives.push_back(collective) : begin(collective);
   if (collective.count == 0 && collective.kind != CollectiveKind::barrier) return collective.sequence;
-  run(collective);
+  (this->*how)(collective);
   const std::uint64_t bytes = bytes_sent_by(collective);
   recorded ? void(recorded_.sent_bytes += bytes) : sent(collective, bytes);
   return collective.sequence;
@@ -151,16 +159,18 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
 
 void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {
   Communicator& over = host();
-  over.run(
+  over.run_to_its_end(
       {.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
-  over.stream().synchronize();
 }
 
 int first_rank_where(Communicator& host, bool found) {
   const std::int32_t size = host.size();
   std::int32_t from_the_end = found ? size - host.rank() : 0;  // of the lowest rank the most
-  host.all_reduce(&from_the_end, 1, DType::i32, ReduceOp::max);
-  host.stream().synchronize();
+  host.complete({.kind = CollectiveKind::all_reduce,
+                 .dtype = DType::i32,
+                 .op = ReduceOp::max,
+                 .recv = &from_the_end,
+                 .count = 1});
   return from_the_end == 0 ? -1 : size - from_the_end;
 }
 

@@ -68,6 +68,9 @@ class Communicator {
   // Checks, numbers, counts, records, and enqueues; returns its number. Throws Error for what no rank can do,
   // and, as CallCheck says, where ranks differ. The methods below are this with names.
   std::uint64_t enqueue(Collective collective);
+  // The same, and waits for it and all before it, as synchronizing stream() does. On the CPU the calling
+  // thread runs it where nothing is before it: for a few bytes, where waking stream()'s worker takes longer.
+  std::uint64_t complete(Collective collective);
 
   // What collectives that do not say it are for, from now on.
   void set_purpose(const CollectivePurpose& purpose) { purpose_ = purpose; }
@@ -117,6 +120,11 @@ class Communicator {
   // Enqueues it on stream(). count is 0 for a barrier only. What is neither counted nor in the log (a check's
   // own messages) has no sequence; the methods below ignore it.
   virtual void run(const Collective& collective) = 0;
+  // And waits.
+  virtual void run_to_its_end(const Collective& collective) {
+    run(collective);
+    stream().synchronize();
+  }
   // Whether what is enqueued now is recorded with the work around it instead of run.
   virtual bool recording() { return false; }
   // Collectives that were recorded are under way on that stream.
@@ -131,6 +139,8 @@ class Communicator {
   void finished(const Collective& collective) { log_.finished(collective.sequence); }
 
  private:
+  using Run = void (Communicator::*)(const Collective&);
+  std::uint64_t submit(Collective& collective, Run how);
   void check(const Collective& collective) const;
   // Gives it its number, and keeps it for check_calls().
   CollectiveIdentity number(Collective& collective);

@@ -9,14 +9,20 @@ CommunicatorGather::CommunicatorGather(Communicator& communicator)
       gathered_(communicator.stream().device()) {}
 
 void CommunicatorGather::gather(Stream& stream, const void* mine, void* all, std::size_t bytes) {
+  const Collective gather{.kind = CollectiveKind::all_gather,
+                          .dtype = DType::u8,
+                          .send = mine,
+                          .recv = all,
+                          .count = bytes,
+                          .purpose = {.layer = layer_}};
+  if (stream.runs_on_host() &&
+      stream.use() == StreamUse::compute) {  // what was enqueued there has run by now
+    communicator_.complete(gather);
+    return;
+  }
   stream.record(ready_);
   communicator_.stream().wait(ready_);
-  communicator_.enqueue({.kind = CollectiveKind::all_gather,
-                         .dtype = DType::u8,
-                         .send = mine,
-                         .recv = all,
-                         .count = bytes,
-                         .purpose = {.layer = layer_}});
+  communicator_.enqueue(gather);
   communicator_.stream().record(gathered_);
   stream.wait(gathered_);
 }

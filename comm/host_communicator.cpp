@@ -58,10 +58,15 @@ HostCommunicator::~HostCommunicator() {
 
 void HostCommunicator::run(const Collective& collective) {
   ++under_way_;
-  stream_.enqueue([this, collective] { run_now(collective); });
+  stream_.enqueue([this, collective] { perform(collective); });
 }
 
-void HostCommunicator::run_now(const Collective& collective) {
+void HostCommunicator::run_to_its_end(const Collective& collective) {
+  ++under_way_;
+  stream_.run([this, collective] { perform(collective); });
+}
+
+void HostCommunicator::perform(const Collective& collective) {
   struct AtTheEnd {  // with an error, too: who throws waits no more
     std::atomic<std::int64_t>& under_way;
     ~AtTheEnd() { --under_way; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HostCommunicator: the Communicator of every CPU backend. It owns the worker thread and runs collectives
-// there; what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker
-// only. Nothing is allocated for an operation.
+// there; what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker,
+// or in its place by whoever waits, but never by two at once. Nothing is allocated for an operation.
 #pragma once
 
 #include <atomic>
@@ -67,8 +67,9 @@ class HostCommunicator final : public Communicator {
 
  private:
   void run(const Collective& collective) override;
-  // On the worker.
-  void run_now(const Collective& collective);
+  void run_to_its_end(const Collective& collective) override;
+  // On the stream.
+  void perform(const Collective& collective);
 
   std::unique_ptr<HostTransport> transport_;
   std::atomic<std::int64_t> under_way_{0};  // collectives enqueued and not ended

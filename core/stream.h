@@ -4,7 +4,8 @@
 // training step is ordered by these two; the host blocks only where a CPU stream has no other way to wait.
 //
 // On the CPU a compute stream runs its work inline, on the calling thread; a communication or copy stream is
-// one worker thread with a ring of tasks (no allocation after construction). On CUDA both are CUDA streams.
+// one worker thread with a ring of tasks (no allocation after construction), and whoever waits for what it
+// has not begun does it himself. On CUDA both are CUDA streams.
 //
 // An exception in a worker's task stops the stream: later tasks are skipped, and every wait for an event of
 // that stream, and synchronize(), rethrow it.
@@ -63,6 +64,10 @@ struct RecordingBackend {
 struct StreamBackend {
   virtual ~StreamBackend() = default;
   virtual void enqueue(Task task) = 0;
+  virtual void run(Task task) {
+    enqueue(task);
+    synchronize();
+  }
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void record(EventBackend& event) = 0;
   virtual void wait(EventBackend& event) = 0;
@@ -148,6 +153,9 @@ class Stream {
   void set_threads(int threads) { threads_ = threads; }
   // Runs host work in stream order (CPU inline or on the worker; CUDA as a host function).
   void enqueue(Task task) { backend_->enqueue(task); }
+  // enqueue() and synchronize(). The sooner on a CPU's worker that has nothing to do: it need not wake up,
+  // and the calling thread does the work.
+  void run(Task task) { backend_->run(task); }
   // Copies bytes in stream order, in any direction between this stream's device and the host.
   void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
   // Marks the work enqueued so far.

@@ -108,34 +108,53 @@ class InlineStream final : public StreamBackend {
   void* native() override { return nullptr; }
 };
 
-// Communication and copies: one thread and a ring of work made once.
+// Communication and copies: one thread and a ring of work made once. A task that somebody waits for runs on
+// his thread when there is nothing before it. Never two at once.
 class WorkerStream final : public StreamBackend {
  public:
-  WorkerStream() : ring_(kRing), rank_(current_rank()), thread_([this] { run(); }) {}
+  WorkerStream() : ring_(kRing), rank_(current_rank()), thread_([this] { run_worker(); }) {}
   ~WorkerStream() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    to_do_.notify_all();
     thread_.join();
   }
 
-  void enqueue(Task task) override { push({.task = task, .kind = Work::Kind::task}); }
+  void enqueue(Task task) override {
+    push({.task = task, .kind = Work::Kind::task});
+    to_do_.notify_one();
+  }
+  void run(Task task) override {
+    std::unique_lock lock(mutex_);
+    if (done_ < pushed_) {
+      lock.unlock();
+      enqueue(task);
+      return synchronize();
+    }
+    const RankScope scope(rank_);
+    ring_[pushed_++ % kRing] = {.task = task, .kind = Work::Kind::task};
+    take_next(lock);
+    if (done_ < pushed_) to_do_.notify_one();
+    if (error_) std::rethrow_exception(error_);
+  }
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) enqueue([=] { std::memcpy(to, from, bytes); });
   }
   void record(EventBackend& event) override {
     const auto& state = state_of(event);
     push({.event = state, .generation = state->next_generation(), .kind = Work::Kind::record});
+    to_do_.notify_one();
   }
   void wait(EventBackend& event) override {
     const auto& state = state_of(event);
     push({.event = state, .generation = state->current_generation(), .kind = Work::Kind::wait});
+    to_do_.notify_one();
   }
   void synchronize() override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&, target = pushed_] { return done_ >= target; });
+    ended_.wait(lock, [&, target = pushed_] { return done_ >= target; });
     if (error_) std::rethrow_exception(error_);
   }
   double processor_seconds() override { return lockstep::processor_seconds(thread_); }
@@ -154,30 +173,31 @@ class WorkerStream final : public StreamBackend {
 
   void push(Work work) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return pushed_ - done_ < kRing; });
+    ended_.wait(lock, [&] { return pushed_ - done_ < kRing; });
     ring_[pushed_ % kRing] = std::move(work);
     ++pushed_;
-    lock.unlock();
-    changed_.notify_all();
   }
 
-  void run() {
+  void run_worker() {
     const RankScope scope(rank_);
+    std::unique_lock lock(mutex_);
     for (;;) {
-      Work work;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stopping_ || done_ < pushed_; });
-        if (done_ == pushed_) return;
-        work = std::move(ring_[done_ % kRing]);
-      }
-      execute(work);
-      {
-        const std::lock_guard lock(mutex_);
-        ++done_;
-      }
-      changed_.notify_all();
+      to_do_.wait(lock, [&] { return stopping_ || (!taken_ && done_ < pushed_); });
+      if (done_ == pushed_) return;
+      take_next(lock);
     }
+  }
+
+  // There is some, and nobody has taken it. On the worker, or on the thread that waits for it.
+  void take_next(std::unique_lock<std::mutex>& lock) {
+    taken_ = true;
+    Work work = std::move(ring_[done_ % kRing]);
+    lock.unlock();
+    execute(work);
+    lock.lock();
+    taken_ = false;
+    ++done_;
+    ended_.notify_all();
   }
 
   // After an error nothing runs any more, but events still complete, so that those who wait learn of it.
@@ -199,10 +219,12 @@ class WorkerStream final : public StreamBackend {
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable to_do_;  // the worker waits for it
+  std::condition_variable ended_;  // others do
   std::vector<Work> ring_;
   std::uint64_t pushed_ = 0;
   std::uint64_t done_ = 0;
+  bool taken_ = false;  // what comes next is being done
   bool stopping_ = false;
   std::exception_ptr error_;
   int rank_;

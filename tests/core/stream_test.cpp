@@ -98,6 +98,35 @@ TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
   EXPECT_EQ(where[0], where[1]);
 }
 
+TEST_P(WorkerStream, RunsOnTheCallingThreadWhatItWaitsForWhenNothingIsBeforeIt) {
+  Stream stream(kHost, GetParam());
+  std::thread::id where;
+  const auto look = [&where] { where = std::this_thread::get_id(); };
+  stream.run(look);
+  EXPECT_EQ(where, std::this_thread::get_id());
+
+  Gate gate;
+  std::vector<int> order;
+  stream.enqueue([&gate] { gate.pass(); });
+  stream.enqueue([&order] { order.push_back(1); });
+  std::thread opener([&gate] { gate.open(); });
+  stream.run([&order] { order.push_back(2); });
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  opener.join();
+
+  // What others enqueue meanwhile comes behind it.
+  stream.run([&] {
+    std::thread([&] { stream.enqueue([&order] { order.push_back(4); }); }).join();
+    order.push_back(3);
+  });
+  stream.synchronize();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
+
+  EXPECT_THROW(stream.run([] { throw std::out_of_range("here"); }), std::out_of_range);
+  EXPECT_THROW(stream.run([&order] { order.clear(); }), std::out_of_range);
+  EXPECT_EQ(order.size(), 4) << "nothing runs behind an error";
+}
+
 TEST_P(WorkerStream, CopiesInOrder) {
   Stream stream(kHost, GetParam());
   const std::vector<int> from = numbers_to(1000);
