@@ -20,6 +20,10 @@ std::vector<PartialSum> every_rank(int size) {
   return partial_sums(alone);
 }
 
+std::size_t node_staging_bytes(const Placement& placement) {
+  return placement.nodes == 1 ? NodeCollectives::staging_bytes(placement.largest_node) : 0;
+}
+
 MPI_Comm duplicate_of_world() {
   MPI_Comm communicator = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &communicator));
@@ -51,13 +55,14 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
   }
   world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory,
                  session_->between_nodes, place());
-  if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(placement_.local_size)))
+  if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(node_staging_bytes(placement_))))
     connect_node();
 }
 
 void MpiTransport::connect_node() {
   MPI_CHECK(MPI_Comm_split(world_comm_, placement_.node, rank(), &node_comm_));
-  node_.emplace(node_comm_, place());
+  node_.emplace(node_comm_, node_staging_bytes(placement_), place());
+  if (placement_.nodes == 1) in_node_.emplace(*node_, allocations_);
   sources_.resize(static_cast<std::size_t>(node_->size()));
   destinations_.resize(sources_.size());
   parts_ = placement_.smallest_node;
@@ -126,20 +131,25 @@ std::unique_ptr<HostTransport> MpiTransport::split(int colour, int key) {
 }
 
 std::uint64_t MpiTransport::sent_bytes() const {
-  return world_->sent_bytes() + (peers_ ? peers_->sent_bytes() : 0) + shared_bytes_;
+  return world_->sent_bytes() + (peers_ ? peers_->sent_bytes() : 0) + shared_bytes_ +
+         (in_node_ ? in_node_->sent_bytes() : 0);
 }
 
 std::size_t MpiTransport::memory_bytes() const {
-  return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() + sums_->memory_bytes() : 0);
+  return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() + sums_->memory_bytes() : 0) +
+         (node_ ? node_->staging_bytes() : 0);
 }
 
 void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
+  if (in_node_ && bytes <= NodeCollectives::kSmallBytes)
+    return met(in_node_->all_reduce(data, count, dtype, op));
   for (const std::shared_ptr<NodeWindow>& window : allocations_) {
     if (!window->contains(data, bytes)) continue;
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(data) - window->own());
     return all_reduce_shared(*window, offset, count, dtype, op);
   }
+  if (in_node_) return met(in_node_->all_reduce(data, count, dtype, op));
   met(world_->all_reduce(data, count, dtype, op));
 }
 
@@ -208,11 +218,13 @@ void MpiTransport::point_at(const NodeWindow& window, std::size_t offset) {
 }
 
 void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
+  if (in_node_) return met(in_node_->reduce_scatter(send, recv, count, dtype, op));
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
   met(world_->reduce_scatter(partition, {&send, 1}, recv, {.from = dtype, .to = dtype, .op = op}));
 }
 
 void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
+  if (in_node_) return met(in_node_->all_gather(send, recv, count, dtype));
   const std::size_t bytes = count * size_of(dtype);
   std::byte* own = static_cast<std::byte*>(recv) + static_cast<std::size_t>(world_->rank()) * bytes;
   if (own != send) std::memcpy(own, send, bytes);
@@ -221,10 +233,11 @@ void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, D
 }
 
 void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
+  if (in_node_) return met(in_node_->broadcast(data, count, dtype, root));
   world_->broadcast(data, count * size_of(dtype), root);
 }
 
-void MpiTransport::barrier() { met(world_->barrier()); }
+void MpiTransport::barrier() { met(in_node_ ? in_node_->barrier() : world_->barrier()); }
 
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session,
                                                     Placement placement) {

@@ -4,8 +4,9 @@
 // happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
 // as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
 // other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
-// node. Everything else goes by messages, and so does memory where /dev/shm has no room. Both add along the
-// same tree and give the same bits.
+// node. All else goes through shared memory, too, where all ranks are on one node (NodeCollectives), and by
+// messages where they are not, or where /dev/shm has no room. All ways add along the same tree and give the
+// same bits.
 //
 // The destructor waits for nobody: what only all ranks can free it leaves to the session.
 #pragma once
@@ -16,6 +17,7 @@
 
 #include "comm/host_communicator.h"
 #include "comm/mpi/exchange.h"
+#include "comm/mpi/node_collectives.h"
 #include "comm/mpi/node_group.h"
 #include "comm/mpi/node_sums.h"
 #include "comm/mpi/session.h"
@@ -66,6 +68,7 @@ class MpiTransport final : public HostTransport {
   std::optional<MpiExchange> peers_;  // who drives the same part on every node, where there are several
   std::optional<NodeSums> sums_;      // of this node, for peers_
   std::vector<std::shared_ptr<NodeWindow>> allocations_;
+  std::optional<NodeCollectives> in_node_;  // where all ranks share one
   std::uint64_t allocated_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;

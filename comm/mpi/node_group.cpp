@@ -2,6 +2,7 @@
 #include "comm/mpi/node_group.h"
 
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "comm/mpi/session.h"
@@ -16,6 +17,16 @@ int size_of_group(MPI_Comm node) {
   return size;
 }
 
+std::string describe(const NodeGroup::Call& call) {
+  const Collective collective{.kind = static_cast<CollectiveKind>(call.kind),
+                              .dtype = static_cast<DType>(call.dtype),
+                              .op = static_cast<ReduceOp>(call.op),
+                              .root = call.root,
+                              .count = call.count};
+  if (call.window == 0 && call.offset_bytes == 0) return describe(collective);
+  return fmt::format("{} at byte {} of buffer {}", describe(collective), call.offset_bytes, call.window);
+}
+
 // Spinning is for ranks that have a core each.
 int spins_for(int ranks) {
   return static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 2000 : 0;
@@ -23,33 +34,33 @@ int spins_for(int ranks) {
 
 }  // namespace
 
-NodeGroup::NodeGroup(MPI_Comm node, const WaitPlace& place)
+NodeGroup::NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& place)
     : place_(place),
       size_(size_of_group(node)),
       spins_(spins_for(size_)),
-      window_(std::make_shared<NodeWindow>(node, bytes_each(size_))),
-      barrier_(reinterpret_cast<NodeBarrier*>(window_->segments()[0])),
-      slots_(reinterpret_cast<Slot*>(window_->segments()[0] + sizeof(NodeBarrier))) {
+      staging_bytes_(staging_bytes),
+      window_(std::make_shared<NodeWindow>(node, bytes_each(staging_bytes))) {
   MPI_CHECK(MPI_Comm_rank(node, &rank_));
-  if (rank_ == 0) std::construct_at(barrier_);
-  std::construct_at(slots_ + rank_);
+  for (std::byte* segment : window_->segments()) segments_.push_back(reinterpret_cast<Segment*>(segment));
+  std::construct_at(segment(rank_));
   MPI_CHECK(MPI_Barrier(node));
 }
 
-void NodeGroup::meet(const Call& call) {
-  slots_[rank_].call = call;
+void NodeGroup::meet(const Call& call, const Source& source) {
+  const unsigned turn = ++meetings_ % 2;
+  segment(rank_)->slots[turn] = {call, source};
   barrier();
   for (int other = 0; other < size_; ++other) {
-    const Call& theirs = slots_[other].call;
-    CHECK(call == theirs,
-          "ranks of one node differ: local rank {} reduces {} elements at byte {} of buffer {}, local rank "
-          "{} {} "
-          "elements at byte {} of buffer {}",
-          rank_, call.count, call.offset_bytes, call.window, other, theirs.count, theirs.offset_bytes,
-          theirs.window);
+    const Call& theirs = segment(other)->slots[turn].call;
+    CHECK(call == theirs, "ranks of one node differ: local rank {} is in {}, local rank {} in {}", rank_,
+          describe(call), other, describe(theirs));
   }
 }
 
-void NodeGroup::barrier() { barrier_->wait(static_cast<std::uint32_t>(size_), spins_, place_); }
+const NodeGroup::Source& NodeGroup::source(int rank) const {
+  return segment(rank)->slots[meetings_ % 2].source;
+}
+
+void NodeGroup::barrier() { segment(0)->barrier.wait(static_cast<std::uint32_t>(size_), spins_, place_); }
 
 }  // namespace lockstep

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeGroup: the ranks of one node meeting in shared memory: a barrier, and a check that all of them are in
-// the same collective on the same place of the same buffer (a mismatch would otherwise be silently wrong
-// sums).
+// NodeGroup: the ranks of one node meeting in shared memory: a barrier, a check that all of them are in the
+// same collective (a mismatch would otherwise be silently wrong sums), and a staging area for each of them,
+// through which data passes that lies in memory of their own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <mpi.h>
 
@@ -17,43 +19,65 @@ namespace lockstep {
 
 class NodeGroup {
  public:
+  // What must be the same on all ranks.
   struct Call {
     std::uint64_t window = 0;  // its number, in order of allocation
     std::uint64_t offset_bytes = 0;
     std::uint64_t count = 0;
     std::uint32_t dtype = 0;
     std::uint32_t op = 0;
+    std::uint32_t kind = 0;  // CollectiveKind
+    std::int32_t root = 0;
     bool operator==(const Call&) const = default;
   };
+  // Where a rank's data lies that others may read: in one of the windows, or nowhere that they see.
+  struct Source {
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+    std::uint64_t window = kNone;
+    std::uint64_t offset_bytes = 0;
+  };
 
-  // Collective. place outlives this.
-  NodeGroup(MPI_Comm node, const WaitPlace& place);
+  // Collective. place outlives this. staging_bytes: of each rank's area, a multiple of kAlignment.
+  NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& place);
   // What it needs of the node's shared memory, for each rank.
-  static std::size_t bytes_each(int ranks) {
-    return sizeof(NodeBarrier) + static_cast<std::size_t>(ranks) * sizeof(Slot);
-  }
+  static std::size_t bytes_each(std::size_t staging_bytes) { return sizeof(Segment) + staging_bytes; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Shows this rank's call and waits for everybody's. Throws on every rank when they differ. Waiting throws
-  // GaveUp.
-  void meet(const Call& call);
+  // Shows this rank's call, and where its data lies, and waits for everybody's. Throws on every rank when the
+  // calls differ. Waiting throws GaveUp.
+  void meet(const Call& call, const Source& source);
+  void meet(const Call& call) { meet(call, Source()); }
+  // As it was shown in the last meeting; valid until the next.
+  const Source& source(int rank) const;
   void barrier();
+  // What one rank wrote there before a barrier or meeting the others may read behind it.
+  std::byte* staging(int rank) const { return reinterpret_cast<std::byte*>(segment(rank) + 1); }
+  std::size_t staging_bytes() const { return staging_bytes_; }
   // For whoever frees it when this has ended.
   std::shared_ptr<NodeWindow> window() const { return window_; }
 
  private:
   struct alignas(64) Slot {
     Call call;
+    Source source;
   };
+  struct Segment {
+    NodeBarrier barrier;  // of local rank 0 that of all
+    // Meetings take turns: who is in the next one has left the last, and its slots stay as they are.
+    Slot slots[2];
+  };
+
+  Segment* segment(int rank) const { return segments_[static_cast<std::size_t>(rank)]; }
 
   const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;
   int spins_;
+  std::size_t staging_bytes_;
   std::shared_ptr<NodeWindow> window_;
-  NodeBarrier* barrier_;  // both in the segment of local rank 0
-  Slot* slots_;
+  std::vector<Segment*> segments_;
+  unsigned meetings_ = 0;
 };
 
 }  // namespace lockstep

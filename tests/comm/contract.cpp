@@ -187,6 +187,54 @@ void broadcast_from_every_root(ContractRank rank) {
   }
 }
 
+// Where data is staged: up to 8 KiB at once, then in rounds of 64 KiB, of which the last is the odd rest.
+template <typename T>
+void check_around_staging(ContractRank rank) {
+  constexpr std::size_t kSmall = (8 << 10) / sizeof(T);
+  constexpr std::size_t kRound = (64 << 10) / sizeof(T);
+  constexpr std::size_t kSizes[] = {kSmall, kSmall + 1, kRound - 1, kRound, kRound + 1, 3 * kRound + 7};
+  check_all_reduce<T>(rank, ReduceOp::sum, kSizes);
+  if constexpr (std::is_same_v<T, std::int32_t> || std::is_same_v<T, Half>)
+    return;  // moved as the others are
+  const auto size = static_cast<std::size_t>(rank.communicator.size());
+  for (Memory memory : kMemories) {
+    for (const std::size_t count : {kSmall / size + 1, kRound / size + 1, kRound + 1}) {
+      SCOPED_TRACE(testing::Message() << count << " elements of " << name_of(dtype_of<T>));
+      for (const bool in_place : {false, true}) {
+        check_reduce_scatter<T>(rank, memory, count, in_place);
+        check_all_gather<T>(rank, memory, count, in_place);
+      }
+    }
+  }
+}
+
+void sizes_around_what_is_staged(ContractRank rank) {
+  check_around_staging<float>(rank);
+  check_around_staging<std::int32_t>(rank);
+  check_around_staging<Half>(rank);
+  check_around_staging<BFloat16>(rank);
+}
+
+// A value that depends on all before it, so that each must be done when it returns.
+void what_is_completed_is_done(ContractRank rank) {
+  Communicator& host = rank.communicator.host();
+  std::int32_t value = 1;
+  for (int k = 0; k < 100; ++k) {
+    std::int32_t enqueued = 2;
+    if (k % 3 == 0) host.broadcast(&enqueued, 1, DType::i32, 0);
+    host.complete({.kind = CollectiveKind::all_reduce,
+                   .dtype = DType::i32,
+                   .op = ReduceOp::max,
+                   .recv = &value,
+                   .count = 1});
+    ASSERT_EQ(value, 1 + k);
+    ASSERT_EQ(enqueued, 2);
+    ++value;
+  }
+  const std::uint64_t sequence = host.complete({.kind = CollectiveKind::barrier});
+  EXPECT_EQ(host.log().read().back().collective.sequence, sequence);
+}
+
 void agreements_travel_in_host_memory(ContractRank rank) {
   Communicator& host = rank.communicator.host();
   ASSERT_EQ(host.size(), rank.communicator.size());
@@ -361,6 +409,8 @@ constexpr ContractCase kCases[] = {
     {"reduce_scatter", reduce_scatter},
     {"all_gather", all_gather},
     {"broadcast_from_every_root", broadcast_from_every_root},
+    {"sizes_around_what_is_staged", sizes_around_what_is_staged},
+    {"what_is_completed_is_done", what_is_completed_is_done},
     {"agreements_travel_in_host_memory", agreements_travel_in_host_memory},
     {"barrier_waits_for_everybodys_earlier_work", barrier_waits_for_everybodys_earlier_work},
     {"operations_run_in_the_order_enqueued", operations_run_in_the_order_enqueued},

@@ -15,22 +15,33 @@ namespace {
 
 constexpr int kExitCode = 42;
 
+// All have met in the sum, of which there is much left.
+void stop_in_the_middle(const lockstep::Communicator& communicator) {
+  while (communicator.log().read().back().moments.met_ns == 0) {
+  }
+  raise(SIGSTOP);
+}
+
 void communicate(lockstep::World& world, std::string_view trouble) {
   const std::unique_ptr<lockstep::Communicator> communicator = world.communicator();
-  const lockstep::Buffer shared = communicator->allocate(1 << 20);
-  std::vector<float> own(100'000);
+  const std::unique_ptr<lockstep::Communicator> beside = world.communicator();
+  const lockstep::Buffer shared = beside->allocate(1 << 20);
+  std::vector<float> own(trouble == "hang" ? 16'000'000 : 100'000);
   communicator->barrier();
   communicator->stream().synchronize();
   if (trouble == "hang_at_the_end") return;
 
+  if (trouble == "hang") {
+    communicator->all_reduce(own.data(), own.size(), lockstep::DType::f32, lockstep::ReduceOp::sum);
+    if (world.rank() == world.size() - 1) stop_in_the_middle(*communicator);
+  }
   if (world.rank() == world.size() - 1) {
     if (trouble == "abort") world.abort(kExitCode);
-    if (trouble == "hang") raise(SIGSTOP);
     // Collectives nobody else is in: the worker waits for ever while the stack unwinds.
     if (trouble == "throw_while_receiving") {
-      communicator->broadcast(own.data(), own.size(), lockstep::DType::f32, 0);
+      beside->broadcast(own.data(), own.size(), lockstep::DType::f32, 0);
     } else if (trouble == "throw_in_shared_memory") {
-      communicator->all_reduce(shared.data(), 1000, lockstep::DType::f32, lockstep::ReduceOp::sum);
+      beside->all_reduce(shared.data(), 1000, lockstep::DType::f32, lockstep::ReduceOp::sum);
     }
     throw lockstep::Error(kExitCode, "a rank in trouble");
   }

@@ -53,6 +53,69 @@ TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
   });
 }
 
+// Whatever they do instead, in memory of their own.
+TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  on_every_rank([&] {
+    const auto size = static_cast<std::size_t>(world.size());
+    std::vector<float> own(64 * size);
+    constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                         CollectiveKind::all_gather, CollectiveKind::broadcast,
+                                         CollectiveKind::barrier};
+    for (std::size_t k = 0; k < std::size(kKinds); ++k) {
+      const std::unique_ptr<Communicator> communicator = world.communicator();
+      const bool differs = world.rank() == 1;
+      const Collective called{.kind = kKinds[(k + (differs ? 1 : 0)) % std::size(kKinds)],
+                              .dtype = DType::f32,
+                              .send = own.data(),
+                              .recv = own.data(),
+                              .count = 64};
+      try {
+        communicator->complete(called);
+        ADD_FAILURE() << "nothing was thrown of " << describe(called);
+      } catch (const Error& error) {
+        EXPECT_NE(std::string_view(error.what()).find(name_of(called.kind)), std::string_view::npos)
+            << error.what();
+      }
+    }
+  });
+}
+
+// Each rank's memory is read where it lies, or staged, as it is.
+TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
+  on_every_rank([] {
+    World& world = test_world();
+    const std::unique_ptr<Communicator> communicator = world.communicator();
+    const auto size = static_cast<std::size_t>(world.size());
+    const auto rank = static_cast<std::size_t>(world.rank());
+    constexpr std::size_t kCount = 40'001;
+    const Buffer shared = communicator->allocate(size * kCount * sizeof(std::int32_t));
+    std::vector<std::int32_t> own(size * kCount);
+    const bool in_window = rank % 2 == 1;
+    auto* data = in_window ? reinterpret_cast<std::int32_t*>(shared.data()) : own.data();
+    const auto at = [](std::size_t k, std::size_t i) { return static_cast<std::int32_t>(100'000 * k + i); };
+
+    for (std::size_t i = 0; i < kCount; ++i) data[rank * kCount + i] = at(rank, i);
+    communicator->all_gather(data + rank * kCount, data, kCount, DType::i32);
+    communicator->stream().synchronize();
+    for (std::size_t k = 0; k < size; ++k)
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[k * kCount + i], at(k, i));
+
+    communicator->reduce_scatter(data, data + rank * kCount, kCount, DType::i32, ReduceOp::sum);
+    communicator->stream().synchronize();
+    const auto times = static_cast<std::int32_t>(size);
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[rank * kCount + i], times * at(rank, i));
+
+    for (int root = 0; root < world.size(); ++root) {
+      std::fill_n(data, kCount, world.rank() == root ? root + 7 : -1);
+      communicator->broadcast(data, kCount, DType::i32, root);
+      communicator->stream().synchronize();
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], root + 7);
+    }
+  });
+}
+
 // The same ranks as if on other nodes: every way to deal them out, or eight of many.
 TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
   World& world = test_world();
@@ -184,7 +247,9 @@ void wait_until_started(const std::filesystem::path& log, std::uint64_t sequence
 }
 
 // One rank comes when all others are in it. Whoever says that all met says so of a moment after that.
-void expect_met_when_the_last_came(Communicator& communicator, const Collective& collective, int late) {
+// Of a broadcast in messages nobody does.
+void expect_met_when_the_last_came(Communicator& communicator, const Collective& collective, int late,
+                                   bool on_one_node) {
   const std::vector<std::filesystem::path> logs = logs_of(communicator);
   for (int rank = 0; rank < communicator.size() && communicator.rank() == late; ++rank) {
     const std::uint64_t sequence = communicator.log().read().back().collective.sequence + 1;
@@ -196,7 +261,7 @@ void expect_met_when_the_last_came(Communicator& communicator, const Collective&
   const CollectiveMoments moments = communicator.log().read().back().moments;
   communicator.broadcast(&came_ns, sizeof(came_ns), DType::u8, late);
   communicator.stream().synchronize();
-  if (collective.kind == CollectiveKind::broadcast) {
+  if (collective.kind == CollectiveKind::broadcast && !on_one_node) {
     EXPECT_EQ(moments.met_ns, 0) << "nobody hears of all";
     return;
   }
@@ -236,7 +301,8 @@ TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
             sum(shared.data(), kMany), of_parts(CollectiveKind::reduce_scatter),
             of_parts(CollectiveKind::all_gather), Collective{.kind = CollectiveKind::barrier},
             Collective{.kind = CollectiveKind::broadcast, .recv = plain.data(), .count = 8}}) {
-        expect_met_when_the_last_came(*communicator, collective, late++ % world.size());
+        expect_met_when_the_last_came(*communicator, collective, late++ % world.size(),
+                                      std::ranges::count(all[k], all[k].front()) == world.size());
       }
     }
   });
