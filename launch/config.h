@@ -35,7 +35,7 @@ struct Config {
   NetworkOptions network;
   LossScaleOptions loss_scale = {.initial = 65536, .rule = {.interval = 2000}};  // in fp16
   TrainerOptions trainer;
-  std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks
+  std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks, or one fewer
   bool reproducible = false;
   OptimizerSettings optimizer;
   ScheduleSettings schedule;  // load_config chooses rate and warm-up where they are left out

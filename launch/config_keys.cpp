@@ -123,7 +123,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "micro-batches; CPUs only"},
       {"train.threads",
        MEMBER(threads),
-       "compute threads per rank; 0: cores / local ranks (1 where train.reproducible)",
+       "compute threads per rank; 0: cores / local ranks, or one fewer where a trial finds that faster (1 "
+       "where "
+       "train.reproducible)",
        {0, kMostThreads}},
       {"train.label_smoothing",
        MEMBER(network.label_smoothing),

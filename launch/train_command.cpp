@@ -11,6 +11,7 @@
 #include "comm/agreement.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/digest.h"
@@ -19,6 +20,7 @@
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/terminal.h"
+#include "launch/thread_trial.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
 #include "launch/version.h"
@@ -88,6 +90,20 @@ void build(TrainRun& run, const Command& command, World& world) {
   run.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
+// Not where somebody chose the threads, or wants the same bits from any number of ranks, or a trace of the
+// training alone; nor with an exchange that remembers what the trial's steps did.
+void choose_threads_by_trial(TrainRun& run, const Command& command) {
+  Training& training = *run.training;
+  const bool on_cpu = training.network().device().kind == DeviceKind::cpu;
+  if (!on_cpu || run.config.threads != 0 || run.config.reproducible || !command.trace.empty()) return;
+  if (!training.buckets().exchange().state().empty()) return;
+  if (!sparing_is_open(*run.communicator, training.threads(), training.length().steps)) return;
+  const int threads = training.threads();
+  const ThreadTrial trial = try_sparing_a_core(*run.trainer, backend_for({}), *run.communicator, threads);
+  training.set_threads(trial.threads);
+  log::info("{}", describe(trial, threads));
+}
+
 int train(TrainRun& run, const Command& command, World& world) {
   const bool first = world.rank() == 0;
   run.communicator = world.communicator();
@@ -102,6 +118,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   });
 
   build(run, command, world);
+  choose_threads_by_trial(run, command);
   run.report->header(header_line(run.config, world, *run.training));
   if (!command.init.empty()) run.report->line("training starts from " + command.init);
   run.trainer->fit(*run.report);

@@ -51,6 +51,8 @@ class Training {
   // Of that length; its warm-up and milestones are where train.epochs puts them.
   Schedule schedule() const;
   int threads() const { return threads_; }
+  // Whoever sets the backend's says so here.
+  void set_threads(int threads) { threads_ = threads; }
   // Of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // What a Trainer works with; valid as long as this and `host` are.

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
 #include "launch/digest.h"
+#include "launch/thread_trial.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
 #include "models/state_copy.h"
@@ -147,6 +149,37 @@ TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
     expect_equal_states(objects.state(), saved, "as it was");
     expect_equal_states(train_on(), expected, "three steps on");
   });
+}
+
+// Whichever way was found to be faster: what it trained is undone, and training goes on with the same bits.
+TEST(ThreadTrial, LeavesNoTrace) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    Objects plain(communicator, dataset, kSteps), tried(communicator, dataset, kSteps);
+    const auto try_it = [&] {
+      return try_sparing_a_core(tried.trainer(), backend_for({}), communicator, 2,
+                                {.turns = 2, .steps = kStepsInEpoch / 2});
+    };
+    const ThreadTrial trial = try_it();
+    EXPECT_EQ(trial.threads, trial.spares ? 1 : 2);
+    EXPECT_EQ(trial.spares, trial.spared_seconds <= 0.97 * trial.all_seconds);
+    const std::vector<std::int32_t> of_all = gather_values<std::int32_t>(communicator, trial.threads);
+    EXPECT_EQ(of_all.front(), of_all.back()) << "every rank chooses alike";
+    backend_for({}).set_threads(1);
+    expect_equal_states(tried.state(), plain.state(), "before the first step");
+    plain.fit();
+    tried.fit();
+    expect_equal_states(tried.state(), plain.state(), "at the end");
+    EXPECT_EQ(tried.state_digest(), plain.state_digest());
+  });
+}
+
+TEST(ThreadTrial, IsHeldWhereThereIsSomethingToTry) {
+  run_thread_ranks(kRanks, [](Communicator& communicator) {
+    EXPECT_TRUE(sparing_is_open(communicator, communicator.rank() == 0 ? 1 : 2, 1000));
+    EXPECT_FALSE(sparing_is_open(communicator, 1, 1000)) << "nothing to spare";
+    EXPECT_FALSE(sparing_is_open(communicator, 2, 999)) << "the trial would take longer than it gains";
+  });
+  EXPECT_FALSE(sparing_is_open(*make_self_communicator(), 2, 1000)) << "nobody to talk to";
 }
 
 TEST(ContinuedTraining, RefusesAnotherSeedAndAPlaceThatNoEpochHas) {
