@@ -147,6 +147,7 @@ void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {
 void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   Stream& stream = communicator_.stream();
   if (sums_ != nullptr) sums_->finish(*compute_, plan_.buckets()[index]);
+  if (!moments_.empty()) compute_->record(moments_[index].produced);
   compute_->record(produced_);
   stream.wait(produced_);
   Progress* progress = &progress_[index];

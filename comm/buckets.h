@@ -56,8 +56,9 @@ BucketOptions bucket_options(const GradientSettings& settings,
 
 // When a GPU began and ended the sum of a bucket.
 struct BucketMoments {
-  explicit BucketMoments(Device device) : begun(device), ended(device) {}
-  TimedEvent begun;  // the sum may start: its gradients are final, and the bucket before it is summed
+  explicit BucketMoments(Device device) : produced(device), begun(device), ended(device) {}
+  TimedEvent produced;  // its gradients are final, on the stream that computes
+  TimedEvent begun;     // the sum may start: its gradients are final, and the bucket before it is summed
   TimedEvent ended;
 };
 

@@ -187,6 +187,7 @@ void CollectiveLog::begin(const Collective& collective) {
   slot.finished_ns.store(0, std::memory_order_release);
   slot.sent_bytes.store(0, std::memory_order_release);
   slot.sequence.store(identity.sequence, std::memory_order_release);
+  newest_ = identity.sequence;
 }
 
 CollectiveLog::Slot* CollectiveLog::find(std::uint64_t sequence) const {
@@ -209,6 +210,13 @@ void CollectiveLog::sent(std::uint64_t sequence, std::uint64_t bytes) {
 
 void CollectiveLog::finished(std::uint64_t sequence) {
   if (Slot* slot = find(sequence)) slot->finished_ns.store(now_ns(), std::memory_order_release);
+}
+
+std::optional<CollectiveRecord> CollectiveLog::find_record(std::uint64_t sequence) const {
+  const Slot* slot = find(sequence);
+  auto record = slot == nullptr ? std::nullopt : read_slot(*slot);
+  if (record && record->collective.sequence != sequence) record.reset();
+  return record;
 }
 
 std::vector<CollectiveRecord> CollectiveLog::read() const { return read_slots(*memory_); }

@@ -57,6 +57,10 @@ class CollectiveLog {
   void sent(std::uint64_t sequence, std::uint64_t bytes);
   void finished(std::uint64_t sequence);
 
+  // The last one that was begun; 0: none. Of the thread that begins them.
+  std::uint64_t newest() const { return newest_; }
+  // Nothing where it is not there any more, or is written at this moment.
+  std::optional<CollectiveRecord> find_record(std::uint64_t sequence) const;
   // The records there are, oldest first, without those that are written at this moment.
   std::vector<CollectiveRecord> read() const;
   // Empty where it lies in this process's memory alone.
@@ -71,6 +75,7 @@ class CollectiveLog {
 
   std::filesystem::path path_;
   int descriptor_ = -1;  // locked while this is alive
+  std::uint64_t newest_ = 0;
   Memory* memory_ = nullptr;
 };
 

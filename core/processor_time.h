@@ -13,6 +13,9 @@ double processor_seconds();
 // Of one that is not joined yet. Any thread may ask.
 double processor_seconds(std::thread& thread);
 
+// How long the calling thread was ready to run and had no core, by Linux; 0 where the system does not tell.
+double seconds_without_core();
+
 // What a rank's process took, by what for. Adds up to the whole.
 struct ProcessorAccount {
   double compute = 0;        // all but the two others: the rank's thread, its compute threads, and libraries'

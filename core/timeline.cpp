@@ -24,6 +24,45 @@ std::string trace_name(const Span& span) {
   return span.numbered ? fmt::format("{} {}", span.name, span.index) : span.name;
 }
 
+void append_names(std::string& text, int rank) {
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
+                 rank);
+  for (const Track track : {Track::step, Track::compute, Track::communication, Track::data}) {
+    fmt::format_to(out,
+                   ",\n"
+                   R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
+                   rank, static_cast<int>(track), name_of(track));
+  }
+}
+
+// From the span in which the last gradient became final, through the bucket's, to the one that waits. Within
+// the bucket's a span for as long as it waited for other ranks.
+void append_arrows(std::string& text, int rank, std::uint64_t id, const BucketFlow& flow,
+                   const TraceClock& clock) {
+  const auto out = std::back_inserter(text);
+  const auto at = [&](std::int64_t ns) { return static_cast<double>(clock(ns)) * 1e-3; };
+  const auto arrow = [&](const char* phase, Track track, std::int64_t ns, const char* binding) {
+    fmt::format_to(
+        out,
+        ",\n"
+        R"({{"name":"gradients","cat":"gradients","ph":"{}","id":{},"pid":{},"tid":{},"ts":{:.3f}{},)"
+        R"("args":{{"bucket":{},"bytes":{}}}}})",
+        phase, id, rank, static_cast<int>(track), at(ns), binding, flow.bucket, flow.sent_bytes);
+  };
+  arrow("s", Track::compute, flow.final_ns, "");
+  arrow("t", Track::communication, flow.started_ns, "");
+  arrow("f", Track::compute, flow.needed_ns, R"(,"bp":"e")");
+  if (flow.met_ns <= flow.started_ns) return;
+  fmt::format_to(
+      out,
+      ",\n"
+      R"({{"name":"meet","cat":"communication","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+      R"("cname":"bad","args":{{"bucket":{},"bytes":{}}}}})",
+      rank, static_cast<int>(Track::communication), at(flow.started_ns),
+      at(flow.met_ns) - at(flow.started_ns), flow.bucket, flow.sent_bytes);
+}
+
 }  // namespace
 
 std::int64_t now_ns() {
@@ -68,7 +107,7 @@ std::string_view name_of(Phase phase) {
   return "?";
 }
 
-Timeline::Timeline(std::size_t capacity) : spans_(capacity) {}
+Timeline::Timeline(std::size_t capacity) : spans_(capacity) { flows_.reserve(capacity / 4); }
 
 void Timeline::record(const Span& span) {
   const std::size_t place = next_.fetch_add(1, std::memory_order_relaxed);
@@ -84,33 +123,41 @@ std::size_t Timeline::dropped() const {
   return recorded > spans_.size() ? recorded - spans_.size() : 0;
 }
 
-void Timeline::clear() { next_ = 0; }
+void Timeline::clear() {
+  next_ = 0;
+  flows_.clear();
+}
+
+void Timeline::record(const BucketFlow& flow) {
+  if (flows_.size() < flows_.capacity()) flows_.push_back(flow);
+}
+
+std::string Timeline::chrome_events(int rank, const TraceClock& clock) const {
+  std::string text;
+  append_names(text, rank);
+  const auto microseconds = [&](std::int64_t ns) { return static_cast<double>(clock(ns)) * 1e-3; };
+  for (const Span& span : spans()) {
+    fmt::format_to(
+        std::back_inserter(text),
+        ",\n"
+        R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
+        quoted(trace_name(span)), name_of(span.track), rank, static_cast<int>(span.track),
+        microseconds(span.begin_ns), microseconds(span.end_ns) - microseconds(span.begin_ns), span.index);
+  }
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    const BucketFlow& flow = flows_[i];
+    append_arrows(text, rank, (static_cast<std::uint64_t>(rank) << 32) + i, flow, clock);
+  }
+  return text;
+}
 
 void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) const {
   const std::span<const Span> kept = spans();
   const auto first = std::ranges::min_element(kept, {}, &Span::begin_ns);
   const std::int64_t origin = first == kept.end() ? 0 : first->begin_ns;
-  std::string text = fmt::format(R"({{"displayTimeUnit":"ms","droppedSpans":{},"traceEvents":[)", dropped());
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, R"({{"name":"process_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}})",
-                 rank);
-  for (const Track track : {Track::step, Track::compute, Track::communication, Track::data}) {
-    fmt::format_to(out,
-                   ",\n"
-                   R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-                   rank, static_cast<int>(track), name_of(track));
-  }
-  for (const Span& span : kept) {
-    fmt::format_to(
-        out,
-        ",\n"
-        R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
-        quoted(trace_name(span)), name_of(span.track), rank, static_cast<int>(span.track),
-        static_cast<double>(span.begin_ns - origin) * 1e-3,
-        static_cast<double>(span.end_ns - span.begin_ns) * 1e-3, span.index);
-  }
-  text += "]}\n";
-  write_atomically(path, text);
+  write_atomically(path,
+                   fmt::format("{{\"displayTimeUnit\":\"ms\",\"droppedSpans\":{},\"traceEvents\":[{}]}}\n",
+                               dropped(), chrome_events(rank, {.from_ns = origin})));
 }
 
 double StepAccount::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,9 +31,31 @@ struct Span {
   std::int64_t end_ns = 0;
 };
 
+// How a bucket's gradients got to where compute needed them: arrows from the compute track to the bucket's
+// span on the communication track and back.
+struct BucketFlow {
+  std::int32_t bucket = 0;
+  std::int64_t final_ns = 0;    // its last gradient
+  std::int64_t started_ns = 0;  // within the bucket's span
+  std::int64_t met_ns = 0;      // all ranks were there; 0: not known
+  std::int64_t needed_ns = 0;   // when compute had waited for it, or began to wait with it there already
+  std::uint64_t sent_bytes = 0;
+};
+
+// From nanoseconds of a rank's clock to those of a trace.
+struct TraceClock {
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;
+  double rate = 1;
+
+  std::int64_t operator()(std::int64_t ns) const {
+    return to_ns + static_cast<std::int64_t>(static_cast<double>(ns - from_ns) * rate);
+  }
+};
+
 class Timeline {
  public:
-  // Keeps the first `capacity` spans since clear(); the rest are counted, not kept.
+  // Keeps the first `capacity` spans since clear(), and flows; the rest are counted, not kept.
   explicit Timeline(std::size_t capacity = std::size_t{1} << 16);
 
   void record(const Span& span);
@@ -40,7 +63,12 @@ class Timeline {
   std::span<const Span> spans() const;
   std::size_t dropped() const;
   void clear();
+  // From one thread.
+  void record(const BucketFlow& flow);
 
+  // The elements of traceEvents of a Chrome trace, joined with commas: one process for the rank, one thread
+  // for each track, and the arrows of flows.
+  std::string chrome_events(int rank, const TraceClock& clock) const;
   // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread for each track. An
   // AtomicFile; throws IoError.
   void write_chrome_trace(const std::filesystem::path& path, int rank) const;
@@ -48,6 +76,7 @@ class Timeline {
  private:
   std::vector<Span> spans_;
   std::atomic<std::size_t> next_{0};
+  std::vector<BucketFlow> flows_;
 };
 
 enum class Phase : std::uint8_t {

@@ -35,7 +35,7 @@ struct Command {
   std::string export_;  // safetensors to write at the end
   std::string digest;   // file for the hash of all trained state
   // train and profile
-  std::string trace;  // file for the Chrome trace of rank 0
+  std::string trace;  // file for the Chrome trace
   // profile
   int steps = 10;  // to average over
   int rows = 20;   // of the table; 0: all

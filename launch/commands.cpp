@@ -32,7 +32,7 @@ void add_training_flags(CLI::App& app, Command& command) {
 }
 
 void add_trace_flag(CLI::App& app, Command& command) {
-  app.add_option("--trace", command.trace, "Write rank 0's timeline as a Chrome trace (opens in Perfetto)")
+  app.add_option("--trace", command.trace, "Write a timeline as a Chrome trace (opens in Perfetto)")
       ->type_name("FILE");
 }
 

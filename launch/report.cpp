@@ -171,7 +171,18 @@ void Report::epoch(const EpochReport& report) {
   if (const ProcessorAccount& took = report.processor; took.communication > 0)
     parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
+  if (report.communication) say_of(*report.communication);
   write_metrics(report);
+}
+
+void Report::say_of(const EpochCommunication& communication) {
+  std::vector<std::string> parts = communication_parts(communication);
+  parts.front().insert(0, "  ");
+  say(in_lines(parts, "  ") + '\n');
+  if (!communication.advice) return;
+  std::vector<std::string> words = words_of("advice: " + communication.advice->text);
+  words.front().insert(0, "  ");
+  say(in_lines(words, " ") + '\n');
 }
 
 void Report::write_metrics(const EpochReport& report) {
@@ -186,28 +197,82 @@ void Report::write_metrics(const EpochReport& report) {
                                  fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
+namespace {
+
+// In seconds of the epoch.
+nlohmann::ordered_json json_of(const EpochCommunication& communication) {
+  nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
+  for (const RankCommunication& rank : communication.by_rank) {
+    by_rank.push_back({{"exposed_seconds", rank.exposed},
+                       {"hidden_seconds", rank.hidden},
+                       {"waited_seconds", rank.waited},
+                       {"wire_seconds", rank.wire},
+                       {"starved_seconds", rank.starved},
+                       {"no_core_seconds", rank.no_core}});
+  }
+  const LedgerSums& mine = communication.mine;
+  for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
+    const BucketSums& sums = mine.buckets[bucket];
+    by_bucket.push_back({{"bytes", communication.bucket_bytes[bucket]},
+                         {"lead_seconds", sums.lead},
+                         {"starved_seconds", sums.starved},
+                         {"late_seconds", sums.late},
+                         {"wire_seconds", sums.wire},
+                         {"exposed_seconds", sums.exposed},
+                         {"hidden_seconds", sums.hidden}});
+  }
+  nlohmann::ordered_json advice;  // null
+  if (const auto& given = communication.advice) {
+    advice = {{"cause", given->cause},
+              {"key", given->key},
+              {"value", given->value},
+              {"samples_per_second", given->samples_per_second},
+              {"text", given->text}};
+  }
+  return {{"steps", mine.steps},
+          {"exposed_seconds", mine.exposed},
+          {"exposed",
+           {{"starved_seconds", mine.exposed_starved},
+            {"late_seconds", mine.exposed_late},
+            {"wire_seconds", mine.exposed_wire},
+            {"rest_seconds", mine.exposed_rest}}},
+          {"hidden_seconds", mine.hidden},
+          {"overlap", communication.overlap()},
+          {"wire_seconds", communication.wire()},
+          {"wire_bytes_per_second", communication.wire_bytes_per_second()},
+          {"late_seconds", communication.late()},
+          {"late_rank", communication.late_rank() < 0 ? nlohmann::ordered_json()
+                                                      : nlohmann::ordered_json(communication.late_rank())},
+          {"by_rank", by_rank},
+          {"by_bucket", by_bucket},
+          {"advice", advice}};
+}
+
+}  // namespace
+
 std::string to_json(const EpochReport& report) {
   nlohmann::ordered_json account;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     account[std::string(name_of(static_cast<Phase>(phase)))] = report.account.seconds[phase];
   // nlohmann::json writes numbers that are not finite as null.
-  return nlohmann::ordered_json{{"epoch", report.epoch},
-                                {"steps", report.steps},
-                                {"train_loss", report.train_loss},
-                                {"test_loss", report.test_loss},
-                                {"test_accuracy", report.test_accuracy},
-                                {"samples_per_second", report.samples_per_second},
-                                {"learning_rate", report.learning_rate},
-                                {"train_seconds", report.train_seconds},
-                                {"evaluation_seconds", report.evaluation_seconds},
-                                {"skipped_steps", report.skipped_steps},
-                                {"loss_scale", report.loss_scale},
-                                {"account", account},
-                                {"processor",
-                                 {{"compute", report.processor.compute},
-                                  {"communication", report.processor.communication},
-                                  {"data", report.processor.data}}}}
-      .dump();
+  nlohmann::ordered_json line{{"epoch", report.epoch},
+                              {"steps", report.steps},
+                              {"train_loss", report.train_loss},
+                              {"test_loss", report.test_loss},
+                              {"test_accuracy", report.test_accuracy},
+                              {"samples_per_second", report.samples_per_second},
+                              {"learning_rate", report.learning_rate},
+                              {"train_seconds", report.train_seconds},
+                              {"evaluation_seconds", report.evaluation_seconds},
+                              {"skipped_steps", report.skipped_steps},
+                              {"loss_scale", report.loss_scale},
+                              {"account", account},
+                              {"processor",
+                               {{"compute", report.processor.compute},
+                                {"communication", report.processor.communication},
+                                {"data", report.processor.data}}}};
+  if (report.communication) line["communication"] = json_of(*report.communication);
+  return line.dump();
 }
 
 }  // namespace lockstep

@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/processor_time.h"
 #include "core/timeline.h"
+#include "launch/communication.h"
 
 namespace lockstep {
 
@@ -34,10 +36,11 @@ struct EpochReport {
   double learning_rate = 0;       // of the last step
   double train_seconds = 0;       // wall time of the epoch's training steps
   double evaluation_seconds = 0;
-  std::int64_t skipped_steps = 0;  // of the epoch: gradients overflowed
-  double loss_scale = 1;           // after it
-  StepAccount account;             // rank 0's; adds up to train_seconds
-  ProcessorAccount processor;      // what rank 0's process took of cores meanwhile
+  std::int64_t skipped_steps = 0;                   // of the epoch: gradients overflowed
+  double loss_scale = 1;                            // after it
+  StepAccount account;                              // rank 0's; adds up to train_seconds
+  ProcessorAccount processor;                       // what rank 0's process took of cores meanwhile
+  std::optional<EpochCommunication> communication;  // of several ranks
 };
 
 struct ReportOptions {
@@ -65,7 +68,8 @@ class Report {
   // an epoch get a line.
   void step(const StepReport& report);
   // Appends a line to metrics.jsonl and prints a summary with the step account in per cent, and
-  // communication's share of the processor time where there is any.
+  // communication's share of the processor time where there is any; then a line of communication and one of
+  // advice, where there are any.
   void epoch(const EpochReport& report);
 
   // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
@@ -75,6 +79,7 @@ class Report {
  private:
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
+  void say_of(const EpochCommunication& communication);
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 
@@ -88,7 +93,9 @@ class Report {
 
 // The object metrics.jsonl gets: epoch, steps, train_loss, test_loss, test_accuracy, samples_per_second,
 // learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
-// ...} and processor {compute, communication, data} in seconds. What is not finite is null.
+// ...} and processor {compute, communication, data} in seconds; of several ranks communication {steps,
+// exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
+// by_rank, by_bucket, advice}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

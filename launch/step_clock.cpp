@@ -25,9 +25,11 @@ bool ends_within_step(Phase phase) {
 
 }  // namespace
 
-StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline)
-    : stream_(stream), timeline_(timeline) {
-  if (!stream.runs_on_host()) times_.emplace(stream, micro_batches, timeline == nullptr ? 0 : buckets);
+StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
+                     Ledger* ledger)
+    : stream_(stream), timeline_(timeline), ledger_(ledger) {
+  if (stream.runs_on_host()) return;
+  times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets);
 }
 
 void StepClock::begin(StepSlot slot, std::int64_t step) {
@@ -46,12 +48,18 @@ void StepClock::done(Phase phase, std::int64_t micro_batch, std::int64_t begin_n
     if (ends_within_step(phase)) times_->done(stream_, slot_, phase, micro_batch);
     return;
   }
+  const std::int64_t end_ns = now_ns();
+  if (phase == Phase::backward) compute_.backward_ns = begin_ns;  // the last micro-batch's stays
+  if (phase == Phase::exposed_communication) {
+    compute_.waited_ns = begin_ns;
+    compute_.resumed_ns = end_ns;
+  }
   if (timeline_ == nullptr) return;
   timeline_->record({.name = span_name(phase),
                      .track = phase == Phase::data_wait ? Track::data : Track::compute,
                      .index = static_cast<std::int32_t>(step_),
                      .begin_ns = begin_ns,
-                     .end_ns = now_ns()});
+                     .end_ns = end_ns});
 }
 
 std::span<BucketMoments> StepClock::buckets() {
@@ -70,7 +78,10 @@ void StepClock::fetch(const std::function<void()>& work) {
 }
 
 void StepClock::settle(StepSlot slot) {
-  if (times_) times_->account(slot, account_, timeline_);
+  if (times_) return times_->account(slot, account_, timeline_, ledger_);
+  if (ledger_ == nullptr) return;
+  ledger_->read_log();
+  ledger_->end_step(compute_);
 }
 
 void StepClock::restart() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepClock: where the time of steps goes, and their spans in a timeline. What a CPU does the host's clock
-// times as it is done; of what a GPU does StepTimes takes the moments, and tells when the step is settled.
+// StepClock: where the time of steps goes, their spans in a timeline, and the moments of a ledger. What a CPU
+// does the host's clock times as it is done; of what a GPU does StepTimes takes the moments, and tells when
+// the step is settled.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,16 @@
 #include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
+#include "launch/ledger.h"
 #include "launch/step_times.h"
 
 namespace lockstep {
 
 class StepClock {
  public:
-  // The stream computes and outlives this. buckets: of gradients. timeline may be null.
-  StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline);
+  // The stream computes and outlives this. buckets: of gradients. timeline and ledger may be null.
+  StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
+            Ledger* ledger = nullptr);
 
   // A step, in this order; step: its number, from 0. First it waits for its batches.
   void begin(StepSlot slot, std::int64_t step);
@@ -56,6 +59,8 @@ class StepClock {
 
   Stream& stream_;
   Timeline* timeline_;
+  Ledger* ledger_;
+  ComputeMoments compute_;  // of a CPU's step under way
   PhaseClock host_;
   std::optional<StepTimes> times_;  // on a GPU
   StepSlot slot_;                   // of the step that began last

@@ -49,7 +49,7 @@ void StepTimes::ended(Stream& stream, StepSlot slot) {
   stream.record(slots_[slot.index].ended);
 }
 
-void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline) {
+void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline, Ledger* ledger) {
   Moments& step = slots_[slot.index];
   CHECK(std::exchange(step.enqueued, false), "no step to account for");
   const double gap = step.begun.seconds_since(last_ended_);
@@ -59,7 +59,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline)
     account[Phase::idle] += gap - data;
   }
   accounted_seconds_ += gap;
-  if (timeline != nullptr) record_buckets(step, *timeline);
+  record_buckets(step, timeline, ledger);
   TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end) {
     const double begin_seconds = accounted_seconds_;
@@ -84,14 +84,24 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline)
 }
 
 // Of the step that begins at accounted_seconds_.
-void StepTimes::record_buckets(Moments& step, Timeline& timeline) {
+void StepTimes::record_buckets(Moments& step, Timeline* timeline, Ledger* ledger) {
   const auto moment = [&](TimedEvent& event) {
     return host_ns(accounted_seconds_ + event.seconds_since(step.begun));
   };
   for (std::size_t bucket = 0; bucket < step.buckets.size(); ++bucket) {
     BucketMoments& sum = step.buckets[bucket];
-    timeline.record(bucket_span(bucket, moment(sum.begun), moment(sum.ended)));
+    const std::int64_t final_ns = moment(sum.produced), begun_ns = moment(sum.begun),
+                       ended_ns = moment(sum.ended);
+    if (timeline != nullptr) timeline->record(bucket_span(bucket, begun_ns, ended_ns));
+    if (ledger == nullptr) continue;
+    ledger->add(
+        bucket,
+        {.final_ns = final_ns, .enqueued_ns = final_ns, .started_ns = begun_ns, .finished_ns = ended_ns}, 0);
   }
+  if (ledger == nullptr) return;
+  ledger->end_step({.backward_ns = moment(step.forward.back()),
+                    .waited_ns = moment(step.backward.back()),
+                    .resumed_ns = moment(step.exchanged)});
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
+#include "launch/ledger.h"
 
 namespace lockstep {
 
@@ -34,11 +35,12 @@ class StepTimes {
   std::span<BucketMoments> buckets(StepSlot slot) { return slots_[slot.index].buckets; }  // the last backward
   void ended(Stream& stream, StepSlot slot);
 
-  // Adds the account of a slot's step, which the device has ended, and its spans to the timeline, if there is
-  // one. In the order of steps, and before another step with the slot begins. What lies between the end of
-  // the step before it and its beginning, when the device had nothing to do, is a wait for data as far as the
-  // host waited for its batches, and idle beyond that (nothing is told of the first step since restart()).
-  void account(StepSlot slot, StepAccount& account, Timeline* timeline = nullptr);
+  // Adds the account of a slot's step, which the device has ended, its spans to the timeline, and its buckets
+  // to the ledger, if there is one. In the order of steps, and before another step with the slot begins. What
+  // lies between the end of the step before it and its beginning, when the device had nothing to do, is a
+  // wait for data as far as the host waited for its batches, and idle beyond that (nothing is told of the
+  // first step since restart()).
+  void account(StepSlot slot, StepAccount& account, Timeline* timeline = nullptr, Ledger* ledger = nullptr);
   // Whatever the device does between the steps enqueued so far and the next is no step's.
   void restart() { restarted_ = true; }
 
@@ -60,7 +62,7 @@ class StepTimes {
     TimedEvent ended;
   };
 
-  void record_buckets(Moments& step, Timeline& timeline);
+  void record_buckets(Moments& step, Timeline* timeline, Ledger* ledger);
   // What the host's clock says at a moment of the device, so long after the first.
   std::int64_t host_ns(double seconds) const { return first_ns_ + std::llround(seconds * 1e9); }
 

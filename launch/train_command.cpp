@@ -21,6 +21,7 @@
 #include "launch/run_folder.h"
 #include "launch/terminal.h"
 #include "launch/thread_trial.h"
+#include "launch/trace.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
 #include "launch/version.h"
@@ -44,6 +45,7 @@ struct TrainRun {
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
+  std::string trace;  // rank 0's: what --trace writes
 };
 
 // Whatever can be written is, before an IoError tells of the rest.
@@ -62,7 +64,7 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
   };
   write(command.export_, "weights are in", [&] { StateSnapshot(training.network()).save(command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
-  write(command.trace, "the trace is in", [&] { training.timeline()->write_chrome_trace(command.trace, 0); });
+  write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
 }
 
@@ -87,6 +89,7 @@ void build(TrainRun& run, const Command& command, World& world) {
   });
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
+  options.advice = training.advice_context(world);
   run.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
@@ -121,7 +124,12 @@ int train(TrainRun& run, const Command& command, World& world) {
   choose_threads_by_trial(run, command);
   run.report->header(header_line(run.config, world, *run.training));
   if (!command.init.empty()) run.report->line("training starts from " + command.init);
+  Communicator& host = *run.communicator;
+  const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
+  const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
   run.trainer->fit(*run.report);
+  if (traced)
+    run.trace = trace_of_all(host, run.training->timeline(), before, measure_clock(host, world.node()));
   std::string state;
   run_agreed(*run.communicator, [&] {
     state = digest(run.training->network(), run.training->optimizer());

@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/processor_time.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -22,6 +23,27 @@ constexpr float kLeastLossScale = 0x1p-10f;
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+
+std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
+  if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
+  return std::optional<Ledger>(std::in_place, parts.buckets.buckets().size(),
+                               on_host ? &parts.communicator.log() : nullptr);
+}
+
+void record_flows(const Ledger& ledger, Timeline& timeline) {
+  const ComputeMoments& compute = ledger.compute();
+  for (std::size_t bucket = 0; bucket < ledger.passages().size(); ++bucket) {
+    const BucketPassage& passage = ledger.passages()[bucket];
+    if (passage.finished_ns == 0) continue;
+    const std::int64_t needed_ns = std::clamp(passage.finished_ns, compute.waited_ns, compute.resumed_ns);
+    timeline.record(BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
+                               .final_ns = passage.final_ns,
+                               .started_ns = passage.started_ns,
+                               .met_ns = passage.met_ns,
+                               .needed_ns = needed_ns,
+                               .sent_bytes = passage.sent_bytes});
+  }
 }
 
 }  // namespace
@@ -36,7 +58,9 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
       lag_(stream_.runs_on_host() ? 0 : 1),
-      clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline),
+      ledger_(make_ledger(parts, stream_.runs_on_host())),
+      clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
+             ledger_ ? &*ledger_ : nullptr),
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
@@ -60,8 +84,10 @@ void Trainer::fit(Report& report) {
 
 EpochReport Trainer::train_epoch(Report& report) {
   take_account();
+  if (ledger_) ledger_->take();
   const std::int64_t begin = now_ns();
   const ProcessorAccount processor_before = processor_account();
+  const double no_core_before = seconds_without_core_for_communication();
   const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
@@ -87,7 +113,32 @@ EpochReport Trainer::train_epoch(Report& report) {
   line.skipped_steps = skipped_;
   line.loss_scale = loss_scale_;
   line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
+  if (parts_.communicator.size() > 1) line.communication = communication(line, no_core_before);
   return line;
+}
+
+EpochCommunication Trainer::communication(const EpochReport& line, double no_core_before) {
+  LedgerSums sums = ledger_->take();
+  AdviceContext context = options_.advice;
+  context.step_seconds = line.train_seconds / static_cast<double>(std::max<std::int64_t>(1, sums.steps));
+  context.samples_per_second = line.samples_per_second;
+  context.accumulation = options_.accumulation;
+  std::vector<double> bytes;
+  for (const Bucket& bucket : parts_.buckets.buckets()) bytes.push_back(static_cast<double>(bucket.bytes()));
+  EpochCommunication epoch =
+      gather_communication(parts_.communicator.host(), std::move(sums), std::move(bytes),
+                           seconds_without_core_for_communication() - no_core_before);
+  epoch.advice = advise(epoch, context);
+  return epoch;
+}
+
+double Trainer::seconds_without_core_for_communication() {
+  Stream& stream = parts_.communicator.stream();
+  if (!stream.runs_on_host() || !ledger_) return 0;
+  double seconds = 0;
+  stream.enqueue([&seconds] { seconds = seconds_without_core(); });
+  stream.synchronize();
+  return seconds;
 }
 
 void Trainer::step() {
@@ -245,6 +296,7 @@ StepAccount Trainer::take_account() {
 void Trainer::settle(StepSlot slot) {
   const StepResult result = results_.result(slot);
   clock_.settle(slot);
+  if (parts_.timeline != nullptr) record_flows(*ledger_, *parts_.timeline);
   const std::int64_t number = step_ - enqueued_ + settled_ + 1;
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
   if (settled_++ == epoch_began_) begin_totals();

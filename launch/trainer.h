@@ -18,6 +18,8 @@
 #include "core/timeline.h"
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
+#include "launch/advice.h"
+#include "launch/ledger.h"
 #include "launch/loss_totals.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
@@ -36,6 +38,7 @@ struct TrainerOptions {
   bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
+  AdviceContext advice;  // but for the step's time and samples per second
 };
 
 struct Evaluation {
@@ -122,6 +125,10 @@ class Trainer {
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
   EpochReport train_epoch(Report& report);
+  // Collective, with several ranks. Of the epoch whose line this is.
+  EpochCommunication communication(const EpochReport& line, double no_core_before);
+  // See RankCommunication::no_core; of all steps so far.
+  double seconds_without_core_for_communication();
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
   void begin_epoch();
   void begin_totals();
@@ -140,6 +147,8 @@ class Trainer {
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
   // rank learns of a step at the same point of its loop.
   std::int64_t lag_;
+  // Of buckets, where there are other ranks or a timeline: without either nobody asks.
+  std::optional<Ledger> ledger_;
   StepClock clock_;
   bool records_;  // on every rank or on none
   std::array<RecordedStep, StepSlot::kCount> recordings_;

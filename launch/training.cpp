@@ -2,6 +2,7 @@
 #include "launch/training.h"
 
 #include "comm/agreement.h"
+#include "launch/bucket_choices.h"
 #include "launch/cores.h"
 #include "launch/engine_options.h"
 #include "launch/replicas.h"
@@ -102,6 +103,14 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .observer = observer,
           .across = across_ ? &*across_ : nullptr,
           .step_statistics = step_statistics_.get()};
+}
+
+AdviceContext Training::advice_context(const World& world) const {
+  const bool fp32 = config_.network.precision == Precision::fp32;
+  return {.nodes = world.nodes(),
+          .threads = threads_,
+          .halves_are_fast = fp32 && !is_host_memory(network_->device()),
+          .buckets = bucket_choices(network_->parameters(), host_.size())};
 }
 
 TrainingLength Training::length() const {

@@ -55,6 +55,8 @@ class Training {
   void set_threads(int threads) { threads_ = threads; }
   // Of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
+  // What advice on communication depends on, beside what was measured.
+  AdviceContext advice_context(const World& world) const;
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "tests/distance.h"
 #include "tests/launch/program.h"
+#include "tests/launch/trace_check.h"
 
 namespace lockstep {
 namespace {
@@ -261,12 +262,12 @@ struct Interval {
   double end;
 };
 
-// By name, in the order of steps; microseconds.
+// Rank 0's, by name, in the order of steps; microseconds.
 std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem::path& trace) {
   std::map<std::string, std::vector<Interval>> found;
   const nlohmann::json whole = nlohmann::json::parse(text_of(trace));
   for (const nlohmann::json& event : whole.at("traceEvents")) {
-    if (event["ph"] != "X") continue;
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
     const double begin = event["ts"];
     found[event["name"]].push_back({begin, begin + event["dur"].get<double>()});
   }
@@ -310,6 +311,8 @@ TEST_F(EmulatedDigest, TracesRecordedStepsAndStartsFromAnExport) {
   ASSERT_EQ(exported.exit_code, 0) << exported.output;
   EXPECT_EQ(count(exported.output, "steps are recorded and replayed"), 1) << exported.output;
   expect_spans_of_every_step(trace, 12);
+  expect_trace_of_ranks(trace, 2);
+  expect_ledger_of_the_account(nlohmann::json::parse(text_of(workplace_.path("run") / "metrics.jsonl")), 2);
   const ProgramResult again = run_ranks(2, command_of(workplace_, {}, "--init " + file));
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // failing_rank KIND RANK: a training job of which one rank gets into trouble after some steps. Also a program
-// that trains its own network with the library. It never ends by itself, but for KIND parameter.
+// that trains its own network with the library. It never ends by itself, but for KIND parameter, and for KIND
+// slow, whose rank takes its time for each sample, and which prints what the report says.
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -41,6 +45,7 @@ void get_into_trouble(const std::string& kind) {
   if (kind == "killed") std::raise(SIGKILL);
   if (kind == "stopped") std::raise(SIGSTOP);
   if (kind == "memory") exhaust_memory();
+  if (kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(4));
 }
 
 class BreakingDataset final : public Dataset {
@@ -75,13 +80,19 @@ int train(World& world, const std::string& kind, int rank) {
     const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
     BatchLoader train_loader(dataset, shard, {.batch = 8});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
-    const bool ends = kind == "parameter";
+    const bool ends = kind == "parameter" || kind == "slow";
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
-                    {.epochs = 1'000'000, .max_steps = ends ? 3 : 0});
-    Report report({.speaks = false});
+                    {.epochs = 1'000'000,
+                     .max_steps = kind == "slow" ? 40
+                                  : ends         ? 3
+                                                 : 0});
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / fmt::format("failing_rank_{}", getpid());
+    Report report({.speaks = kind == "slow" && world.rank() == 0, .directory = folder});
     return run_or_abort(world, [&] {
       trainer.fit(report);
-      if (ends && troubled) network.values().front() += 1e-7f;
+      std::filesystem::remove_all(folder);
+      if (kind == "parameter" && troubled) network.values().front() += 1e-7f;
       require_same_state(*communicator, digest(network, *optimizer));
       return 0;
     });

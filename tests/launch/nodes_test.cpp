@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/launch/program.h"
+#include "tests/launch/trace_check.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,37 @@ TEST(Nodes, ARankWhoseLinkGoesDownGivesUpAndNamesTheRecord) {
   REQUIRE_NODES(result);
   for (const char* part : {"rank 0", " waited 1", " s for messages in all_reduce ", "(sum, bucket "})
     EXPECT_NE(result.output.find(part), std::string::npos) << part << ": " << result.output;
+}
+
+// Backward is over long before the gradients are. Clocks of both nodes are one: what was measured must say
+// so.
+TEST(Nodes, OnASlowLinkTheWireIsNamed) {
+  const Workplace workplace("slow_link");
+  const auto trace = workplace.path("trace.json");
+  const ProgramResult result = run_nodes(
+      "200mbit", 2, "1",
+      workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1"}, "--trace " + trace.string()));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "advice: the wire is slow: "), 1) << result.output;
+  const nlohmann::json clock = expect_trace_of_ranks(trace, 2)["otherData"]["clocks"][1];
+  for (const nlohmann::json& offset : clock["offset_ns"])
+    EXPECT_LE(std::abs(offset.get<std::int64_t>()), clock["error_ns"].get<std::int64_t>()) << clock;
+  EXPECT_GT(clock["error_ns"], 0) << clock;
+}
+
+// All gradients in one bucket, which leaves when backward is over, on a link that could have carried most of
+// them by then.
+TEST(Nodes, ABucketThatLeavesLateIsNamed) {
+  const Workplace workplace("late_bucket", "lockstep", 28);
+  const ProgramResult result =
+      run_nodes("1gbit", 2, "1",
+                workplace.train({"model.name=resnet20", "train.steps=8", "train.threads=1", "train.batch=32",
+                                 "comm.bucket_mib=[100, 100, 100]"}));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "advice: the last bucket is too large: "), 1) << result.output;
+  EXPECT_EQ(count(result.output, "; comm.bucket_mib=["), 1) << result.output;
 }
 
 TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/safetensors.h"
+#include "tests/launch/trace_check.h"
 
 namespace lockstep {
 namespace {
@@ -97,11 +99,11 @@ struct Interval {
   double end;
 };
 
-// By name, in the order they ended.
+// Rank 0's, by name, in the order they ended.
 std::map<std::string, std::vector<Interval>> intervals_of(const Json& events) {
   std::map<std::string, std::vector<Interval>> found;
   for (const Json& event : events) {
-    if (event["ph"] != "X") continue;
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
     const double begin = event["ts"];
     found[event["name"]].push_back({begin, begin + event["dur"].get<double>()});
   }
@@ -120,7 +122,9 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
                        "comm.bucket_mib=[0.02, 0.05, 0.02]", "comm.overlap=" + overlap},
                       "--trace " + trace.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  const Json events = Json::parse(text_of(trace)).at("traceEvents");
+  const Json events = expect_trace_of_ranks(trace, 2).at("traceEvents");
+  std::istringstream metrics(text_of(workplace.path("run") / "metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);) expect_ledger_of_the_account(Json::parse(line), 2);
   auto intervals = intervals_of(events);
   for (const char* each_step : {"data", "forward", "backward", "optimizer"})
     EXPECT_EQ(intervals[each_step].size(), kTracedSteps) << each_step;

@@ -64,6 +64,37 @@ EpochReport example() {
   return report;
 }
 
+// Of 100 steps of two ranks.
+EpochReport example_of_ranks() {
+  EpochReport report = example();
+  LedgerSums sums{.steps = 100,
+                  .backward = 6,
+                  .exposed = 0.11,
+                  .exposed_starved = 0.01,
+                  .exposed_late = 0.02,
+                  .exposed_wire = 0.07,
+                  .exposed_rest = 0.01,
+                  .hidden = 0.99};
+  sums.buckets.push_back({.lead = 3,
+                          .starved = 0.01,
+                          .late = 0.5,
+                          .wire = 0.5,
+                          .exposed = 0.1,
+                          .hidden = 0.99,
+                          .sent_bytes = 1e9});
+  report.communication = EpochCommunication{
+      .mine = sums,
+      .by_rank =
+          {{.exposed = 0.11, .hidden = 0.99, .waited = 0.5, .wire = 0.5, .starved = 0.01, .no_core = 0.3},
+           {.exposed = 0.01, .hidden = 0.59, .waited = 0.1, .wire = 0.5}},
+      .bucket_bytes = {5e6},
+      .sent_bytes = 1e9,
+      .advice = Advice{.cause = "late_rank",
+                       .text = "rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it",
+                       .samples_per_second = 13000}};
+  return report;
+}
+
 template <typename Action>
 std::string output_of(const Action& action) {
   testing::internal::CaptureStdout();
@@ -106,6 +137,15 @@ TEST_F(ReportTest, SummaryOfARankThatAsksNobodyEndsWithTheAccount) {
   alone.processor.communication = 0;
   Report report(options(false));
   EXPECT_TRUE(output_of([&] { report.epoch(alone); }).ends_with("rest 5.6 %\n"));
+}
+
+TEST_F(ReportTest, SeveralRanksGetALineOfCommunicationAndOneOfAdvice) {
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(example_of_ranks()); });
+  EXPECT_TRUE(output.ends_with(
+      "\n  comm 11.0 ms a step  90.0 % hidden  | wire 6.0 ms (1.7 GB/s)  | late rank 1: 4.0 ms\n"
+      "  advice: rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it\n"))
+      << output;
 }
 
 TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
@@ -211,7 +251,7 @@ TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
 
 // But for paths, which are for copying.
 TEST_F(ReportTest, EveryLineFitsATerminal) {
-  EpochReport large = example();
+  EpochReport large = example_of_ranks();
   large.epoch = 1234;
   large.samples_per_second = 12'345'678;
   large.account[Phase::idle] = 100;
@@ -264,6 +304,37 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
       "exposed_communication": 0.11, "optimizer": 0.2, "idle": 0.0, "device_wait": 0.0, "rest": 0.56})"));
   EXPECT_EQ(line["processor"], json::parse(R"({"compute": 17.0, "communication": 1.5, "data": 0.5})"));
   EXPECT_EQ(line.size(), 13u);
+}
+
+TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
+  const json line = json::parse(to_json(example_of_ranks()));
+  EXPECT_EQ(line.size(), 14u);
+  const json& told = line["communication"];
+  EXPECT_EQ(told["steps"], 100);
+  EXPECT_EQ(told["exposed_seconds"], 0.11);
+  EXPECT_EQ(told["exposed"],
+            json::parse(R"({"starved_seconds": 0.01, "late_seconds": 0.02, "wire_seconds": 0.07,
+      "rest_seconds": 0.01})"));
+  EXPECT_EQ(told["hidden_seconds"], 0.99);
+  EXPECT_NEAR(told["overlap"], 0.9, 1e-9);
+  EXPECT_NEAR(told["wire_seconds"], 0.6, 1e-9);
+  EXPECT_NEAR(told["wire_bytes_per_second"], 1e9 / 0.6, 1);
+  EXPECT_NEAR(told["late_seconds"], 0.4, 1e-9);
+  EXPECT_EQ(told["late_rank"], 1);
+  ASSERT_EQ(told["by_rank"].size(), 2u);
+  EXPECT_EQ(told["by_rank"][0], json::parse(R"({"exposed_seconds": 0.11, "hidden_seconds": 0.99,
+      "waited_seconds": 0.5, "wire_seconds": 0.5, "starved_seconds": 0.01, "no_core_seconds": 0.3})"));
+  ASSERT_EQ(told["by_bucket"].size(), 1u);
+  EXPECT_EQ(told["by_bucket"][0], json::parse(R"({"bytes": 5e6, "lead_seconds": 3.0, "starved_seconds": 0.01,
+      "late_seconds": 0.5, "wire_seconds": 0.5, "exposed_seconds": 0.1, "hidden_seconds": 0.99})"));
+  EXPECT_EQ(told["advice"]["cause"], "late_rank");
+  EXPECT_EQ(told["advice"]["samples_per_second"], 13000);
+  EpochReport silent = example_of_ranks();
+  silent.communication->advice.reset();
+  silent.communication->by_rank[1].waited = 0.5;
+  const json nothing = json::parse(to_json(silent))["communication"];
+  EXPECT_TRUE(nothing["advice"].is_null());
+  EXPECT_TRUE(nothing["late_rank"].is_null());
 }
 
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/advice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kWorthAdvice = 0.05;  // of the step
+
+struct Line {
+  double alpha = 0;
+  double beta = 0;
+};
+
+// Least squares, neither coefficient below 0. Buckets of one size tell nothing of alpha.
+Line fit(std::span<const double> bytes, std::span<const double> seconds) {
+  const double n = static_cast<double>(bytes.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    x += bytes[i];
+    y += seconds[i];
+    xx += bytes[i] * bytes[i];
+    xy += bytes[i] * seconds[i];
+  }
+  const double spread = xx - x * x / n;
+  if (spread <= 1e-6 * xx) return {.beta = x > 0 ? y / x : 0};
+  const double beta = (xy - x * y / n) / spread;
+  const double alpha = (y - beta * x) / n;
+  if (beta <= 0) return {.alpha = y / n};
+  if (alpha < 0) return {.beta = xy / xx};
+  return {.alpha = alpha, .beta = beta};
+}
+
+// A change, what it leaves of a step for the samples of today's step, and how to say it.
+struct Change {
+  std::string key;
+  std::string value;
+  double step_seconds = 0;
+  std::string text;  // "KEY=VALUE", or what else to do
+};
+
+// What compute waits for, in seconds of a step, on the rank that waits longest.
+struct Causes {
+  double late = 0;
+  double starved = 0;
+  double wire = 0;
+};
+
+class Adviser {
+ public:
+  Adviser(const EpochCommunication& epoch, const AdviceContext& context)
+      : epoch_(epoch),
+        context_(context),
+        steps_(static_cast<double>(epoch.mine.steps)),
+        longest_(*std::ranges::max_element(epoch.by_rank, {}, &RankCommunication::exposed)),
+        model_(epoch.mine, epoch.bucket_bytes,
+               std::ranges::min(epoch.by_rank, {}, &RankCommunication::waited).waited) {}
+
+  std::optional<Advice> advise() const {
+    const double step = context_.step_seconds;
+    if (longest_.exposed / steps_ <= kWorthAdvice * step) return std::nullopt;
+    const Causes causes = this->causes();
+    if (causes.late >= std::max(causes.starved, causes.wire)) return late_rank(causes.late);
+    if (causes.starved >= causes.wire) return no_core(causes.starved);
+    return wire(causes.wire);
+  }
+
+ private:
+  double ms(double seconds) const { return 1e3 * seconds; }
+  double percent(double seconds) const { return 100 * seconds / context_.step_seconds; }
+
+  Causes causes() const {
+    const double exposed = longest_.exposed / steps_;
+    Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
+    double starved = epoch_.mine.exposed_starved;
+    // Within a node there is no wire: what takes long there is a thread that other threads keep from its
+    // core.
+    const double under_way = epoch_.mine.exposed + epoch_.mine.hidden;
+    if (context_.nodes == 1 && under_way > 0)
+      starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
+    causes.starved = std::min(starved / steps_, exposed - causes.late);
+    causes.wire = exposed - causes.late - causes.starved;
+    return causes;
+  }
+
+  Advice said(const char* cause, const std::string& what, const Change& change) const {
+    const double faster = context_.step_seconds / std::max(change.step_seconds, 1e-9);
+    Advice advice{.cause = cause, .key = change.key, .value = change.value};
+    advice.samples_per_second = context_.samples_per_second * faster;
+    advice.text = fmt::format("{}; {}: about {:.0f} samples/s ({:+.0f} %)", what, change.text,
+                              advice.samples_per_second, 100 * (faster - 1));
+    return advice;
+  }
+
+  Advice late_rank(double late) const {
+    const auto least = std::ranges::min_element(epoch_.by_rank, {}, &RankCommunication::waited);
+    if (least->starved / steps_ > late / 2) return no_core(late);
+    const auto rank = least - epoch_.by_rank.begin();
+    return said("late_rank",
+                fmt::format("rank {} is late: the others wait {:.1f} ms a step for it ({:.0f} % of the step)",
+                            rank, ms(late), percent(late)),
+                {.step_seconds = context_.step_seconds - late,
+                 .text = "find out what slows it (its node, its data, other programs); without that"});
+  }
+
+  Advice no_core(double starved) const {
+    Change change{.step_seconds = context_.step_seconds - starved,
+                  .text = "run fewer ranks on a node, or bind them to cores of their own"};
+    if (context_.threads > 1) {
+      change.key = "train.threads";
+      change.value = std::to_string(context_.threads - 1);
+      change.text = fmt::format("train.threads={} leaves one to it", change.value);
+    }
+    return said(
+        "no_core",
+        fmt::format("communication gets no core: compute waits {:.1f} ms a step ({:.0f} %) while it is "
+                    "not run",
+                    ms(starved), percent(starved)),
+        change);
+  }
+
+  // What another configuration of buckets leaves of the step; the best of them.
+  Change best_buckets() const {
+    Change best{.step_seconds = context_.step_seconds};
+    const double now = model_.exposed(epoch_.bucket_bytes);
+    for (const BucketChoice& choice : context_.buckets) {
+      const double gain = std::min(now - model_.exposed(choice.bucket_bytes), longest_.exposed / steps_);
+      const double step = context_.step_seconds - gain;
+      if (step < best.step_seconds)
+        best = {.key = "comm.bucket_mib", .value = choice.value, .step_seconds = step};
+    }
+    best.text = "comm.bucket_mib=" + best.value;
+    return best;
+  }
+
+  Change half_precision() const {
+    const double gain = model_.exposed(epoch_.bucket_bytes) - model_.exposed(epoch_.bucket_bytes, 2);
+    return {.key = "train.precision",
+            .value = "bf16",
+            .step_seconds = context_.step_seconds - gain,
+            .text = "train.precision=bf16 halves what travels"};
+  }
+
+  // Twice the samples for the same communication.
+  Change more_work() const {
+    const std::string value = std::to_string(2 * context_.accumulation);
+    return {.key = "train.accumulation",
+            .value = value,
+            .step_seconds = context_.step_seconds - longest_.exposed / steps_ / 2,
+            .text = fmt::format("train.accumulation={} does twice the work for each exchange", value)};
+  }
+
+  Advice wire(double exposed) const {
+    const Change buckets = best_buckets();
+    if (context_.step_seconds - buckets.step_seconds >= exposed / 2) return other_buckets(buckets);
+    Change best = more_work();
+    if (context_.halves_are_fast && half_precision().step_seconds < best.step_seconds)
+      best = half_precision();
+    if (buckets.step_seconds < best.step_seconds) best = buckets;
+    return said(
+        "slow_wire",
+        fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "
+                    "hides no more than {:.1f} ms of it",
+                    ms(epoch_.wire() / steps_), 1e-6 * epoch_.wire_bytes_per_second(),
+                    ms(std::max(0.0, epoch_.wire() / steps_ - exposed))),
+        best);
+  }
+
+  Advice other_buckets(const Change& buckets) const {
+    const auto& mine = epoch_.mine.buckets;
+    const double last = mine.back().exposed;
+    if (last >= epoch_.mine.exposed / 2) {
+      return said(
+          "last_bucket",
+          fmt::format("the last bucket is too large: compute waits {:.1f} ms a step for its {:.1f} MB, "
+                      "which nothing hides",
+                      ms(last / steps_), 1e-6 * epoch_.bucket_bytes.back()),
+          buckets);
+    }
+    return said("first_bucket",
+                fmt::format("buckets leave late: the first one {:.1f} ms into a backward of {:.1f} ms",
+                            ms((epoch_.mine.backward - mine.front().lead) / steps_),
+                            ms(epoch_.mine.backward / steps_)),
+                buckets);
+  }
+
+  const EpochCommunication& epoch_;
+  const AdviceContext& context_;
+  double steps_;
+  const RankCommunication& longest_;
+  StepModel model_;
+};
+
+}  // namespace
+
+StepModel::StepModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait) {
+  const double steps = static_cast<double>(sums.steps);
+  const double waited_each = common_wait / static_cast<double>(std::max<std::size_t>(1, bucket_bytes.size()));
+  points_.push_back({.bytes = 0, .lead = sums.backward / steps});
+  std::vector<double> seconds;
+  double late = 0;
+  for (std::size_t i = 0; i < bucket_bytes.size(); ++i) {
+    const BucketSums& bucket = sums.buckets[i];
+    points_.push_back({points_.back().bytes + bucket_bytes[i], bucket.lead / steps});
+    seconds.push_back((bucket.wire + waited_each) / steps);
+    late += bucket.late / steps;
+  }
+  const Line line = fit(bucket_bytes, seconds);
+  alpha_ = line.alpha;
+  beta_ = line.beta;
+  late_ = std::max(0.0, late - common_wait / steps);
+}
+
+double StepModel::lead(double bytes) const {
+  for (std::size_t i = 1; i < points_.size(); ++i) {
+    const Point& before = points_[i - 1];
+    const Point& after = points_[i];
+    if (bytes > after.bytes && i + 1 < points_.size()) continue;
+    const double share =
+        std::clamp((bytes - before.bytes) / std::max(1.0, after.bytes - before.bytes), 0.0, 1.0);
+    return before.lead + share * (after.lead - before.lead);
+  }
+  return 0;
+}
+
+// Moments count from when compute begins to wait.
+double StepModel::exposed(std::span<const double> bucket_bytes, double wire_speed) const {
+  double bytes = 0;
+  double free = bucket_bytes.empty() ? 0 : late_ - lead(bucket_bytes[0]);
+  for (const double bucket : bucket_bytes) {
+    bytes += bucket;
+    free = std::max(free, -lead(bytes)) + alpha_ + beta_ * bucket / wire_speed;
+  }
+  return std::max(0.0, free);
+}
+
+std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context) {
+  if (epoch.by_rank.size() < 2 || epoch.mine.steps == 0 || epoch.bucket_bytes.empty()) return std::nullopt;
+  return Adviser(epoch, context).advise();
+}
+
+}  // namespace lockstep

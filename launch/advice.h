@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Advice: why compute waits for communication, and the change that is estimated to gain most. A pure function
+// over an epoch's sums. What a change gains is estimated by a model of the step: buckets pass one after
+// another through the communication stream, each as soon as its gradients are final, and each takes alpha +
+// beta * bytes; final times, alpha and beta are the measured ones.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/communication.h"
+
+namespace lockstep {
+
+// Seconds of one step.
+class StepModel {
+ public:
+  // steps > 0. common_wait: of an epoch; what each rank waits for the others in collectives is the wire's.
+  StepModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait);
+
+  // How long compute waits, with buckets of these bytes, which are all of them, on a wire that carries this
+  // many times as much as the measured one.
+  double exposed(std::span<const double> bucket_bytes, double wire_speed = 1) const;
+  double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
+  // How long backward goes on when gradients up to this byte are final.
+  double lead(double bytes) const;
+
+ private:
+  struct Point {
+    double bytes;  // of the flat order
+    double lead;
+  };
+  std::vector<Point> points_;
+  double alpha_ = 0;
+  double beta_ = 0;  // seconds per byte
+  double late_ = 0;  // before the first bucket travels
+};
+
+// A value that the configuration may have, and what buckets would be.
+struct BucketChoice {
+  std::string value;  // of comm.bucket_mib
+  std::vector<double> bucket_bytes;
+};
+
+struct AdviceContext {
+  double step_seconds = 0;
+  double samples_per_second = 0;
+  int nodes = 1;
+  int threads = 1;
+  std::int64_t accumulation = 1;
+  bool halves_are_fast = false;  // and gradients are fp32: 16 bits take half the wire and no more compute
+  std::vector<BucketChoice> buckets;
+};
+
+// Nothing where no rank waits for more than a twentieth of the step.
+std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context);
+
+}  // namespace lockstep

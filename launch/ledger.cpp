@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/ledger.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// How much of [begin, end] lies in the wait.
+std::int64_t inside(const ComputeMoments& wait, std::int64_t begin, std::int64_t end) {
+  return std::max<std::int64_t>(0, std::min(end, wait.resumed_ns) - std::max(begin, wait.waited_ns));
+}
+
+}  // namespace
+
+Ledger::Ledger(std::size_t buckets, const CollectiveLog* log)
+    : log_(log), read_(log == nullptr ? 0 : log->newest()), under_way_(buckets), ended_(buckets) {
+  sums_.buckets.resize(buckets);
+}
+
+void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes) {
+  CHECK(bucket < under_way_.size(), "bucket {} of {}", bucket, under_way_.size());
+  BucketPassage& passage = under_way_[bucket];
+  if (passage.started_ns == 0) {
+    passage.final_ns = moments.final_ns;
+    passage.enqueued_ns = moments.enqueued_ns;
+    passage.started_ns = moments.started_ns;
+    passage.met_ns = moments.met_ns;
+  }
+  passage.finished_ns = moments.finished_ns;
+  if (moments.met_ns > 0) passage.late_ns += moments.met_ns - moments.started_ns;
+  passage.sent_bytes += sent_bytes;
+}
+
+void Ledger::read_log() {
+  const std::uint64_t newest = log_->newest();
+  const std::uint64_t kept = newest > CollectiveLog::kRecords ? newest - CollectiveLog::kRecords : 0;
+  for (std::uint64_t sequence = std::max(read_, kept) + 1; sequence <= newest; ++sequence) {
+    const auto record = log_->find_record(sequence);
+    if (!record || record->collective.purpose.bucket < 0) continue;
+    add(static_cast<std::size_t>(record->collective.purpose.bucket), record->moments, record->sent_bytes);
+  }
+  read_ = newest;
+}
+
+// before_ns: the bucket before it had finished.
+void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums) {
+  const std::int64_t asked_ns = std::max(passage.enqueued_ns, passage.final_ns);
+  const std::int64_t possible_ns = std::clamp(before_ns, asked_ns, std::max(asked_ns, passage.started_ns));
+  const std::int64_t met_ns = passage.started_ns + passage.late_ns;
+  const std::int64_t starved = inside(compute_, possible_ns, passage.started_ns);
+  const std::int64_t late = inside(compute_, passage.started_ns, met_ns);
+  const std::int64_t wire = inside(compute_, met_ns, passage.finished_ns);
+  sums.lead += seconds_of(compute_.waited_ns - passage.final_ns);
+  sums.starved += seconds_of(passage.started_ns - possible_ns);
+  sums.late += seconds_of(passage.late_ns);
+  sums.wire += seconds_of(passage.finished_ns - met_ns);
+  sums.exposed += seconds_of(starved + late + wire);
+  sums.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+  sums.sent_bytes += static_cast<double>(passage.sent_bytes);
+  sums_.exposed_starved += seconds_of(starved);
+  sums_.exposed_late += seconds_of(late);
+  sums_.exposed_wire += seconds_of(wire);
+  sums_.exposed_rest -= seconds_of(starved + late + wire);
+  sums_.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+}
+
+void Ledger::end_step(const ComputeMoments& compute) {
+  compute_ = compute;
+  std::swap(under_way_, ended_);
+  std::ranges::fill(under_way_, BucketPassage{});
+  const double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
+  ++sums_.steps;
+  sums_.backward += seconds_of(compute.waited_ns - compute.backward_ns);
+  sums_.exposed += waited;
+  sums_.exposed_rest += waited;
+  std::int64_t before_ns = 0;
+  for (std::size_t bucket = 0; bucket < ended_.size(); ++bucket) {
+    if (ended_[bucket].finished_ns == 0) continue;
+    account(ended_[bucket], before_ns, sums_.buckets[bucket]);
+    before_ns = ended_[bucket].finished_ns;
+  }
+}
+
+LedgerSums Ledger::take() {
+  LedgerSums sums = sums_;
+  sums_ = {};
+  sums_.buckets.resize(sums.buckets.size());
+  return sums;
+}
+
+}  // namespace lockstep
