@@ -75,7 +75,7 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
   const Workplace workplace("slow_link");
   const auto trace = workplace.path("trace.json");
   const ProgramResult result = run_nodes(
-      "200mbit", 2, "1",
+      "50mbit", 2, "1",
       workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1"}, "--trace " + trace.string()));
   REQUIRE_NODES(result);
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -91,7 +91,7 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
 TEST(Nodes, ABucketThatLeavesLateIsNamed) {
   const Workplace workplace("late_bucket", "lockstep", 28);
   const ProgramResult result =
-      run_nodes("1gbit", 2, "1",
+      run_nodes("300mbit", 2, "1",
                 workplace.train({"model.name=resnet20", "train.steps=8", "train.threads=1", "train.batch=32",
                                  "comm.bucket_mib=[100, 100, 100]"}));
   REQUIRE_NODES(result);
