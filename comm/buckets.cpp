@@ -10,6 +10,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/profiler_range.h"
 
 namespace lockstep {
 namespace {
@@ -145,6 +146,7 @@ void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {
 // On the communication stream: wait for the gradients, exchange. The span runs from the moment the exchange
 // may start.
 void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
+  const ProfilerRange range("bucket", static_cast<std::int64_t>(index));
   Stream& stream = communicator_.stream();
   if (sums_ != nullptr) sums_->finish(*compute_, plan_.buckets()[index]);
   if (!moments_.empty()) compute_->record(moments_[index].produced);

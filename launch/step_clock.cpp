@@ -7,6 +7,13 @@
 namespace lockstep {
 namespace {
 
+// Of a GPU, whose data_wait and optimizer end outside of what is recorded.
+bool ends_within_step(Phase phase) {
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::exposed_communication;
+}
+
+}  // namespace
+
 const char* span_name(Phase phase) {
   switch (phase) {
     case Phase::data_wait:
@@ -17,13 +24,6 @@ const char* span_name(Phase phase) {
       return name_of(phase).data();
   }
 }
-
-// Of a GPU, whose data_wait and optimizer end outside of what is recorded.
-bool ends_within_step(Phase phase) {
-  return phase == Phase::forward || phase == Phase::backward || phase == Phase::exposed_communication;
-}
-
-}  // namespace
 
 StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
                      Ledger* ledger)

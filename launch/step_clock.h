@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "core/profiler_range.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
@@ -17,6 +18,9 @@
 #include "launch/step_times.h"
 
 namespace lockstep {
+
+// What a timeline and NVIDIA's profilers call it: a literal.
+const char* span_name(Phase phase);
 
 class StepClock {
  public:
@@ -32,6 +36,7 @@ class StepClock {
   template <typename Work>
   void time(Phase phase, std::int64_t micro_batch, Work work) {
     host_.enter(phase);
+    const ProfilerRange range(span_name(phase));
     const std::int64_t begin_ns = now_ns();
     work();
     done(phase, micro_batch, begin_ns);

@@ -11,6 +11,7 @@
 
 #include "comm/communicator.h"
 #include "core/timeline.h"
+#include "launch/ledger.h"
 
 namespace lockstep {
 
@@ -20,6 +21,9 @@ struct ClockOffset {
   std::int64_t offset_ns = 0;
   std::int64_t error_ns = 0;
 };
+
+// The arrows of the step that ended last.
+void record_flows(const Ledger& ledger, Timeline& timeline);
 
 // Collective, over host memory. node: that this rank is on; ranks of rank 0's node have its clock. `clock` is
 // for tests.

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/processor_time.h"
+#include "launch/trace.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -29,21 +30,6 @@ std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
   return std::optional<Ledger>(std::in_place, parts.buckets.buckets().size(),
                                on_host ? &parts.communicator.log() : nullptr);
-}
-
-void record_flows(const Ledger& ledger, Timeline& timeline) {
-  const ComputeMoments& compute = ledger.compute();
-  for (std::size_t bucket = 0; bucket < ledger.passages().size(); ++bucket) {
-    const BucketPassage& passage = ledger.passages()[bucket];
-    if (passage.finished_ns == 0) continue;
-    const std::int64_t needed_ns = std::clamp(passage.finished_ns, compute.waited_ns, compute.resumed_ns);
-    timeline.record(BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
-                               .final_ns = passage.final_ns,
-                               .started_ns = passage.started_ns,
-                               .met_ns = passage.met_ns,
-                               .needed_ns = needed_ns,
-                               .sent_bytes = passage.sent_bytes});
-  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // Linked in place of core/cuda in builds without CUDA.
 #include "core/backend_factories.h"
 #include "core/error.h"
+#include "core/profiler_range.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +14,9 @@ namespace {
 }
 
 }  // namespace
+
+ProfilerRange::ProfilerRange(const char*, std::int64_t) {}
+ProfilerRange::~ProfilerRange() = default;
 
 CudaStatus cuda_status() { return {.message = "configure with -DLOCKSTEP_CUDA=ON for it"}; }
 
