@@ -78,10 +78,12 @@ class Adviser {
     Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
     double starved = epoch_.mine.exposed_starved;
     // Within a node there is no wire: what takes long there is a thread that other threads keep from its
-    // core.
+    // core, and ranks that take turns in being late are threads that share cores.
     const double under_way = epoch_.mine.exposed + epoch_.mine.hidden;
-    if (context_.nodes == 1 && under_way > 0)
+    if (context_.nodes == 1 && under_way > 0) {
       starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
+      starved += std::max(0.0, epoch_.mine.exposed_late - std::max(0.0, epoch_.late()));
+    }
     causes.starved = std::min(starved / steps_, exposed - causes.late);
     causes.wire = exposed - causes.late - causes.starved;
     return causes;
@@ -113,12 +115,12 @@ class Adviser {
     if (context_.threads > 1) {
       change.key = "train.threads";
       change.value = std::to_string(context_.threads - 1);
-      change.text = fmt::format("train.threads={} leaves one to it", change.value);
+      change.text = fmt::format("train.threads={} leaves one free", change.value);
     }
     return said(
         "no_core",
-        fmt::format("communication gets no core: compute waits {:.1f} ms a step ({:.0f} %) while it is "
-                    "not run",
+        fmt::format("cores are short: compute waits {:.1f} ms a step ({:.0f} %) for communication that is "
+                    "not run, or for ranks that take turns in being late",
                     ms(starved), percent(starved)),
         change);
   }

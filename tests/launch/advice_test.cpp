@@ -137,6 +137,19 @@ TEST(Advice, InANodeASlowWireMayBeAMissingCore) {
   EXPECT_EQ(advise(epoch, context(2))->cause, "slow_wire");
 }
 
+// Each waits for the other as long.
+TEST(Advice, RanksOfANodeThatTakeTurnsInBeingLateShareCores) {
+  EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
+  epoch.mine.buckets[0].late += 0.02;
+  epoch.mine.exposed += 0.02;
+  epoch.mine.exposed_late += 0.02;
+  for (RankCommunication& rank : epoch.by_rank) {
+    rank.waited += 0.02;
+    rank.exposed += 0.02;
+  }
+  EXPECT_EQ(advise(epoch, context(1))->cause, "no_core");
+}
+
 // A rank whose communication is not run lets the others wait.
 TEST(Advice, ALateRankMayLackACore) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
