@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -123,8 +122,7 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
                       "--trace " + trace.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const Json events = expect_trace_of_ranks(trace, 2).at("traceEvents");
-  std::istringstream metrics(text_of(workplace.path("run") / "metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);) expect_ledger_of_the_account(Json::parse(line), 2);
+  expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
   auto intervals = intervals_of(events);
   for (const char* each_step : {"data", "forward", "backward", "optimizer"})
     EXPECT_EQ(intervals[each_step].size(), kTracedSteps) << each_step;

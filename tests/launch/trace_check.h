@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,14 @@ inline void expect_ledger_of_the_account(const nlohmann::json& metrics, int rank
   }
   EXPECT_NEAR(told["hidden_seconds"].get<double>(), hidden, 1e-6);
   EXPECT_EQ(told["by_rank"].size(), static_cast<std::size_t>(ranks));
+}
+
+inline void expect_ledger_of_every_epoch(const std::filesystem::path& metrics, int ranks) {
+  std::istringstream lines(text_of(metrics));
+  int epochs = 0;
+  for (std::string line; std::getline(lines, line); ++epochs)
+    expect_ledger_of_the_account(nlohmann::json::parse(line), ranks);
+  EXPECT_GT(epochs, 0);
 }
 
 }  // namespace lockstep
