@@ -166,9 +166,9 @@ class Adviser {
     return said(
         "slow_wire",
         fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "
-                    "hides no more than {:.1f} ms of it",
+                    "hides {:.1f} ms of communication",
                     ms(epoch_.wire() / steps_), 1e-6 * epoch_.wire_bytes_per_second(),
-                    ms(std::max(0.0, epoch_.wire() / steps_ - exposed))),
+                    ms(epoch_.hidden() / steps_)),
         best);
   }
 

@@ -60,12 +60,18 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   }
   accounted_seconds_ += gap;
   record_buckets(step, timeline, ledger);
+  ComputeMoments compute;
   TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end) {
     const double begin_seconds = accounted_seconds_;
     const double seconds = end.seconds_since(*std::exchange(last, &end));
     account[which] += seconds;
     accounted_seconds_ += seconds;
+    if (which == Phase::backward) {  // the last micro-batch's stays
+      compute.backward_ns = host_ns(begin_seconds);
+      compute.waited_ns = host_ns(accounted_seconds_);
+    }
+    if (which == Phase::exposed_communication) compute.resumed_ns = host_ns(accounted_seconds_);
     if (timeline == nullptr) return;
     timeline->record({.name = name,
                       .track = which == Phase::data_wait ? Track::data : Track::compute,
@@ -80,6 +86,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   }
   phase(Phase::exposed_communication, "exchange", step.exchanged);
   phase(Phase::optimizer, "optimizer", step.ended);
+  if (ledger != nullptr) ledger->end_step(compute);
   std::swap(step.ended, last_ended_);  // the slot's next step ends before this moment is asked for again
 }
 
@@ -98,10 +105,6 @@ void StepTimes::record_buckets(Moments& step, Timeline* timeline, Ledger* ledger
         bucket,
         {.final_ns = final_ns, .enqueued_ns = final_ns, .started_ns = begun_ns, .finished_ns = ended_ns}, 0);
   }
-  if (ledger == nullptr) return;
-  ledger->end_step({.backward_ns = moment(step.forward.back()),
-                    .waited_ns = moment(step.backward.back()),
-                    .resumed_ns = moment(step.exchanged)});
 }
 
 }  // namespace lockstep

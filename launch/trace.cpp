@@ -31,12 +31,13 @@ void record_flows(const Ledger& ledger, Timeline& timeline) {
     const BucketPassage& passage = ledger.passages()[bucket];
     if (passage.finished_ns == 0) continue;
     const std::int64_t needed_ns = std::clamp(passage.finished_ns, compute.waited_ns, compute.resumed_ns);
-    timeline.record(BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
-                               .final_ns = passage.final_ns,
-                               .started_ns = passage.started_ns,
-                               .met_ns = passage.met_ns,
-                               .needed_ns = needed_ns,
-                               .sent_bytes = passage.sent_bytes});
+    timeline.record(
+        BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
+                   .final_ns = std::clamp(passage.final_ns, compute.backward_ns, compute.resumed_ns),
+                   .started_ns = passage.started_ns,
+                   .met_ns = passage.met_ns,
+                   .needed_ns = needed_ns,
+                   .sent_bytes = passage.sent_bytes});
   }
 }
 
