@@ -104,11 +104,12 @@ std::string all_keys(const Registry& registry) {
   return words;
 }
 
-// What completes a flag's value: "KEY=VALUE", "FILE", "auto|cpu|cuda"; nothing for a number.
+// What completes a flag's value: "KEY=VALUE", "FILE", "FOLDER", "auto|cpu|cuda"; nothing for a number.
 std::string flag_action(const std::string& value, const Registry& registry) {
   if (value == "KEY=VALUE")
     return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null; true";
   if (value == "FILE") return R"(_lockstep_files -f "$2"; true)";
+  if (value == "FOLDER") return R"(_lockstep_files -d "$2"; true)";
   if (value.find('|') == std::string::npos) return ":";
   std::string words = value;
   fill(words, "|", " ");

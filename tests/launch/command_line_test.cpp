@@ -82,6 +82,11 @@ TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
             std::string::npos);
 }
 
+TEST(CommandLine, TuneTakesMinutesOrSteps) {
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "-1"}).find("--minutes"), std::string::npos);
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
+}
+
 TEST(CommandLine, WrongWordsNameTheNearest) {
   EXPECT_EQ(usage_error({"train", "x", "--exprot", "y"}), "unknown flag --exprot; did you mean --export?");
   EXPECT_EQ(usage_error({"trian", "x"}), "unknown command trian; did you mean train?");
@@ -111,7 +116,7 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
   const std::string overview = parse({"help"}).text;
   EXPECT_LE(longest_line(overview), 80u) << overview;
   for (const char* name :
-       {"train", "plan", "profile", "init", "keys", "info", "completion", "help", "version"}) {
+       {"train", "plan", "profile", "tune", "init", "keys", "info", "completion", "help", "version"}) {
     EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
     const std::string text = parse({"help", name}).text;
     EXPECT_EQ(text, parse({name, "--help"}).text);

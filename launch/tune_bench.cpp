@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/tune_bench.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "kernels/backend.h"
+#include "launch/engine_options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kBlockSeconds = 0.4;
+// Steps this long need nobody to settle before they are measured: what a change of turns costs is small
+// beside them.
+constexpr double kLongStepSeconds = 0.2;
+// On a GPU a step is recorded in the third and the fourth.
+constexpr std::int64_t kGpuWarmUpSteps = 5;
+constexpr std::int64_t kCpuWarmUpSteps = 3;
+
+double seconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) * 1e-9; }
+
+// What every candidate says again was said of the configuration as it is.
+class Quiet {
+ public:
+  Quiet() { log::set_level(log::Level::error); }
+  ~Quiet() { log::set_level(log::Level::info); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+};
+
+}  // namespace
+
+TuneBench::TuneBench(World& world, Communicator& control, const Config& as_configured,
+                     const Registry& registry)
+    : world_(world), control_(control), as_configured_(as_configured), registry_(registry) {
+  default_ = build(as_configured_);
+  Training& training = *default_->training;
+  Network& network = training.network();
+  const auto parameters = network.parameters();
+  facts_ = {.device = network.device(),
+            .threads = training.threads(),
+            .global_batch = training.train_loader().global_batch(),
+            .parameters = {parameters.begin(), parameters.end()},
+            .backend = network.backend().describe()};
+}
+
+std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
+  auto built = std::make_unique<Built>();
+  built->communicator = world_.communicator();
+  Training& training = built->training.emplace(config, world_, *built->communicator,
+                                               Training::Options{.init = "", .registry = registry_});
+  TrainerOptions options = trainer_options(config);
+  options.max_steps = 0;
+  built->trainer.emplace(training.parts(), training.schedule(), options);
+  return built;
+}
+
+void TuneBench::warm_up(Built& built, std::int64_t steps) {
+  backend_for(facts_.device).set_threads(built.training->threads());
+  for (std::int64_t step = 0; step < steps; ++step) built.trainer->step();
+  built.trainer->take_account();  // waits for them
+  steps_done_ += steps;
+}
+
+TuneBlock TuneBench::block(Built& built, std::int64_t settling, std::int64_t steps) {
+  warm_up(built, settling);
+  gather_values<std::int32_t>(control_, 0);  // all begin together
+  built.trainer->take_account();
+  const std::int64_t begin = now_ns();
+  for (std::int64_t step = 0; step < steps; ++step) built.trainer->step();
+  const StepAccount account = built.trainer->take_account();
+  const TuneBlock mine{.step_seconds = seconds_since(begin) / static_cast<double>(steps),
+                       .exposed_seconds = account[Phase::exposed_communication] / static_cast<double>(steps)};
+  steps_done_ += steps;
+  TuneBlock slowest;
+  for (const TuneBlock& block : gather_values(control_, mine)) {
+    slowest.step_seconds = std::max(slowest.step_seconds, block.step_seconds);
+    slowest.exposed_seconds = std::max(slowest.exposed_seconds, block.exposed_seconds);
+  }
+  return slowest;
+}
+
+TuneVisit TuneBench::calibrate() {
+  const std::int64_t begin = now_ns(), before = steps_done_;
+  const bool gpu = facts_.device.kind != DeviceKind::cpu;
+  TuneBlock first = block(*default_, gpu ? kGpuWarmUpSteps : 1, 1);
+  if (first.step_seconds < kLongStepSeconds) {
+    const double fits = std::ceil(kLongStepSeconds / std::max(first.step_seconds, 1e-4));
+    first = block(*default_, kCpuWarmUpSteps, static_cast<std::int64_t>(std::clamp(fits, 2.0, 50.0)));
+  }
+  return {
+      .blocks = {first}, .seconds = seconds_since(begin), .steps = static_cast<double>(steps_done_ - before)};
+}
+
+void TuneBench::set_turns(double step_seconds, std::int64_t steps_at_most) {
+  const double fits = std::ceil(kBlockSeconds / std::max(step_seconds, 1e-5));
+  block_steps_ = std::clamp(static_cast<std::int64_t>(std::min(fits, 1000.0)), std::int64_t{1},
+                            std::max(steps_at_most, std::int64_t{1}));
+  const bool is_long = step_seconds >= kLongStepSeconds;
+  settling_steps_ = is_long ? 0 : 1;
+  warm_up_steps_ = is_long ? 1 : kCpuWarmUpSteps;
+  if (facts_.device.kind != DeviceKind::cpu) warm_up_steps_ = kGpuWarmUpSteps;
+}
+
+TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
+  const Quiet quiet;
+  const std::int64_t begin = now_ns(), before = steps_done_;
+  TuneVisit visit;
+  try {
+    measure(candidate, pairs, visit);
+  } catch (const Error& error) {
+    const bool is_candidates = error.exit_code() == exit_code::config || error.exit_code() == exit_code::io;
+    if (!error.agreed() || !is_candidates) throw;
+    visit.blocks.clear();
+    visit.problem = error.what();
+  }
+  visit.seconds = seconds_since(begin);
+  visit.steps = static_cast<double>(steps_done_ - before);
+  return visit;
+}
+
+void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit) {
+  const std::unique_ptr<Built> other = default_ ? build_beside(candidate) : nullptr;
+  if (other) warm_up(*other, warm_up_steps_);
+  visit.blocks.push_back(take_turn(default_.get(), as_configured_));
+  for (int pair = 0; pair < pairs; ++pair) {
+    visit.blocks.push_back(take_turn(other.get(), candidate));
+    visit.blocks.push_back(take_turn(default_.get(), as_configured_));
+  }
+}
+
+TuneBlock TuneBench::take_turn(Built* of, const Config& config) {
+  if (of != nullptr) return block(*of, settling_steps_, block_steps_);
+  const std::unique_ptr<Built> alone = build(config);
+  return block(*alone, warm_up_steps_, block_steps_);
+}
+
+// What is short of memory beside the configuration may have room without it.
+std::unique_ptr<TuneBench::Built> TuneBench::build_beside(const Config& candidate) {
+  try {
+    return build(candidate);
+  } catch (const Error& error) {
+    if (!error.agreed() || error.exit_code() != exit_code::io) throw;
+  }
+  default_.reset();
+  return nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/tune_journal.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "launch/config.h"
+#include "launch/toml_text.h"
+
+namespace lockstep {
+namespace {
+
+using TuneJson = nlohmann::ordered_json;
+
+constexpr const char* kHeaderMark = "lockstep_tune";
+constexpr const char* kWhatToDo = "remove the file, or say --fresh, which keeps it under another name";
+
+TuneJson as_json(const TuneVisit& visit) {
+  TuneJson blocks = TuneJson::array();
+  for (const TuneBlock& block : visit.blocks)
+    blocks.push_back({{"step_seconds", block.step_seconds}, {"exposed_seconds", block.exposed_seconds}});
+  return {{"blocks", blocks}, {"seconds", visit.seconds}, {"steps", visit.steps}, {"problem", visit.problem}};
+}
+
+TuneVisit visit_from(const TuneJson& json) {
+  TuneVisit visit{.seconds = json.at("seconds"), .steps = json.at("steps"), .problem = json.at("problem")};
+  for (const TuneJson& block : json.at("blocks"))
+    visit.blocks.push_back(
+        {.step_seconds = block.at("step_seconds"), .exposed_seconds = block.at("exposed_seconds")});
+  return visit;
+}
+
+// How often a pair is measured on one occasion is no part of it.
+std::string key_of(const TuneSettings& settings, bool confirms) {
+  return fmt::format("{}{}", confirms ? "once more: " : "", describe(settings));
+}
+
+TuneJson as_json(const TuneHeader& header) {
+  return {{kHeaderMark, 1},        {"program", header.program}, {"ranks", header.ranks},
+          {"nodes", header.nodes}, {"device", header.device},   {"config", header.config}};
+}
+
+// "ranks: 4 against 2", of what is on disk and what is now; empty where they are the same.
+std::string header_difference(const TuneJson& there, const TuneJson& here) {
+  there.at(kHeaderMark);
+  const std::string config = there.value("config", "");
+  if (config != here.at("config")) return first_difference(config, here.at("config"));
+  for (const auto& [name, value] : here.items()) {
+    const TuneJson other = there.contains(name) ? there.at(name) : TuneJson();
+    if (other != value) return fmt::format("{}: {} against {}", name, other.dump(), value.dump());
+  }
+  return {};
+}
+
+// Empty where there is no such file.
+std::string text_of_journal(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return {};
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream all;
+  all << file.rdbuf();
+  if (!file.is_open()) throw IoError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  return all.str();
+}
+
+}  // namespace
+
+TuneJournal::TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh)
+    : path_(std::move(path)) {
+  if (fresh) set_aside();
+  read(header);
+}
+
+void TuneJournal::set_aside() const {
+  std::error_code error;
+  if (!std::filesystem::exists(path_, error)) return;
+  int number = 1;
+  const auto earlier = [&] {
+    return path_.parent_path() / fmt::format("{}.{}.jsonl", path_.stem().string(), number);
+  };
+  while (std::filesystem::exists(earlier(), error)) ++number;
+  std::filesystem::rename(path_, earlier(), error);
+  if (error) throw IoError(fmt::format("cannot rename {}: {}", path_.string(), error.message()));
+}
+
+void TuneJournal::read(const TuneHeader& header) {
+  const std::string text = text_of_journal(path_);
+  const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  const TuneJson here = as_json(header);
+  std::istringstream lines(text.substr(0, whole));
+  int number = 0;
+  try {
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      const TuneJson json = TuneJson::parse(line);
+      if (number > 1) {
+        visits_[key_of(json.at("settings").get<TuneSettings>(), json.at("confirms"))].push_back(
+            visit_from(json));
+      } else if (const std::string difference = header_difference(json, here); !difference.empty()) {
+        throw ConfigError(fmt::format("{} holds measurements of something else ({}); {}", path_.string(),
+                                      difference, kWhatToDo));
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}:{} is not what lockstep tune writes ({}); {}", path_.string(), number,
+                                one_line(error.what()), kWhatToDo));
+  }
+  found_ = std::max(number - 1, 0);
+  if (whole < text.size()) cut(whole);
+  if (number == 0) add_line(here.dump());
+}
+
+void TuneJournal::cut(std::uintmax_t bytes) const {
+  std::error_code error;
+  std::filesystem::resize_file(path_, bytes, error);
+  if (error) throw IoError(fmt::format("cannot write {}: {}", path_.string(), error.message()));
+}
+
+std::optional<TuneVisit> TuneJournal::take(const TuneRequest& request) {
+  std::deque<TuneVisit>& kept = visits_[key_of(request.settings, request.confirms)];
+  if (kept.empty()) return std::nullopt;
+  TuneVisit visit = std::move(kept.front());
+  kept.pop_front();
+  return visit;
+}
+
+void TuneJournal::append(const TuneRequest& request, const TuneVisit& visit) {
+  TuneJson line = {{"settings", request.settings}, {"confirms", request.confirms}};
+  line.update(as_json(visit));
+  add_line(line.dump());
+}
+
+void TuneJournal::add_line(const std::string& line) {
+  std::error_code unknown;
+  const std::uintmax_t before =
+      std::filesystem::exists(path_, unknown) ? std::filesystem::file_size(path_, unknown) : 0;
+  errno = 0;
+  std::ofstream file(path_, std::ios::binary | std::ios::app);
+  file << line << '\n';
+  file.flush();
+  if (file) return;
+  const int error = errno;
+  file.close();
+  std::filesystem::resize_file(path_, before, unknown);
+  throw IoError(fmt::format("cannot write {}: {}", path_.string(), std::strerror(error)));
+}
+
+std::string to_text(const TuneVisit& visit) { return as_json(visit).dump(); }
+
+TuneVisit visit_from_text(const std::string& text) { return visit_from(TuneJson::parse(text)); }
+
+}  // namespace lockstep
