@@ -84,13 +84,14 @@ TuneBlock TuneBench::block(Built& built, std::int64_t settling, std::int64_t ste
   return slowest;
 }
 
-TuneVisit TuneBench::calibrate() {
+TuneVisit TuneBench::calibrate(std::int64_t steps_at_most) {
   const std::int64_t begin = now_ns(), before = steps_done_;
   const bool gpu = facts_.device.kind != DeviceKind::cpu;
   TuneBlock first = block(*default_, gpu ? kGpuWarmUpSteps : 1, 1);
   if (first.step_seconds < kLongStepSeconds) {
     const double fits = std::ceil(kLongStepSeconds / std::max(first.step_seconds, 1e-4));
-    first = block(*default_, kCpuWarmUpSteps, static_cast<std::int64_t>(std::clamp(fits, 2.0, 50.0)));
+    const auto most = static_cast<double>(std::clamp<std::int64_t>(steps_at_most, 2, 50));
+    first = block(*default_, kCpuWarmUpSteps, static_cast<std::int64_t>(std::clamp(fits, 2.0, most)));
   }
   return {
       .blocks = {first}, .seconds = seconds_since(begin), .steps = static_cast<double>(steps_done_ - before)};

@@ -34,8 +34,8 @@ class TuneBench {
   };
   const Facts& facts() const { return facts_; }
 
-  // A block of the configuration as it is, of steps enough to tell how long one takes.
-  TuneVisit calibrate();
+  // A block of the configuration as it is, of steps enough to tell how long one takes, if so many may be.
+  TuneVisit calibrate(std::int64_t steps_at_most);
   // How long turns are from here on. steps_at_most: of a block.
   void set_turns(double step_seconds, std::int64_t steps_at_most);
   std::int64_t block_steps() const { return block_steps_; }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -54,6 +56,9 @@ struct TuneRun {
   std::optional<TuneBench> bench;
   TuneFacts facts;
 };
+
+// Not by fmt::print, which throws where nobody reads any more.
+void say_line(const std::string& text) { say(fitted(text, find_terminal()) + '\n'); }
 
 std::string whole_file(const char* path) {
   std::ifstream file(path, std::ios::binary);
@@ -225,15 +230,15 @@ void open_journal(TuneRun& run, const TuneFlags& flags, const Registry& registry
 
 void say_what_comes(const TuneRun& run, const TuneFlags& flags, const TuneBlock& as_configured) {
   const TuneFacts& facts = run.facts;
-  print_fitted(
-      fmt::format("Lockstep {}: tuning {} on {}, {} rank{} on {} node{}: {:.1f} ms a step as configured",
-                  kVersion, run.config.model.name, facts.device, facts.ranks, facts.ranks == 1 ? "" : "s",
-                  facts.nodes, facts.nodes == 1 ? "" : "s", 1e3 * as_configured.step_seconds));
-  if (facts.ranks == 1) print_fitted("one rank exchanges nothing: only how it computes is tried");
+  say_line(fmt::format("Lockstep {}: tuning {} on {}, {} rank{} on {} node{}: {:.1f} ms a step as configured",
+                       kVersion, run.config.model.name, facts.device, facts.ranks,
+                       facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s",
+                       1e3 * as_configured.step_seconds));
+  if (facts.ranks == 1) say_line("one rank exchanges nothing: only how it computes is tried");
   if (run.journal->measurements_found() > 0)
-    print_fitted(fmt::format("going on with {} measurements of {}", run.journal->measurements_found(),
-                             (std::filesystem::path(run.config.run_dir) / "tune.jsonl").string()));
-  print_fitted(
+    say_line(fmt::format("going on with {} measurements of {}", run.journal->measurements_found(),
+                         (std::filesystem::path(run.config.run_dir) / "tune.jsonl").string()));
+  say_line(
       fmt::format("turns of {} step{}, {}; what is left of a run that is ended goes on with the same "
                   "command",
                   facts.block_steps, facts.block_steps == 1 ? "" : "s",
@@ -245,15 +250,16 @@ void write_tuned(const TuneRun& run, const TuneFlags& flags, const TuneOutcome& 
                  const Registry& registry) {
   const std::filesystem::path folder = out_folder(run, flags);
   const Config winner = with_settings(run.config, outcome.winner, registry);
-  print_fitted(fmt::format(
-      "\n{}: {}", outcome.winner.empty() ? "the default stays" : describe(outcome.winner), outcome.reason));
+  say('\n' + tune_table(outcome, run.facts, find_terminal()) + '\n');
+  say_line(fmt::format("{}: {}", outcome.winner.empty() ? "the default stays" : describe(outcome.winner),
+                       outcome.reason));
   write_atomically(folder / "tuned.toml", tuned_toml(winner, outcome, run.facts, registry));
   write_atomically(folder / "tuned.json", tune_evidence(outcome, run.facts));
   const std::optional<std::string> chart = bucket_chart(run.config, outcome, run.facts);
   if (chart) write_atomically(folder / "tuned.svg", *chart);
-  print_fitted(fmt::format("the configuration is in {}, its evidence beside it in tuned.json{}",
-                           (folder / "tuned.toml").string(),
-                           chart ? ", step time over bucket size in tuned.svg" : ""));
+  say_line(fmt::format("the configuration is in {}, its evidence beside it in tuned.json{}",
+                       (folder / "tuned.toml").string(),
+                       chart ? ", step time over bucket size in tuned.svg" : ""));
 }
 
 TuneOutcome search(TuneRun& run, const TuneFlags& flags, World& world, const Registry& registry) {
@@ -261,10 +267,13 @@ TuneOutcome search(TuneRun& run, const TuneFlags& flags, World& world, const Reg
   const bool first = world.rank() == 0;
   TuneBudget budget{.unit = flags.steps > 0 ? TuneUnit::steps : TuneUnit::seconds,
                     .total = flags.steps > 0 ? static_cast<double>(flags.steps) : 60 * flags.minutes};
-  const TuneVisit calibration = kept_or_measured(run, {}, [&] { return bench.calibrate(); });
+  // Of a budget of steps none takes a large part.
+  const auto at_most = [&](std::int64_t part) {
+    return flags.steps > 0 ? flags.steps / part : std::numeric_limits<std::int64_t>::max();
+  };
+  const TuneVisit calibration = kept_or_measured(run, {}, [&] { return bench.calibrate(at_most(10)); });
   const TuneBlock as_configured = calibration.blocks.at(0);
-  constexpr std::int64_t kPartsOfSteps = 100;  // that a budget of steps is dealt into
-  bench.set_turns(as_configured.step_seconds, flags.steps > 0 ? flags.steps / kPartsOfSteps : 1 << 20);
+  bench.set_turns(as_configured.step_seconds, at_most(100));
   run.facts.block_steps = bench.block_steps();
   const auto steps_of_pair = static_cast<double>(bench.steps_of_pair());
   budget.spent = budget.cost_of(calibration);
@@ -294,6 +303,9 @@ int tune(TuneRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
+  // Output that nobody reads any more (`| head`), and a limit on the size of files, are errors of one write.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   require_same_flags(*run.communicator, flags);
   run_agreed(*run.communicator, [&] {
     if (!first) return;
@@ -306,7 +318,6 @@ int tune(TuneRun& run, const Command& command, World& world) {
   const TuneOutcome outcome = search(run, flags, world, command.registry);
   run_agreed(*run.communicator, [&] {
     if (!first) return;
-    print_table(outcome, run.facts);
     write_tuned(run, flags, outcome, command.registry);
   });
   return exit_code::done;

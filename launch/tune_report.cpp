@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/wrapped_text.h"
 #include "launch/svg_chart.h"
 #include "launch/tune_dimensions.h"
 
@@ -28,12 +29,17 @@ double exposed_ms(const std::vector<TuneBlock>& blocks) {
   return median_ms(blocks, &TuneBlock::exposed_seconds);
 }
 
-void print_row(const std::vector<TuneBlock>& blocks, const std::string& ratio, const TuneFacts& facts,
-               const std::string& settings) {
+// On a terminal the text is broken in a column of its own.
+std::string beside(const std::string& start, const std::string& text, const Terminal& terminal) {
+  if (!terminal.present) return start + text + '\n';
+  const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
+  return start + wrapped(text, wrapping).substr(start.size()) + '\n';
+}
+
+std::string row(const std::vector<TuneBlock>& blocks, const std::string& ratio, const TuneFacts& facts) {
   const double step = step_ms(blocks);
-  print_beside(fmt::format("{:>9.2f}  {:>7.2f}  {:>9.5g}  {:<22}", step, exposed_ms(blocks),
-                           static_cast<double>(facts.global_batch) / step * 1e3, ratio),
-               settings);
+  return fmt::format("{:>9.2f}  {:>7.2f}  {:>9.5g}  {:<22}", step, exposed_ms(blocks),
+                     static_cast<double>(facts.global_batch) / step * 1e3, ratio);
 }
 
 Evidence as_evidence(const std::vector<TuneBlock>& blocks) {
@@ -88,27 +94,30 @@ std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, c
                      figure->pairs == 1 ? "" : "s");
 }
 
-void print_table(const TuneOutcome& outcome, const TuneFacts& facts) {
-  print_fitted(fmt::format("\n{:>9}  {:>7}  {:>9}  {:<22}{}", "step ms", "exposed", "samples/s",
-                           "of the default", "settings"));
-  print_row(outcome.default_blocks, "1", facts, describe(TuneSettings{}));
+std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
+  std::string text = fmt::format("{:>9}  {:>7}  {:>9}  {:<22}{}\n", "step ms", "exposed", "samples/s",
+                                 "of the default", "settings");
+  text += beside(row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
   std::vector<const TuneCandidate*> measured;
   for (const TuneCandidate& candidate : outcome.candidates)
     if (!candidate.ratios.empty()) measured.push_back(&candidate);
   std::ranges::stable_sort(measured, std::greater<>(),
                            [](const TuneCandidate* candidate) { return candidate->figure().ratio; });
   for (const TuneCandidate* candidate : measured)
-    print_row(candidate->blocks, describe(candidate->figure()), facts, describe(candidate->settings));
+    text += beside(row(candidate->blocks, describe(candidate->figure()), facts),
+                   describe(candidate->settings), terminal);
   if (!outcome.confirmation.empty()) {
-    print_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts,
-              "once more: " + describe(outcome.chosen));
+    text += beside(row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
+                   "once more: " + describe(outcome.chosen), terminal);
   }
   for (const TuneCandidate& candidate : outcome.candidates) {
-    if (candidate.ratios.empty())
-      print_beside("  not measured: ", candidate.problem.empty()
-                                           ? describe(candidate.settings) + " (no time was left)"
-                                           : visit_line(candidate.settings, nullptr, candidate.problem));
+    if (!candidate.ratios.empty()) continue;
+    text += beside("  not measured: ",
+                   candidate.problem.empty() ? describe(candidate.settings) + " (no time was left)"
+                                             : visit_line(candidate.settings, nullptr, candidate.problem),
+                   terminal);
   }
+  return text;
 }
 
 std::string tuned_toml(const Config& winner, const TuneOutcome& outcome, const TuneFacts& facts,

@@ -36,9 +36,9 @@ inline constexpr const char* kTunedMark = "# Written by lockstep tune";
 // A line of the search under way. figure: null where there is none.
 std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, const std::string& problem);
 
-// Prints the settings, the fastest first: step and exposed communication in milliseconds, samples/s, and the
-// ratio to the default with its spread.
-void print_table(const TuneOutcome& outcome, const TuneFacts& facts);
+// A line for each of the settings, the fastest first: step and exposed communication in milliseconds,
+// samples/s, and the ratio to the default's samples/s with its spread. Fits the terminal, if there is one.
+std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal);
 
 // TOML of the whole configuration with the winner's settings, each with its evidence above it.
 std::string tuned_toml(const Config& winner, const TuneOutcome& outcome, const TuneFacts& facts,

@@ -24,8 +24,10 @@ std::vector<std::string> lines_in(const std::filesystem::path& path) {
 TEST(Tune, MeasuresWritesAndGoesOn) {
   const Workplace workplace("tune");
   const auto run = workplace.path("run");
-  const std::string tune = program("lockstep") + " tune " + workplace.path("config.toml").string() +
-                           " --set comm.bucket_mib=[0.01,0.02,0.01] --steps 200";
+  const std::string tune =
+      program("lockstep") + " tune " + workplace.path("config.toml").string() +
+      " --set model.name=resnet20 --set kernels.choose=direct --set comm.bucket_mib=[0.05,0.1,0.05]"
+      " --steps 120";
   ProgramResult result = run_ranks(2, tune);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";

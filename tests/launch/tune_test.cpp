@@ -307,7 +307,7 @@ TEST(TuneReport, TheWinnersConfigurationSaysWhy) {
   const std::string toml = tuned_toml(config, outcome, facts, {});
   EXPECT_TRUE(toml.starts_with(kTunedMark)) << toml;
   EXPECT_NE(toml.find("All changes together: 2.0"), std::string::npos) << toml;
-  EXPECT_NE(toml.find(" of the default's samples/s over 8 pairs\noverlap = false\n"), std::string::npos)
+  EXPECT_NE(toml.find(" of the default's samples/s over 6 pairs\noverlap = false\n"), std::string::npos)
       << toml.substr(0, 400);
   TemporaryFolder folder;
   folder.write("tuned.toml", Bytes(toml.begin(), toml.end()));
