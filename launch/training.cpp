@@ -18,8 +18,11 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
   threads_ = choose_threads(config_.threads, world, host);
-  run_agreed(host, [&] { data_.emplace(config_, registry_.formats, world, choice.device, threads_); });
-  require_same_data(host, train_set(), test_set(), config_.dataset.path);
+  run_agreed(host, [&] {
+    data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
+  });
+  if (options.datasets.train == nullptr)
+    require_same_data(host, train_set(), test_set(), config_.dataset.path);
   run_agreed(host, [&] { prepare_plan(world, choice); });
   network_ = planning_->plan(host, *budget_);
   run_agreed(host, [&] {
@@ -114,7 +117,7 @@ AdviceContext Training::advice_context(const World& world) const {
 }
 
 TrainingLength Training::length() const {
-  return training_length(config_, *data_->train_loader, data_->train_set->size());
+  return training_length(config_, *data_->train_loader, data_->sets.train->size());
 }
 
 Schedule Training::schedule() const {

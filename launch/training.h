@@ -32,12 +32,14 @@ class Training {
     std::string init;    // safetensors to start from, rank 0's for all; empty: random
     bool trace = false;  // record a timeline
     Registry registry = {};
+    Datasets datasets = {};  // of another training on the same data; null: opened and compared over ranks
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);
   Training(Training&&) = delete;  // parts refer to each other
 
-  Dataset& train_set() { return *data_->train_set; }
-  Dataset& test_set() { return *data_->test_set; }
+  const Datasets& datasets() const { return data_->sets; }
+  Dataset& train_set() { return *data_->sets.train; }
+  Dataset& test_set() { return *data_->sets.test; }
   const Graph& graph() const { return planning_->graph(); }
   Network& network() { return *network_; }
   GradientBuckets& buckets() { return *buckets_; }

@@ -20,10 +20,21 @@ void check_channels(const Config& config, const Dataset& dataset) {
 }  // namespace
 
 TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
-                           const World& world, Device device, int threads)
-    : options(loader_options(config, device)) {
-  train_set = open_dataset(config.dataset, Split::train, formats);
-  test_set = open_dataset(config.dataset, Split::test, formats);
+                           const World& world, Device device, int threads, const Datasets& opened)
+    : options(loader_options(config, device)), sets(opened) {
+  if (sets.train == nullptr) open(config, formats, world, threads);
+  const Shard shard{.rank = world.rank(), .size = world.size()};
+  train_loader = std::make_unique<BatchLoader>(*sets.train, shard, options);
+  LoaderOptions test = options;
+  test.accumulation = 1;
+  test.tail = Tail::pad;
+  test_loader = std::make_unique<BatchLoader>(*sets.test, shard, test);
+}
+
+void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
+                        int threads) {
+  const auto& [train_set, test_set] = sets = {.train = open_dataset(config.dataset, Split::train, formats),
+                                              .test = open_dataset(config.dataset, Split::test, formats)};
   if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
     throw DataError(
         fmt::format("{}: training and test images differ in shape or classes", config.dataset.path));
@@ -33,12 +44,6 @@ TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat
   each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy
   each.threads = threads;
   for (const Dataset* set : {train_set.get(), test_set.get()}) verify(*set, each);
-  const Shard shard{.rank = world.rank(), .size = world.size()};
-  train_loader = std::make_unique<BatchLoader>(*train_set, shard, options);
-  LoaderOptions test = options;
-  test.accumulation = 1;
-  test.tail = Tail::pad;
-  test_loader = std::make_unique<BatchLoader>(*test_set, shard, test);
 }
 
 std::size_t TrainingData::device_bytes(std::int64_t batch) const {

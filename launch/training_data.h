@@ -12,21 +12,30 @@
 
 namespace lockstep {
 
+// That several trainings may read.
+struct Datasets {
+  std::shared_ptr<Dataset> train;
+  std::shared_ptr<Dataset> test;
+};
+
 struct TrainingData {
-  // Throws what opening and verifying a dataset throws, DataError for a test set of other images or classes,
-  // and ConfigError for a normalisation of other channels. threads: for verifying. Formats are asked for here
+  // opened: by another training with the same [data] keys, and checked; null: they are opened here. Throws
+  // what opening and verifying a dataset throws, DataError for a test set of other images or classes, and
+  // ConfigError for a normalisation of other channels. threads: for verifying. Formats are asked for here
   // only.
   TrainingData(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
-               Device device, int threads);
+               Device device, int threads, const Datasets& opened = {});
 
   // Held by a Trainer for micro-batches of so many samples: of the device's memory, to train and to evaluate.
   std::size_t device_bytes(std::int64_t batch) const;
 
   LoaderOptions options;  // of training's loader
-  std::unique_ptr<Dataset> train_set;
-  std::unique_ptr<Dataset> test_set;
+  Datasets sets;
   std::unique_ptr<BatchLoader> train_loader;
   std::unique_ptr<BatchLoader> test_loader;
+
+ private:
+  void open(const Config& config, const std::vector<DatasetFormat>& formats, const World& world, int threads);
 };
 
 }  // namespace lockstep

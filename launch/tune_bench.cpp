@@ -51,8 +51,10 @@ TuneBench::TuneBench(World& world, Communicator& control, const Config& as_confi
 std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
   auto built = std::make_unique<Built>();
   built->communicator = world_.communicator();
-  Training& training = built->training.emplace(config, world_, *built->communicator,
-                                               Training::Options{.init = "", .registry = registry_});
+  Training& training =
+      built->training.emplace(config, world_, *built->communicator,
+                              Training::Options{.init = "", .registry = registry_, .datasets = datasets_});
+  datasets_ = training.datasets();
   TrainerOptions options = trainer_options(config);
   options.max_steps = 0;
   built->trainer.emplace(training.parts(), training.schedule(), options);

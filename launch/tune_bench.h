@@ -66,6 +66,7 @@ class TuneBench {
   Communicator& control_;
   Config as_configured_;
   Registry registry_;
+  Datasets datasets_;               // which all read
   std::unique_ptr<Built> default_;  // null: one at a time
   Facts facts_;
   std::int64_t steps_done_ = 0;
