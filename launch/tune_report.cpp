@@ -38,7 +38,7 @@ std::string beside(const std::string& start, const std::string& text, const Term
 
 std::string row(const std::vector<TuneBlock>& blocks, const std::string& ratio, const TuneFacts& facts) {
   const double step = step_ms(blocks);
-  return fmt::format("{:>9.2f}  {:>7.2f}  {:>9.5g}  {:<22}", step, exposed_ms(blocks),
+  return fmt::format("{:>9.2f}  {:>10.2f}  {:>9.5g}  {:<25}", step, exposed_ms(blocks),
                      static_cast<double>(facts.global_batch) / step * 1e3, ratio);
 }
 
@@ -95,7 +95,7 @@ std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, c
 }
 
 std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
-  std::string text = fmt::format("{:>9}  {:>7}  {:>9}  {:<22}{}\n", "step ms", "exposed", "samples/s",
+  std::string text = fmt::format("{:>9}  {:>10}  {:>9}  {:<25}{}\n", "step ms", "exposed ms", "samples/s",
                                  "of the default", "settings");
   text += beside(row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
   std::vector<const TuneCandidate*> measured;

@@ -27,7 +27,7 @@ TEST(Tune, MeasuresWritesAndGoesOn) {
   const std::string tune =
       program("lockstep") + " tune " + workplace.path("config.toml").string() +
       " --set model.name=resnet20 --set kernels.choose=direct --set comm.bucket_mib=[0.05,0.1,0.05]"
-      " --steps 120";
+      " --steps 60";
   ProgramResult result = run_ranks(2, tune);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";

@@ -313,6 +313,11 @@ TEST(TuneReport, TheWinnersConfigurationSaysWhy) {
   folder.write("tuned.toml", Bytes(toml.begin(), toml.end()));
   EXPECT_EQ(to_toml(load_config((folder.path() / "tuned.toml").string(), {})), to_toml(config));
 
+  std::istringstream table(tune_table(outcome, facts, {.present = true, .columns = 80}));
+  int lines = 0;
+  for (std::string line; std::getline(table, line); ++lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_GE(lines, 4) << "titles, the default, the candidate, and that once more";
+
   const auto evidence = nlohmann::json::parse(tune_evidence(outcome, facts));
   EXPECT_EQ(evidence["winner"]["comm.overlap"], "false");
   EXPECT_EQ(evidence["candidates"][0]["blocks"].size(), evidence["candidates"][0]["figure"]["pairs"]);
