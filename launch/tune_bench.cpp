@@ -24,12 +24,12 @@ constexpr std::int64_t kCpuWarmUpSteps = 3;
 double seconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) * 1e-9; }
 
 // What every candidate says again was said of the configuration as it is.
-class Quiet {
+class QuietBuilds {
  public:
-  Quiet() { log::set_level(log::Level::error); }
-  ~Quiet() { log::set_level(log::Level::info); }
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
+  QuietBuilds() { log::set_level(log::Level::error); }
+  ~QuietBuilds() { log::set_level(log::Level::info); }
+  QuietBuilds(const QuietBuilds&) = delete;
+  QuietBuilds& operator=(const QuietBuilds&) = delete;
 };
 
 }  // namespace
@@ -110,7 +110,7 @@ void TuneBench::set_turns(double step_seconds, std::int64_t steps_at_most) {
 }
 
 TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
-  const Quiet quiet;
+  const QuietBuilds quiet;
   const std::int64_t begin = now_ns(), before = steps_done_;
   TuneVisit visit;
   try {

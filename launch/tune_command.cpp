@@ -262,7 +262,7 @@ void write_tuned(const TuneRun& run, const TuneFlags& flags, const TuneOutcome& 
                        chart ? ", step time over bucket size in tuned.svg" : ""));
 }
 
-TuneOutcome search(TuneRun& run, const TuneFlags& flags, World& world, const Registry& registry) {
+TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, const Registry& registry) {
   TuneBench& bench = *run.bench;
   const bool first = world.rank() == 0;
   TuneBudget budget{.unit = flags.steps > 0 ? TuneUnit::steps : TuneUnit::seconds,
@@ -315,7 +315,7 @@ int tune(TuneRun& run, const Command& command, World& world) {
   run.bench.emplace(world, *run.communicator, run.config, command.registry);
   run.facts = facts_of(world, *run.bench);
   open_journal(run, flags, command.registry, first);
-  const TuneOutcome outcome = search(run, flags, world, command.registry);
+  const TuneOutcome outcome = search_settings(run, flags, world, command.registry);
   run_agreed(*run.communicator, [&] {
     if (!first) return;
     write_tuned(run, flags, outcome, command.registry);

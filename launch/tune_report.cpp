@@ -36,7 +36,8 @@ std::string beside(const std::string& start, const std::string& text, const Term
   return start + wrapped(text, wrapping).substr(start.size()) + '\n';
 }
 
-std::string row(const std::vector<TuneBlock>& blocks, const std::string& ratio, const TuneFacts& facts) {
+std::string table_row(const std::vector<TuneBlock>& blocks, const std::string& ratio,
+                      const TuneFacts& facts) {
   const double step = step_ms(blocks);
   return fmt::format("{:>9.2f}  {:>10.2f}  {:>9.5g}  {:<25}", step, exposed_ms(blocks),
                      static_cast<double>(facts.global_batch) / step * 1e3, ratio);
@@ -97,17 +98,17 @@ std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, c
 std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
   std::string text = fmt::format("{:>9}  {:>10}  {:>9}  {:<25}{}\n", "step ms", "exposed ms", "samples/s",
                                  "of the default", "settings");
-  text += beside(row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
+  text += beside(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
   std::vector<const TuneCandidate*> measured;
   for (const TuneCandidate& candidate : outcome.candidates)
     if (!candidate.ratios.empty()) measured.push_back(&candidate);
   std::ranges::stable_sort(measured, std::greater<>(),
                            [](const TuneCandidate* candidate) { return candidate->figure().ratio; });
   for (const TuneCandidate* candidate : measured)
-    text += beside(row(candidate->blocks, describe(candidate->figure()), facts),
+    text += beside(table_row(candidate->blocks, describe(candidate->figure()), facts),
                    describe(candidate->settings), terminal);
   if (!outcome.confirmation.empty()) {
-    text += beside(row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
+    text += beside(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
                    "once more: " + describe(outcome.chosen), terminal);
   }
   for (const TuneCandidate& candidate : outcome.candidates) {
