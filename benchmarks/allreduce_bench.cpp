@@ -1,92 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast do ranks add up gradients? All-reduce in place over fp32, from memory the communicator made (a
-// shared window inside a node) and from plain memory, in turns with MPI_Allreduce and Gloo, for growing
-// sizes. Every result is verified.
-//   mpirun -np 2 --bind-to none allreduce_bench --json FILE
+// How fast do ranks add up gradients, and run the other collectives? With the flags, columns and bus
+// bandwidth of nccl-tests: ours from memory the communicator made (a shared window inside a node) and from
+// plain memory, in turns with MPI's own, Gloo's and NCCL's. Every result is verified.
+//   mpirun -np 2 --bind-to none allreduce_bench -b 4K -e 64M -f 4 --json FILE
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <vector>
 
-#include <mpi.h>
-
+#include "benchmarks/collective_bench.h"
+#include "benchmarks/collective_options.h"
 #include "benchmarks/measure.h"
-#include "benchmarks/peer_all_reduce.h"
-#include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
 
 namespace lockstep {
 namespace {
 
-struct Options {
-  std::size_t smallest = std::size_t{4} << 10;
-  std::size_t largest = std::size_t{64} << 20;
-  int repeats = 21;
+struct Options : CollectiveOptions {
+  bool record_cost = false;
   std::string json;
 };
-
-// Small integers: their sum is exact in fp32 in any order.
-float input(int rank, std::size_t i) {
-  return static_cast<float>((i + 3 * static_cast<std::size_t>(rank)) % 17);
-}
-
-void fill(float* data, std::size_t count, int rank) {
-  for (std::size_t i = 0; i < count; ++i) data[i] = input(rank, i);
-}
-
-void verify(const float* data, std::size_t count, int ranks) {
-  for (std::size_t i = 0; i < count; ++i) {
-    float expected = 0;
-    for (int rank = 0; rank < ranks; ++rank) expected += input(rank, i);
-    CHECK(data[i] == expected, "element {} of {} is {}, expected {}", i, count, data[i], expected);
-  }
-}
-
-// One way of adding up, in one kind of memory.
-struct Way {
-  const char* name;
-  float* data;
-  AllReduce sum;
-};
-
-std::vector<Way> ways_of(World& world, Communicator& communicator, const Buffer& window,
-                         const Buffer& plain) {
-  const auto floats = [](const Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
-  const AllReduce own = [&communicator](float* data, std::size_t count) {
-    communicator.all_reduce(data, count, DType::f32, ReduceOp::sum);
-    communicator.stream().synchronize();
-  };
-  std::vector<Way> ways = {{"window", floats(window), own},
-                           {"plain", floats(plain), own},
-                           {"MPI", floats(plain), [](float* data, std::size_t count) {
-                              MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM,
-                                            MPI_COMM_WORLD);
-                            }}};
-  if (const auto gloo = gloo_all_reduce(world)) ways.push_back({"Gloo", floats(plain), *gloo});
-  return ways;
-}
-
-// Seconds of each way's turns on this rank; ways take turns, and every turn begins with another one.
-std::vector<std::vector<double>> measure(Communicator& communicator, const std::vector<Way>& ways,
-                                         std::size_t count, int repeats) {
-  std::vector<std::vector<double>> seconds(ways.size());
-  for (int repeat = -2; repeat < repeats; ++repeat) {  // two to warm up
-    for (std::size_t turn = 0; turn < ways.size(); ++turn) {
-      const std::size_t which = (turn + static_cast<std::size_t>(repeat + 2)) % ways.size();
-      const Way& way = ways[which];
-      fill(way.data, count, communicator.rank());
-      communicator.barrier();
-      communicator.stream().synchronize();
-      const std::int64_t begin = now_ns();
-      way.sum(way.data, count);
-      if (repeat >= 0) seconds[which].push_back(static_cast<double>(now_ns() - begin) * 1e-9);
-      verify(way.data, count, communicator.size());
-    }
-  }
-  return seconds;
-}
 
 // Nanoseconds that the log takes for a bucket's sum, with all its moments.
 std::vector<double> measure_log(int repeats) {
@@ -112,55 +46,83 @@ std::vector<double> measure_log(int repeats) {
   return nanoseconds;
 }
 
-int run(const Options& options, World& world) {
-  CHECK(options.largest / sizeof(float) <= std::size_t{std::numeric_limits<int>::max()},
-        "MPI_Allreduce takes no more than 2^31 - 1 elements");
-  const std::unique_ptr<Communicator> communicator = world.communicator();
-  const Buffer window = communicator->allocate(options.largest);
-  const Buffer plain(options.largest, Device{});
-  const std::vector<Way> ways = ways_of(world, *communicator, window, plain);
-  const int n = world.size();
-  const bool speaks = world.rank() == 0;
-  nlohmann::json rows = nlohmann::json::array();
-  if (speaks) {
-    std::printf("%12s  %-7s  %12s  %10s  %10s  %12s\n", "bytes", "way", "median us", "algbw GB/s",
-                "busbw GB/s", "times as MPI");
+// Instead of the table.
+void tell_record_cost(const Options& options, World& world, nlohmann::json& result) {
+  const std::vector<double> nanoseconds = measure_log(options.iters);
+  const auto [least, most] = std::ranges::minmax(nanoseconds);
+  result["log_ns"] = median(nanoseconds);
+  result["log_ns_spread"] = {least, most};
+  if (world.rank() == 0) fmt::print("the log takes {:.0f} ns for a collective\n", median(nanoseconds));
+}
+
+std::vector<BandwidthRow> run_collective(const Options& options, Ways& ways, CollectiveKind kind,
+                                         bool speaks) {
+  const int ranks = ways.host().size();
+  if (speaks) fmt::print("#\n# {}\n{}\n", name_of(kind), table_header());
+  std::vector<BandwidthRow> rows;
+  const bool sized = kind != CollectiveKind::barrier;
+  std::vector<Way*> able;
+  for (const std::size_t bytes : sized ? options.sizes() : std::vector<std::size_t>{0}) {
+    const CollectiveCase c = case_of(kind, options.dtype, options.op, ranks, bytes);
+    if (rows.empty()) able = ways.for_case(c);
+    const auto timings =
+        time_ways(ways.host(), able, c,
+                  {.timed = options.iters, .warmup = options.warmup_iters, .check = options.check});
+    for (const BandwidthRow& row : rows_of(c, timings)) {
+      rows.push_back(row);
+      if (speaks) fmt::print("{}\n", table_line(row));
+    }
+    std::fflush(stdout);
   }
-  for (std::size_t bytes = options.smallest; bytes <= options.largest; bytes *= 4) {
-    const auto seconds = measure(*communicator, ways, bytes / sizeof(float), options.repeats);
-    if (!speaks) continue;
-    const std::vector<double>& mpi = seconds[2];
-    for (std::size_t which = 0; which < ways.size(); ++which) {
-      std::vector<double> ratios;
-      for (std::size_t i = 0; i < mpi.size(); ++i) ratios.push_back(mpi[i] / seconds[which][i]);
-      const double typical = median(seconds[which]), ratio = median(ratios);
-      const double algorithm = static_cast<double>(bytes) / typical * 1e-9;
-      const double bus = algorithm * 2.0 * (n - 1) / n;
-      std::printf("%12zu  %-7s  %12.1f  %10.2f  %10.2f  %12.2f\n", bytes, ways[which].name, typical * 1e6,
-                  algorithm, bus, ratio);
-      const auto [least, most] = std::ranges::minmax(ratios);
-      rows.push_back({{"bytes", bytes},
-                      {"way", ways[which].name},
-                      {"median_us", typical * 1e6},
-                      {"algbw_gb_per_s", algorithm},
-                      {"busbw_gb_per_s", bus},
-                      {"speed_over_mpi", ratio},
-                      {"speed_over_mpi_spread", {least, most}}});
+  if (speaks) fmt::print("{}\n", table_footer(rows, options.check));
+  return rows;
+}
+
+int run(const Options& options, World& world) {
+  const bool speaks = world.rank() == 0;
+  nlohmann::json result{{"benchmark", "allreduce"},
+                        {"machine", describe_machine()},
+                        {"ranks", world.size()},
+                        {"iters", options.iters}};
+  std::uint64_t wrong = 0;
+  if (options.record_cost) {
+    tell_record_cost(options, world, result);
+  } else {
+    if (speaks) {
+      fmt::print("# {} ranks on {} nodes; median of {} turns after {} others; {}\n", world.size(),
+                 world.nodes(), options.iters, options.warmup_iters,
+                 options.check ? "results are verified" : "nothing is verified");
+    }
+    Ways ways(world, options.ways, options.sizes().back());
+    result["nodes"] = world.nodes();
+    result["warmup_iters"] = options.warmup_iters;
+    result["rows"] = nlohmann::json::array();
+    for (const CollectiveKind kind : options.collectives) {
+      const auto rows = run_collective(options, ways, kind, speaks);
+      for (const BandwidthRow& row : rows) result["rows"].push_back(to_json(row));
+      wrong += wrong_in(rows);
     }
   }
-  const std::vector<double> of_log = measure_log(options.repeats);
-  if (speaks) {
-    std::printf("the log takes %.0f ns for a collective\n", median(of_log));
-    const auto [least, most] = std::ranges::minmax(of_log);
-    write_json(options.json, {{"benchmark", "allreduce"},
-                              {"machine", describe_machine()},
-                              {"ranks", n},
-                              {"repeats", options.repeats},
-                              {"log_ns", median(of_log)},
-                              {"log_ns_spread", {least, most}},
-                              {"rows", rows}});
+  if (speaks && wrong == 0) write_json(options.json, result);
+  if (speaks && wrong > 0) fmt::print(stderr, "allreduce_bench: {} elements are wrong, see #wrong\n", wrong);
+  return wrong == 0 ? exit_code::done : exit_code::failed;
+}
+
+// Of what every rank finds alike one speaks.
+int run_and_leave(const Options& options) {
+  World world = World::join();
+  int code = exit_code::done;
+  try {
+    code = run(options, world);
+  } catch (const UsageError& error) {
+    code = error.exit_code();
+    if (world.rank() == 0) fmt::print(stderr, "allreduce_bench: {}; see --help\n", error.what());
+  } catch (const ConfigError& error) {
+    code = error.exit_code();
+    if (world.rank() == 0) fmt::print(stderr, "allreduce_bench: {}\n", error.what());
   }
-  return exit_code::done;
+  world.leave();
+  return code;
 }
 
 }  // namespace
@@ -169,21 +131,29 @@ int run(const Options& options, World& world) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "All-reduce in place over fp32: ours in memory that the communicator allocated (window) and in other "
-      "memory (plain), MPI_Allreduce and Gloo's. algbw is bytes over time; busbw is algbw * 2 (n - 1) / n, "
-      "what "
-      "each rank sends and receives; \"times as MPI\" is the median of the turns' ratios. The last line is "
-      "what "
-      "recording a collective costs, without running it.",
+      "Times collectives with the flags and columns of nccl-tests, in ways that take turns: ours in memory "
+      "that "
+      "the communicator allocated (window) and in other memory (plain), MPI's own (mpi), Gloo's over the "
+      "loopback (gloo) and NCCL's through our communicator (nccl).\n\n"
+      "size is the bytes of the whole: of all_gather and reduce_scatter all ranks' shares together, of which "
+      "count is one. time is the median of the turns, each the mean over ranks. algbw is size / time, in "
+      "GB/s of "
+      "1e9 bytes. busbw is what the slowest link must have carried, whatever the number n of ranks: algbw * "
+      "2 (n "
+      "- 1) / n for all_reduce, algbw * (n - 1) / n for reduce_scatter and all_gather, algbw for broadcast. "
+      "#wrong counts elements that are not what they should be, over all turns and ranks; any ends the "
+      "program "
+      "with exit code 70. vs mpi is how many times as fast as mpi's the way is in place: the median of the "
+      "turns' ratios.\n\n"
+      "Of window, plain and nccl, all_reduce and broadcast work in place alone: their times out of place "
+      "include "
+      "the copy of the input, as mpi's broadcast does. A barrier has a time and nothing else.",
       "allreduce_bench");
-  app.add_option("--smallest", options.smallest, "bytes, a multiple of 4");
-  app.add_option("--largest", options.largest, "bytes; sizes grow by 4");
-  app.add_option("--repeats", options.repeats, "timed turns of each way; the median counts");
-  app.add_option("--json", options.json, "write the table here, too");
-  return lockstep::run_benchmark(app, argc, argv, [&] {
-    lockstep::World world = lockstep::World::join();
-    const int code = lockstep::run(options, world);
-    world.leave();
-    return code;
-  });
+  options.add_flags(app);
+  app.add_flag(
+      "--record-cost", options.record_cost,
+      "instead: what recording a collective (comm/collective_log.h) costs, its readings of the clock "
+      "included, without running it");
+  app.add_option("--json", options.json, "write the result here, too");
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run_and_leave(options); });
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Times a collective in several ways that take turns, looks at every result, and tells both as nccl-tests do:
+// size, count, type, redop, root, and out of place and in place each time, algbw, busbw and #wrong.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/collective_ways.h"
+
+namespace lockstep {
+
+struct Turns {
+  int timed = 20;
+  int warmup = 5;
+  bool check = true;
+};
+
+// Of one way and placement, the same on every rank.
+struct Timing {
+  std::vector<double> seconds;         // of each timed turn, the mean over ranks
+  std::optional<std::uint64_t> wrong;  // elements, over all turns and ranks; not known without a check
+};
+
+struct WayTimings {
+  std::string_view way;
+  std::optional<Timing> out_of_place;  // a barrier has only the other
+  Timing in_place;
+};
+
+// Collective over host, which is what ranks wait for each other on before each turn. Every turn runs every
+// way in both placements, and begins with another one each time.
+std::vector<WayTimings> time_ways(Communicator& host, const std::vector<Way*>& ways, const CollectiveCase& c,
+                                  const Turns& turns);
+
+// One way's row of the table. Bandwidths in GB/s of 1e9 bytes.
+struct BandwidthRow {
+  struct Placement {
+    double time_us = 0;
+    double algbw = 0;
+    double busbw = 0;
+    std::optional<std::uint64_t> wrong;
+    // The median of the turns' ratios of MPI's time to this, the least and the most; none without MPI.
+    std::optional<double> over_mpi, least_over_mpi, most_over_mpi;
+  };
+  CollectiveCase c;
+  std::string_view way;
+  std::optional<Placement> out_of_place;
+  Placement in_place;
+};
+std::vector<BandwidthRow> rows_of(const CollectiveCase& c, const std::vector<WayTimings>& timings);
+
+std::string table_header();
+std::string table_line(const BandwidthRow& row);
+// {collective, bytes, count, type, redop, root, way, out_of_place {..} or null, in_place {time_us,
+// algbw_gb_per_s, busbw_gb_per_s, wrong or null, speed_over_mpi and speed_over_mpi_spread where known}}
+nlohmann::json to_json(const BandwidthRow& row);
+
+// The last lines: what was wrong, and each way's mean bus bandwidth.
+std::string table_footer(const std::vector<BandwidthRow>& rows, bool checked);
+std::uint64_t wrong_in(const std::vector<BandwidthRow>& rows);
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs allreduce_bench on little, as a user would; the folder of programs is the argument. What it measures here means
+nothing; that it is there, verified and whole does."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BIN = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu/bin"
+
+
+def run(command):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True)
+
+
+class Benchmarks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.json = pathlib.Path(folder.name) / "result.json"
+
+    def result_of(self, command):
+        done = run([*command, "--json", self.json])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(self.json.read_text()), done.stdout
+
+    def test_allreduce_bench_verifies_every_collective_in_every_way(self):
+        kinds = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
+        result, output = self.result_of(
+            ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "allreduce_bench", "-b", "4K", "-e", "8K",
+             "-f", "2", "-n", "2", "-w", "1", "--collective", ",".join(kinds)])
+        self.assertEqual(output.count("# Out of bounds values : 0 OK"), 5)
+        rows = result["rows"]
+        for kind in kinds:
+            sizes = [0] if kind == "barrier" else [4096, 8192]
+            self.assertEqual(sorted({row["bytes"] for row in rows if row["collective"] == kind}), sizes)
+            self.assertLessEqual({"window", "plain", "mpi"}, {row["way"] for row in rows if row["collective"] == kind})
+        for row in rows:
+            self.assertEqual(row["in_place"]["wrong"], 0)
+            self.assertGreater(row["in_place"]["time_us"], 0)
+        self.assertEqual(result["ranks"], 2)
+
+    def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
+        result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",
+                                         "-o", "max"])
+        self.assertIn("# mpi is left out: MPI has no 16-bit floating-point type", output)
+        self.assertEqual({(row["way"], row["type"], row["redop"]) for row in result["rows"]},
+                         {("window", "half", "max"), ("plain", "half", "max")})
+
+    def test_allreduce_bench_refuses_a_way_that_is_not_there(self):
+        done = run([BIN / "allreduce_bench", "--ways", "plain,mpi", "-d", "half"])
+        self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
+        self.assertIn("--ways mpi: MPI has no 16-bit floating-point type", done.stderr)
+        done = run([BIN / "allreduce_bench", "-b", "2M", "-e", "1M"])
+        self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
