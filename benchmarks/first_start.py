@@ -7,22 +7,12 @@ import argparse
 import json
 import pathlib
 import statistics
-import struct
 import tempfile
 
 import suite
+import training_runs
 
 HERE = pathlib.Path(__file__).resolve().parent
-SIDE, CLASSES = 32, 10
-
-
-def write_images(folder):
-    """A dataset in IDX format; what the images show does not matter here."""
-    for split, count in (("train", 640), ("t10k", 128)):
-        pixels = bytes(i * 97 % 251 for i in range(count * SIDE * SIDE))
-        labels = bytes(i % CLASSES for i in range(count))
-        (folder / f"{split}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, SIDE, SIDE) + pixels)
-        (folder / f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
 
 
 def start(options, model, images, cache):
@@ -56,7 +46,7 @@ parser.add_argument("--json", type=pathlib.Path, help="write every start here")
 options = parser.parse_args()
 
 with tempfile.TemporaryDirectory() as folder:
-    write_images(pathlib.Path(folder))
+    training_runs.write_images(pathlib.Path(folder), train=640, test=128, side=32)
     rows = [measure(options, model, folder) for model in options.models]
 if options.json:
     options.json.write_text(json.dumps({"threads": options.threads, "precision": options.precision, "starts": rows},

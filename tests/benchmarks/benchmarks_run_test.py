@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs allreduce_bench on little, as a user would; the folder of programs is the argument. What it measures here means
-nothing; that it is there, verified and whole does."""
+"""Runs allreduce_bench, scaling_bench and overlap_bench on little, as a user would; the folder of programs is the
+argument. What they measure here means nothing; that it is there, verified and whole does."""
 
 import json
 import pathlib
@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu/bin"
+LITTLE = ["--model", "mlp", "--image", "8", "--steps", "2", "--rounds", "1", "--bin", BIN]
 
 
 def run(command):
@@ -58,6 +60,27 @@ class Benchmarks(unittest.TestCase):
         self.assertIn("--ways mpi: MPI has no 16-bit floating-point type", done.stderr)
         done = run([BIN / "allreduce_bench", "-b", "2M", "-e", "1M"])
         self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
+
+    def test_scaling_bench_draws_what_it_found(self):
+        result, output = self.result_of([ROOT / "benchmarks/scaling_bench.py", "--ranks", "1", "2", "--batch", "4", *LITTLE])
+        self.assertEqual([(row["mode"], row["ranks"], row["global_batch"]) for row in result["rows"]],
+                         [("strong", 1, 8), ("weak", 1, 4), ("strong", 2, 8), ("weak", 2, 8)])
+        self.assertIn("efficiency", output)
+        self.check_chart()
+
+    def test_overlap_bench_draws_what_it_found(self):
+        result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--links", "shared", "--buckets", "1",
+                                         "--batch", "4", *LITTLE])
+        rows = result["shared"]["rows"]
+        self.assertEqual([(row["bucket_mib"], row["overlap"]) for row in rows], [(1, True), (1, False)])
+        self.assertTrue(all(row["step_ms"] > row["exposed_ms"] >= 0 for row in rows))
+        self.assertIn("exposed", output)
+        self.check_chart()
+
+    def check_chart(self):
+        root = xml.etree.ElementTree.parse(self.json.with_suffix(".svg")).getroot()
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertGreater(len(root.findall("{http://www.w3.org/2000/svg}polyline")), 1)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import overlap_bench  # noqa: E402
 import readme_table  # noqa: E402
 import record  # noqa: E402
+import scaling_bench  # noqa: E402
 
 COMPLETE = {"machine": {"cores": 2}, "versions": {"Lockstep": "1"}, "revision": "abc", "date": "2026-01-01",
             "command": "bench"}
@@ -22,6 +24,12 @@ COMPLETE = {"machine": {"cores": 2}, "versions": {"Lockstep": "1"}, "revision": 
 class CommittedResults(unittest.TestCase):
     def test_they_are_complete_and_the_pages_show_them(self):
         self.assertEqual(readme_table.problems(ROOT), [])
+
+    def test_charts_are_what_the_results_beside_them_give(self):
+        draw = {"scaling": scaling_bench.draw, "overlap": overlap_bench.draw}
+        for file in (ROOT / "benchmarks/results").glob("*.svg"):
+            result = json.loads(file.with_suffix(".json").read_text())
+            self.assertEqual(file.read_text(), draw[result["benchmark"]](result), f"redraw {file.name} with --redraw")
 
 
 class Missing(unittest.TestCase):

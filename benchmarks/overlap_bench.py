@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of communication is hidden behind backward? Step time and exposed communication of `lockstep train` on random
+images over links, sizes of the gradient buckets, and with and without overlap (comm.overlap), in turns. Links are
+"shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes on this machine joined by links of that
+rate ("none": as fast as the machine).
+
+Exposed communication is what a step waits for when backward is over, by the step account. The hidden share is 1 - exposed
+with overlap over exposed without it: without it nothing is hidden. It is the median of the turns' values, and below 0
+where overlap exposes more. Where metrics.jsonl accounts for communication, its own overlap ratio and the time on the
+wire stand beside it. Each link is a part of the file of its own; links that this run leaves out stay as they were.
+
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+
+import argparse
+import functools
+import json
+import pathlib
+import shlex
+import statistics
+import sys
+import tempfile
+
+import chart
+import record
+import suite
+import training_runs
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"overlap_bench.py: {message}; see --help\n")
+    parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
+    parser.add_argument("--links", nargs="+", default=[training_runs.SHARED, "1gbit", "200mbit"])
+    parser.add_argument("--buckets", type=float, nargs="+", default=[1, 4, 25], metavar="MIB",
+                        help="capacities of middle buckets; the first and the last have at most 1 MiB")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="where there are nodes")
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--image", type=int, default=32, help="pixels to a side")
+    parser.add_argument("--batch", type=int, default=32, help="of each rank")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of each run; as many warm up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    options = parser.parse_args(arguments)
+    if options.ranks < 2 or options.ranks % options.ranks_per_node:
+        parser.error(f"--ranks {options.ranks} are not several, or not nodes of {options.ranks_per_node}")
+    if min(options.buckets) <= 0:
+        parser.error("--buckets are larger than 0")
+    return options
+
+
+def settings_of(bucket, overlap):
+    edge = min(1, bucket)
+    return [f"comm.bucket_mib=[{edge:g}, {bucket:g}, {edge:g}]", f"comm.overlap={'true' if overlap else 'false'}"]
+
+
+def hidden_shares(on, off):
+    """Of the turns that have something to hide."""
+    return [1 - a["exposed_ms"] / b["exposed_ms"] for a, b in zip(on, off) if b["exposed_ms"] > 0]
+
+
+def rows_of(turns):
+    """turns: of every turn what a step took, by (bucket, overlap)."""
+    rows = []
+    for (bucket, overlap), steps in turns.items():
+        row = {"bucket_mib": bucket, "overlap": overlap}
+        for name in ("step_ms", "exposed_ms", "exposed_share", "samples_per_second"):
+            typical, least, most = training_runs.middle([step[name] for step in steps])
+            row |= {name: typical, f"{name}_spread": [least, most]}
+        if overlap and (shares := hidden_shares(steps, turns[bucket, False])):
+            typical, least, most = training_runs.middle(shares)
+            row |= {"hidden_share": typical, "hidden_share_spread": [least, most]}
+        if all("wire_ms" in step for step in steps):
+            row |= {"accounted_overlap": statistics.median(step["overlap"] for step in steps),
+                    "wire_ms": statistics.median(step["wire_ms"] for step in steps)}
+        rows.append({**row, "turns": steps})
+    return rows
+
+
+def line_of(link, row):
+    text = training_runs.tell(f"{link:<8} {row['bucket_mib']:>5g} MiB overlap {'on ' if row['overlap'] else 'off'} step",
+                              row["step_ms"], *row["step_ms_spread"], "ms")
+    text += f"   exposed {row['exposed_ms']:,.1f} ms, {100 * row['exposed_share']:.0f} %"
+    if "hidden_share" in row:
+        text += f"   hidden {100 * row['hidden_share']:.0f} %"
+    if "wire_ms" in row:
+        text += f"   wire {row['wire_ms']:,.1f} ms, overlap {100 * row['accounted_overlap']:.0f} % by the account"
+    return text
+
+
+def parts_of(document):
+    return {link: part for link, part in document.items() if isinstance(part, dict)}
+
+
+def draw(document):
+    """The chart of a file; the same text for the same file."""
+    def panel(title, label, value):
+        series = []
+        for family, (link, part) in enumerate(parts_of(document).items()):
+            for overlap in (True, False):
+                points = [(row["bucket_mib"], row[value], *row[f"{value}_spread"]) for row in part["rows"]
+                          if row["overlap"] == overlap]
+                series.append(chart.Series(f"{link}, overlap {'on' if overlap else 'off'}", points, dashed=not overlap,
+                                           family=family))
+        return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
+    first = next(iter(parts_of(document).values()))
+    return chart.svg(
+        f"{first['model']}, {first['ranks']} ranks of {first['threads']} thread(s), batch {first['batch_per_rank']} each",
+        [panel("Step", "ms", "step_ms"), panel("Exposed communication of a step", "ms", "exposed_ms")],
+        f"Medians of {first['rounds']} turns, bars from the least to the most; {first['date']}")
+
+
+def measure(options, link, folder):
+    training = training_runs.Training(f"{options.bin}/lockstep", options.model, options.image, options.steps,
+                                      options.threads, options.set, folder)
+    launch = training_runs.launcher(options.ranks, link, options.ranks_per_node)
+
+    def step(bucket, overlap):
+        return training.run(launch, options.ranks, options.batch, settings_of(bucket, overlap))
+    cases = [(bucket, overlap) for bucket in options.buckets for overlap in (True, False)]
+    turns = suite.take_turns({case: functools.partial(step, *case) for case in cases}, options.rounds)
+    return {"model": options.model, "image": [options.image, options.image, 1], "ranks": options.ranks,
+            "ranks_per_node": options.ranks if link == training_runs.SHARED else options.ranks_per_node,
+            "batch_per_rank": options.batch, "threads": options.threads, "steps": options.steps,
+            "rounds": options.rounds, "rows": rows_of(turns)}
+
+
+def run(options, arguments):
+    document = {"benchmark": "overlap"}
+    if options.json and options.json.exists():
+        document = json.loads(options.json.read_text())
+    command = shlex.join(["benchmarks/overlap_bench.py", *arguments])
+    for link in options.links:
+        with tempfile.TemporaryDirectory() as folder:
+            part = measure(options, link, pathlib.Path(folder))
+        document[link] = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
+        print("\n".join(line_of(link, row) for row in part["rows"]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(document, indent=1) + "\n")
+            options.json.with_suffix(".svg").write_text(draw(document))
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    if options.redraw:
+        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
+        return 0
+    try:
+        run(options, arguments)
+    except training_runs.Skipped as reason:
+        print(reason, file=sys.stderr)
+        return 77
+    except training_runs.Failed as error:
+        print(f"overlap_bench.py: {error}", file=sys.stderr)
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How does training scale? Samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random images: strong scaling
+(the global batch stays) and weak scaling (each rank's batch stays), in turns, with the efficiency against one rank.
+Ranks share this machine; with --rate they are nodes on it, joined by links of that rate (tests/nodes.sh); with --mpirun
+they are wherever mpirun is told.
+
+Efficiency is samples per second over ranks times those of one rank, the median of the turns' ratios. Ranks of one
+machine share its cores: where there are more compute threads than cores, no program could reach 100 %. Efficiency per
+core is over the cores that the threads can have instead.
+
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+import shlex
+import sys
+import tempfile
+
+import chart
+import record
+import suite
+import training_runs
+
+MODES = ("strong", "weak")
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"scaling_bench.py: {message}; see --help\n")
+    parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="1 is among them")
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--model", default="cnn")
+    parser.add_argument("--image", type=int, default=28, help="pixels to a side")
+    parser.add_argument("--batch", type=int, default=64, help="of each rank, weak scaling")
+    parser.add_argument("--global-batch", type=int, help="of all, strong scaling (default: batch x the most ranks)")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of each run; as many warm up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
+    parser.add_argument("--rate", default=training_runs.SHARED, help="of each node's link: 1gbit, or none for no limit")
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="with --rate")
+    parser.add_argument("--mpirun", default="", help="arguments for mpirun: \"--host a:4,b:4\"")
+    parser.add_argument("--folder", type=pathlib.Path, help="with --mpirun: where every host sees images and metrics")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    options = parser.parse_args(arguments)
+    options.ranks = sorted(set(options.ranks))
+    options.global_batch = options.global_batch or options.batch * options.ranks[-1]
+    if options.ranks[0] != 1:
+        parser.error("--ranks has no 1, which the others are compared with")
+    if "strong" in options.modes and any(options.global_batch % ranks for ranks in options.ranks):
+        parser.error(f"--global-batch {options.global_batch} cannot be divided by each of {options.ranks} ranks")
+    if options.rate != training_runs.SHARED and any(r % options.ranks_per_node for r in options.ranks if r > 1):
+        parser.error(f"--ranks {options.ranks} are not nodes of {options.ranks_per_node}")
+    return options
+
+
+def batch_of(options, mode, ranks):
+    """Of each rank."""
+    return options.global_batch // ranks if mode == "strong" else options.batch
+
+
+def cores_for(ranks, threads, cores):
+    return min(ranks * threads, cores)
+
+
+def rows_of(options, turns, cores):
+    """turns: samples/s of every turn, by (mode, ranks). Cores is None where they are not this machine's alone."""
+    rows = []
+    for (mode, ranks), speeds in turns.items():
+        typical, least, most = training_runs.middle(speeds)
+        ratios = [speed / one for speed, one in zip(speeds, turns[mode, 1])]
+        ratio, low, high = training_runs.middle(ratios)
+        row = {"mode": mode, "ranks": ranks, "batch_per_rank": batch_of(options, mode, ranks),
+               "global_batch": ranks * batch_of(options, mode, ranks), "samples_per_second": typical,
+               "samples_per_second_spread": [least, most], "speedup": ratio, "speedup_spread": [low, high],
+               "efficiency": ratio / ranks, "efficiency_spread": [low / ranks, high / ranks], "turns": speeds}
+        if cores:
+            share = cores_for(ranks, options.threads, cores) / cores_for(1, options.threads, cores)
+            row |= {"cores": cores_for(ranks, options.threads, cores), "efficiency_per_core": ratio / share}
+        rows.append(row)
+    return rows
+
+
+def line_of(row):
+    text = training_runs.tell(f"{row['mode']:<6} {row['ranks']:>3} ranks x batch {row['batch_per_rank']:<5}",
+                              row["samples_per_second"], *row["samples_per_second_spread"], "samples/s")
+    text += f"   efficiency {100 * row['efficiency']:.0f} %"
+    if "efficiency_per_core" in row:
+        text += f", per core {100 * row['efficiency_per_core']:.0f} % of {row['cores']}"
+    return text
+
+
+def draw(result):
+    """The chart of a result; the same text for the same result."""
+    def series(mode, value, spread, scale=1):
+        family = MODES.index(mode)
+        points = [(row["ranks"], scale * row[value], *(scale * edge for edge in row[spread]))
+                  for row in result["rows"] if row["mode"] == mode]
+        return chart.Series(f"{mode} scaling", points, family=family)
+    modes = [mode for mode in MODES if any(row["mode"] == mode for row in result["rows"])]
+    ranks = sorted({row["ranks"] for row in result["rows"]})
+    one = next(row for row in result["rows"] if row["mode"] == modes[-1] and row["ranks"] == 1)["samples_per_second"]
+    speed = [series(mode, "samples_per_second", "samples_per_second_spread") for mode in modes]
+    speed.append(chart.Series(f"{modes[-1]}, one rank times ranks", [(r, one * r) for r in ranks], dashed=True, family=6,
+                              markers=False))
+    efficiency = [series(mode, "efficiency", "efficiency_spread", 100) for mode in modes]
+    if result.get("cores"):
+        most = [(r, 100 * cores_for(r, result["threads"], result["cores"]) / cores_for(1, result["threads"],
+                 result["cores"]) / r) for r in ranks]
+        efficiency.append(chart.Series("all that the cores allow", most, dashed=True, family=6, markers=False))
+    return chart.svg(
+        f"{result['model']}, {result['threads']} thread(s) a rank, {result['link']}",
+        [chart.Panel("Throughput", "ranks", "samples/s", speed, log_x=True),
+         chart.Panel("Efficiency against one rank", "ranks", "%", efficiency, log_x=True, y_most=100)],
+        f"Medians of {result['rounds']} turns, bars from the least to the most; {result['date']}")
+
+
+def measure(options, folder):
+    training = training_runs.Training(f"{options.bin}/lockstep", options.model, options.image, options.steps,
+                                      options.threads, options.set, folder)
+
+    def speed(mode, ranks):
+        launch = training_runs.launcher(ranks, options.rate, options.ranks_per_node, options.mpirun)
+        return training.run(launch, ranks, batch_of(options, mode, ranks))["samples_per_second"]
+    cases = [(mode, ranks) for ranks in options.ranks for mode in options.modes]
+    turns = suite.take_turns({case: functools.partial(speed, *case) for case in cases}, options.rounds)
+    cores = None if options.mpirun else os.cpu_count()
+    rows = rows_of(options, turns, cores)
+    link = {training_runs.SHARED: "one node, shared memory"}.get(
+        options.rate, f"nodes of {options.ranks_per_node} on one machine, links of {options.rate}")
+    return {"benchmark": "scaling", "model": options.model, "image": [options.image, options.image, 1],
+            "threads": options.threads, "steps": options.steps, "rounds": options.rounds, "cores": cores,
+            "link": f"mpirun {options.mpirun}" if options.mpirun else link, "rows": rows}
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    if options.redraw:
+        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
+        return 0
+    try:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            result = measure(options, pathlib.Path(folder))
+    except training_runs.Skipped as reason:
+        print(reason, file=sys.stderr)
+        return 77
+    except training_runs.Failed as error:
+        print(f"scaling_bench.py: {error}", file=sys.stderr)
+        return 70
+    print("\n".join(line_of(row) for row in result["rows"]))
+    if options.json:
+        command = shlex.join(["benchmarks/scaling_bench.py", *arguments])
+        result = {**record.circumstances(command, f"{options.bin}/lockstep"), **result}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        options.json.with_suffix(".svg").write_text(draw(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

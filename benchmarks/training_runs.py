@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of `lockstep train` on random images that benchmarks compare: ranks that share this machine, nodes on this machine
+with links of a given rate (tests/nodes.sh), or whatever mpirun is told; and what the runs' metrics.jsonl say."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shlex
+import statistics
+import struct
+
+import suite
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NODES = ROOT / "tests/nodes.sh"
+SHARED = "shared"  # the link of ranks that are on one node
+CLASSES = 10
+
+
+class Skipped(Exception):
+    """Nodes cannot be made here; the message says why."""
+
+
+class Failed(Exception):
+    """A run ended with an error."""
+
+
+def write_images(folder, train, test, side):
+    """A dataset in IDX format of so many square, grey, random images."""
+    noise = random.Random(0)
+    for split, count in (("train", train), ("t10k", test)):
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4I", 0x803, count, side, side) + noise.randbytes(count * side * side))
+        (folder / f"{split}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">2I", 0x801, count) + bytes(i % CLASSES for i in range(count)))
+
+
+def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
+    """What comes before a command so that so many ranks run it. A rate of tests/nodes.sh as link deals them to nodes;
+    arguments for mpirun (hosts) are taken as they are, and then there is no link to choose."""
+    if mpirun:
+        return ["mpirun", *shlex.split(mpirun), "-np", str(ranks)]
+    if link == SHARED or ranks <= ranks_per_node:
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+    if ranks % ranks_per_node:
+        raise ValueError(f"{ranks} ranks are not nodes of {ranks_per_node}")
+    return [str(NODES), link, str(ranks // ranks_per_node), str(ranks_per_node)]
+
+
+def per_step(epochs):
+    """Of the last of some epochs (lines of metrics.jsonl), what a step took; the ones before were to warm up. Of several
+    ranks overlap and wire_ms, too, where the file accounts for communication."""
+    last = epochs[-1]
+    steps = last["steps"] - (epochs[-2]["steps"] if len(epochs) > 1 else 0)
+    account = last["account"]
+    exposed = account["exposed_communication"]
+    row = {"samples_per_second": last["samples_per_second"], "step_ms": 1e3 * last["train_seconds"] / steps,
+           "exposed_ms": 1e3 * exposed / steps, "exposed_share": exposed / sum(account.values())}
+    if communication := last.get("communication"):
+        row |= {"overlap": communication["overlap"],
+                "wire_ms": 1e3 * communication["wire_seconds"] / (communication.get("steps") or steps)}
+    return row
+
+
+@dataclasses.dataclass
+class Training:
+    """What the runs share. Each has two epochs of so many steps, of which the second counts."""
+    lockstep: str
+    model: str
+    image: int
+    steps: int
+    threads: int
+    settings: list  # "section.key=value"
+    folder: pathlib.Path  # for images and metrics; with several machines one that all of them see
+
+    def images_for(self, global_batch):
+        folder = self.folder / f"images_{global_batch}"
+        if not folder.exists():
+            folder.mkdir()
+            write_images(folder, self.steps * global_batch, global_batch, self.image)
+        return folder
+
+    def command(self, ranks, batch, settings=()):
+        """And the folder of its metrics."""
+        run_dir = self.folder / "run"
+        told = {"model.name": f'"{self.model}"', "data.format": '"idx"',
+                "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "train.batch": batch,
+                "train.epochs": 2, "train.threads": self.threads, "optimizer.learning_rate": 0.01}
+        config = self.folder / "config.toml"
+        config.write_text("".join(f"{name} = {value}\n" for name, value in told.items()))
+        more = [part for setting in [*self.settings, *settings] for part in ("--set", setting)]
+        return [self.lockstep, "train", str(config), *more], run_dir
+
+    def run(self, launch, ranks, batch, settings=()):
+        """What a step took (per_step). Throws Skipped and Failed."""
+        command, run_dir = self.command(ranks, batch, settings)
+        for old in run_dir.glob("metrics*.jsonl"):
+            old.unlink()
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = suite.execute([*launch, *command], environment=environment)
+        if done.exit_code == 77:
+            raise Skipped(suite.last_lines(done.output, 1))
+        if done.status != "ok":
+            raise Failed(f"{done.text}: {done.reason}")
+        return per_step([json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()])
+
+
+def middle(values):
+    """Median, least and most."""
+    return statistics.median(values), min(values), max(values)
+
+
+def tell(name, value, least, most, unit):
+    return f"{name} {value:,.1f} {unit} ({least:,.1f} to {most:,.1f})"

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How scaling_bench and overlap_bench work out their figures from runs, and what they do without nodes."""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import overlap_bench  # noqa: E402
+import scaling_bench  # noqa: E402
+import training_runs  # noqa: E402
+
+ACCOUNT = {"data_wait": 1.0, "forward": 2.0, "backward": 4.0, "exposed_communication": 2.0, "optimizer": 0.5, "rest": 0.5}
+
+
+def refused(parse, arguments):
+    """The exit code for a wrong command line."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            parse(arguments)
+        except SystemExit as end:
+            return end.code
+    return None
+
+
+class Runs(unittest.TestCase):
+    def test_the_last_epoch_counts(self):
+        epochs = [{"steps": 5}, {"steps": 10, "samples_per_second": 64.0, "train_seconds": 10.0, "account": ACCOUNT}]
+        self.assertEqual(training_runs.per_step(epochs), {"samples_per_second": 64.0, "step_ms": 2000.0,
+                                                          "exposed_ms": 400.0, "exposed_share": 0.2})
+
+    def test_an_account_of_communication_is_used_where_there_is_one(self):
+        epochs = [{"steps": 4, "samples_per_second": 1.0, "train_seconds": 1.0, "account": ACCOUNT,
+                   "communication": {"steps": 4, "overlap": 0.75, "wire_seconds": 2.0, "wire_bytes_per_second": 1e8}}]
+        row = training_runs.per_step(epochs)
+        self.assertEqual((row["overlap"], row["wire_ms"]), (0.75, 500.0))
+
+    def test_launchers(self):
+        shared = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
+        self.assertEqual(training_runs.launcher(2), [*shared, "2"])
+        self.assertEqual(training_runs.launcher(1, "1gbit"), [*shared, "1"], "one rank has no link")
+        self.assertEqual(training_runs.launcher(4, "1gbit", 2)[-3:], ["1gbit", "2", "2"])
+        self.assertEqual(training_runs.launcher(4, mpirun="--host a:2,b:2"), ["mpirun", "--host", "a:2,b:2", "-np", "4"])
+
+    def test_images_are_as_many_as_asked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
+            self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
+            self.assertEqual((pathlib.Path(folder) / "t10k-labels-idx1-ubyte").read_bytes()[8:], b"\0\1")
+
+
+class Scaling(unittest.TestCase):
+    def test_arguments_that_make_no_sense(self):
+        for arguments in (["--ranks", "2", "4"], ["--global-batch", "30", "--ranks", "1", "4"],
+                          ["--rate", "1gbit", "--ranks-per-node", "2", "--ranks", "1", "3"], ["--modes", "sideways"]):
+            self.assertEqual(refused(scaling_bench.parse_arguments, arguments), 64, arguments)
+
+    def test_efficiency_is_the_median_of_ratios_within_a_turn(self):
+        options = scaling_bench.parse_arguments(["--ranks", "1", "4", "--batch", "8", "--threads", "1"])
+        turns = {("weak", 1): [10, 20, 10], ("weak", 4): [30, 40, 10]}
+        one, four = scaling_bench.rows_of(options, turns, cores=2)
+        self.assertEqual((one["efficiency"], one["efficiency_per_core"]), (1, 1))
+        self.assertEqual(four["speedup_spread"], [1, 3])
+        self.assertEqual(four["efficiency"], 2 / 4)
+        self.assertEqual((four["cores"], four["efficiency_per_core"]), (2, 1), "four ranks have two cores")
+        self.assertEqual(four["samples_per_second"], 30)
+        self.assertNotIn("cores", scaling_bench.rows_of(options, turns, cores=None)[1])
+
+    def test_batches(self):
+        options = scaling_bench.parse_arguments(["--ranks", "1", "2", "4", "--batch", "16"])
+        self.assertEqual([scaling_bench.batch_of(options, "strong", ranks) for ranks in (1, 2, 4)], [64, 32, 16])
+        self.assertEqual([scaling_bench.batch_of(options, "weak", ranks) for ranks in (1, 2, 4)], [16, 16, 16])
+
+
+class Overlap(unittest.TestCase):
+    def test_arguments_that_make_no_sense(self):
+        for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"]):
+            self.assertEqual(refused(overlap_bench.parse_arguments, arguments), 64, arguments)
+
+    def test_buckets_smaller_than_the_edges_are_all_alike(self):
+        self.assertEqual(overlap_bench.settings_of(0.5, True), ["comm.bucket_mib=[0.5, 0.5, 0.5]", "comm.overlap=true"])
+        self.assertEqual(overlap_bench.settings_of(25, False), ["comm.bucket_mib=[1, 25, 1]", "comm.overlap=false"])
+
+    def test_the_hidden_share_is_of_exposure_without_overlap(self):
+        def step(milliseconds, exposed):
+            return {"step_ms": milliseconds, "exposed_ms": exposed, "exposed_share": exposed / milliseconds,
+                    "samples_per_second": 1000 / milliseconds}
+        turns = {(25, True): [step(100, 10), step(100, 20), step(100, 30)],
+                 (25, False): [step(150, 40), step(150, 40), step(150, 40)]}
+        on, off = overlap_bench.rows_of(turns)
+        self.assertEqual((on["hidden_share"], on["hidden_share_spread"]), (0.5, [0.25, 0.75]))
+        self.assertNotIn("hidden_share", off)
+        self.assertEqual((on["step_ms"], on["exposed_ms"]), (100, 20))
+
+    def test_without_nodes_it_is_skipped_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:  # of programs: no ip, no tc
+            (pathlib.Path(folder) / "bash").symlink_to("/bin/bash")
+            done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/overlap_bench.py", "--links", "1gbit",
+                                   "--bin", folder], env={**os.environ, "PATH": folder}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("Skipped: nodes on one machine, because ip is not installed", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
