@@ -109,9 +109,10 @@ def draw(document):
         return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
     first = next(iter(parts_of(document).values()))
     return chart.svg(
-        f"{first['model']}, {first['ranks']} ranks of {first['threads']} thread(s), batch {first['batch_per_rank']} each",
+        f"{first['model']}, {first['ranks']} ranks of {training_runs.counted(first['threads'], 'thread')}, "
+        f"batch {first['batch_per_rank']} each",
         [panel("Step", "ms", "step_ms"), panel("Exposed communication of a step", "ms", "exposed_ms")],
-        f"Medians of {first['rounds']} turns, bars from the least to the most; {first['date']}")
+        f"Medians of {training_runs.counted(first['rounds'], 'turn')}, bars from the least to the most; {first['date']}")
 
 
 def measure(options, link, folder):

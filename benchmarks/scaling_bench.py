@@ -115,10 +115,10 @@ def draw(result):
                  result["cores"]) / r) for r in ranks]
         efficiency.append(chart.Series("all that the cores allow", most, dashed=True, family=6, markers=False))
     return chart.svg(
-        f"{result['model']}, {result['threads']} thread(s) a rank, {result['link']}",
+        f"{result['model']}, {training_runs.counted(result['threads'], 'thread')} a rank, {result['link']}",
         [chart.Panel("Throughput", "ranks", "samples/s", speed, log_x=True),
          chart.Panel("Efficiency against one rank", "ranks", "%", efficiency, log_x=True, y_most=100)],
-        f"Medians of {result['rounds']} turns, bars from the least to the most; {result['date']}")
+        f"Medians of {training_runs.counted(result['rounds'], 'turn')}, bars from the least to the most; {result['date']}")
 
 
 def measure(options, folder):

@@ -112,5 +112,9 @@ def middle(values):
     return statistics.median(values), min(values), max(values)
 
 
+def counted(count, noun):
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def tell(name, value, least, most, unit):
     return f"{name} {value:,.1f} {unit} ({least:,.1f} to {most:,.1f})"
