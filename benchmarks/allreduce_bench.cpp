@@ -89,7 +89,7 @@ int run(const Options& options, World& world) {
     tell_record_cost(options, world, result);
   } else {
     if (speaks) {
-      fmt::print("# {} ranks on {} nodes; median of {} turns after {} others; {}\n", world.size(),
+      fmt::print("# ranks: {}, nodes: {}; median of {} turns after {} others; {}\n", world.size(),
                  world.nodes(), options.iters, options.warmup_iters,
                  options.check ? "results are verified" : "nothing is verified");
     }

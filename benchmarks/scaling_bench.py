@@ -39,7 +39,7 @@ def parse_arguments(arguments):
     parser.add_argument("--batch", type=int, default=64, help="of each rank, weak scaling")
     parser.add_argument("--global-batch", type=int, help="of all, strong scaling (default: batch x the most ranks)")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
-    parser.add_argument("--steps", type=int, default=40, help="timed steps of each run; as many warm up")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run; as many warm up")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
     parser.add_argument("--rate", default=training_runs.SHARED, help="of each node's link: 1gbit, or none for no limit")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="with --rate")
@@ -88,7 +88,7 @@ def rows_of(options, turns, cores):
 
 
 def line_of(row):
-    text = training_runs.tell(f"{row['mode']:<6} {row['ranks']:>3} ranks x batch {row['batch_per_rank']:<5}",
+    text = training_runs.tell(f"{row['mode']:<6} {training_runs.counted(row['ranks'], 'rank'):>8} x batch {row['batch_per_rank']:<5}",
                               row["samples_per_second"], *row["samples_per_second_spread"], "samples/s")
     text += f"   efficiency {100 * row['efficiency']:.0f} %"
     if "efficiency_per_core" in row:
