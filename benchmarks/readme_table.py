@@ -97,14 +97,38 @@ def engine(results):
 
 def all_reduce(results):
     result = results("allreduce_2_ranks")
-    rows = {(row["bytes"], row["way"]): row for row in result["rows"]}
+    rows = {(row["bytes"], row["way"]): row["in_place"] for row in result["rows"] if row["collective"] == "all_reduce"}
     small, large = 4 << 10, 64 << 20
     ratio = {size: rows[size, "window"]["speed_over_mpi"] for size in (small, large)}
-    gloo = {size: ratio[size] / rows[size, "Gloo"]["speed_over_mpi"] for size in (small, large)}
+    gloo = {size: ratio[size] / rows[size, "gloo"]["speed_over_mpi"] for size in (small, large)}
     return ("all-reduce between 2 ranks of one node, in the shared window",
             f"{rows[large, 'window']['busbw_gb_per_s']:.0f} GB/s at 64 MiB; {ratio[small]:.2f}x as fast as "
             f"`MPI_Allreduce` and {gloo[small]:.2f}x as Gloo at 4 KiB, {ratio[large]:.2f}x and {gloo[large]:.2f}x at "
             f"64 MiB", result)
+
+
+def scaling(results):
+    result = results("scaling_cnn")
+    weak = [row for row in result["rows"] if row["mode"] == "weak"]
+    texts = [f"{row['ranks']} ranks {speed(row)} ({100 * row['efficiency']:.0f} %, per core "
+             f"{100 * row['efficiency_per_core']:.0f} %)" for row in weak[1:]]
+    return (f"`{result['model']}`, ranks of one thread, batch {weak[0]['batch_per_rank']} each: samples/s (efficiency)",
+            f"1 rank {speed(weak[0])}, {', '.join(texts)}", result)
+
+
+def overlap(link, words):
+    """The link's fastest bucket capacity with overlap, and the same without."""
+    def row(results):
+        result = results("overlap_resnet18").get(link)
+        if not result:
+            return None
+        best = max((row for row in result["rows"] if row["overlap"]), key=lambda row: row["samples_per_second"])
+        off = next(row for row in result["rows"] if not row["overlap"] and row["bucket_mib"] == best["bucket_mib"])
+        return (f"`{result['model']}`, 32x32, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each, "
+                f"{words}",
+                f"{speed(best)} samples/s with buckets of {best['bucket_mib']:g} MiB, {100 * best['exposed_share']:.0f} % of "
+                f"the step exposed; without overlap {speed(off)}, {100 * off['exposed_share']:.0f} %", result)
+    return row
 
 
 def resnet20(results):
@@ -141,7 +165,9 @@ RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
-       ranks_against_threads, all_reduce,
+       ranks_against_threads, all_reduce, scaling,
+       overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
+       overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
