@@ -58,7 +58,8 @@ def per_step(epochs):
     exposed = account["exposed_communication"]
     row = {"samples_per_second": last["samples_per_second"], "step_ms": 1e3 * last["train_seconds"] / steps,
            "exposed_ms": 1e3 * exposed / steps, "exposed_share": exposed / sum(account.values())}
-    if communication := last.get("communication"):
+    communication = last.get("communication") or {}
+    if communication.get("overlap") is not None:  # it is not, where nothing was sent
         row |= {"overlap": communication["overlap"],
                 "wire_ms": 1e3 * communication["wire_seconds"] / (communication.get("steps") or steps)}
     return row

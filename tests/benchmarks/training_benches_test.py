@@ -42,6 +42,8 @@ class Runs(unittest.TestCase):
                    "communication": {"steps": 4, "overlap": 0.75, "wire_seconds": 2.0, "wire_bytes_per_second": 1e8}}]
         row = training_runs.per_step(epochs)
         self.assertEqual((row["overlap"], row["wire_ms"]), (0.75, 500.0))
+        epochs[0]["communication"]["overlap"] = None  # nothing was sent
+        self.assertNotIn("wire_ms", training_runs.per_step(epochs))
 
     def test_launchers(self):
         shared = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
