@@ -107,12 +107,15 @@ def draw(document):
                 series.append(chart.Series(f"{link}, overlap {'on' if overlap else 'off'}", points, dashed=not overlap,
                                            family=family))
         return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
-    first = next(iter(parts_of(document).values()))
+    parts = list(parts_of(document).values())
+    first = parts[0]
+    fewest, most = (pick(part["rounds"] for part in parts) for pick in (min, max))
+    rounds = training_runs.counted(most, "turn") if fewest == most else f"{fewest} to {most} turns"
     return chart.svg(
         f"{first['model']}, {first['ranks']} ranks of {training_runs.counted(first['threads'], 'thread')}, "
         f"batch {first['batch_per_rank']} each",
         [panel("Step", "ms", "step_ms"), panel("Exposed communication of a step", "ms", "exposed_ms")],
-        f"Medians of {training_runs.counted(first['rounds'], 'turn')}, bars from the least to the most; {first['date']}")
+        f"Medians of {rounds}, bars from the least to the most; {first['date']}")
 
 
 def measure(options, link, folder):
