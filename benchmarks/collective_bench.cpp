@@ -106,10 +106,17 @@ BandwidthRow::Placement placement_of(const CollectiveCase& c, const Timing& timi
   return placement;
 }
 
+// Four digits, as a slow link's bandwidth is a few hundredths of what memory's is.
+std::string bandwidth(double gb_per_s) {
+  const int decimals = gb_per_s >= 100 ? 1 : gb_per_s >= 10 ? 2 : 3;
+  return fmt::format("{:>7.{}f}", gb_per_s, decimals);
+}
+
 std::string columns(const std::optional<BandwidthRow::Placement>& placement) {
   if (!placement) return fmt::format("{:>10}  {:>7} {:>7} {:>6}", "-", "-", "-", "-");
-  return fmt::format("{:>10.1f}  {:>7.2f} {:>7.2f} {:>6}", placement->time_us, placement->algbw,
-                     placement->busbw, placement->wrong ? std::to_string(*placement->wrong) : "N/A");
+  return fmt::format("{:>10.1f}  {} {} {:>6}", placement->time_us, bandwidth(placement->algbw),
+                     bandwidth(placement->busbw),
+                     placement->wrong ? std::to_string(*placement->wrong) : "N/A");
 }
 
 std::string_view type_of(const CollectiveCase& c) {

@@ -178,6 +178,7 @@ TEST(BandwidthRow, HoldsMediansOfTheTurns) {
   EXPECT_DOUBLE_EQ(rows[0].in_place.algbw, (1 << 20) / 2e-3 * 1e-9);
   EXPECT_DOUBLE_EQ(rows[0].in_place.busbw, rows[0].in_place.algbw * 1.5);
   EXPECT_DOUBLE_EQ(*rows[0].in_place.over_mpi, 2);
+  EXPECT_NE(table_line(rows[0]).find(" 0.524   0.786 "), std::string::npos) << table_line(rows[0]);
   const nlohmann::json json = to_json(rows[0]);
   EXPECT_EQ(json["collective"], "all_reduce");
   EXPECT_EQ(json["bytes"], 1 << 20);
