@@ -155,9 +155,12 @@ void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) c
   const std::span<const Span> kept = spans();
   const auto first = std::ranges::min_element(kept, {}, &Span::begin_ns);
   const std::int64_t origin = first == kept.end() ? 0 : first->begin_ns;
-  write_atomically(path,
-                   fmt::format("{{\"displayTimeUnit\":\"ms\",\"droppedSpans\":{},\"traceEvents\":[{}]}}\n",
-                               dropped(), chrome_events(rank, {.from_ns = origin})));
+  write_atomically(
+      path,
+      fmt::format(
+          R"({{"displayTimeUnit":"ms","droppedSpans":{},"otherData":{{"lockstep":{}}},"traceEvents":[{}]}})"
+          "\n",
+          dropped(), about_, chrome_events(rank, {.from_ns = origin})));
 }
 
 double StepAccount::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }

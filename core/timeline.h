@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -65,6 +66,9 @@ class Timeline {
   void clear();
   // From one thread.
   void record(const BucketFlow& flow);
+  // What a trace is to say of the run: JSON, the "lockstep" of its "otherData".
+  void describe(std::string about) { about_ = std::move(about); }
+  const std::string& about() const { return about_; }
 
   // The elements of traceEvents of a Chrome trace, joined with commas: one process for the rank, one thread
   // for each track, and the arrows of flows.
@@ -77,6 +81,7 @@ class Timeline {
   std::vector<Span> spans_;
   std::atomic<std::size_t> next_{0};
   std::vector<BucketFlow> flows_;
+  std::string about_ = "null";
 };
 
 enum class Phase : std::uint8_t {

@@ -194,12 +194,12 @@ class Adviser {
   const AdviceContext& context_;
   double steps_;
   const RankCommunication& longest_;
-  StepModel model_;
+  WaitModel model_;
 };
 
 }  // namespace
 
-StepModel::StepModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait) {
+WaitModel::WaitModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait) {
   const double steps = static_cast<double>(sums.steps);
   const double waited_each = common_wait / static_cast<double>(std::max<std::size_t>(1, bucket_bytes.size()));
   points_.push_back({.bytes = 0, .lead = sums.backward / steps});
@@ -217,7 +217,7 @@ StepModel::StepModel(const LedgerSums& sums, std::span<const double> bucket_byte
   late_ = std::max(0.0, late - common_wait / steps);
 }
 
-double StepModel::lead(double bytes) const {
+double WaitModel::lead(double bytes) const {
   for (std::size_t i = 1; i < points_.size(); ++i) {
     const Point& before = points_[i - 1];
     const Point& after = points_[i];
@@ -230,7 +230,7 @@ double StepModel::lead(double bytes) const {
 }
 
 // Moments count from when compute begins to wait.
-double StepModel::exposed(std::span<const double> bucket_bytes, double wire_speed) const {
+double WaitModel::exposed(std::span<const double> bucket_bytes, double wire_speed) const {
   double bytes = 0;
   double free = bucket_bytes.empty() ? 0 : late_ - lead(bucket_bytes[0]);
   for (const double bucket : bucket_bytes) {

@@ -16,10 +16,10 @@
 namespace lockstep {
 
 // Seconds of one step.
-class StepModel {
+class WaitModel {
  public:
   // steps > 0. common_wait: of an epoch; what each rank waits for the others in collectives is the wire's.
-  StepModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait);
+  WaitModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait);
 
   // How long compute waits, with buckets of these bytes, which are all of them, on a wire that carries this
   // many times as much as the measured one.

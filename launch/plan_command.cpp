@@ -5,10 +5,13 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
+#include "launch/plan_simulation.h"
 #include "launch/terminal.h"
 #include "launch/training.h"
 
@@ -108,27 +111,45 @@ void print_buckets(Training& training, int ranks) {
                   total, sent, ranks));
 }
 
+void print_simulation(const PlanSimulation& simulation, Network& network, const std::string& json) {
+  const SimulationReport report = simulation.report(network);
+  for (const std::string& line : to_lines(report)) print_fitted(line);
+  if (!json.empty()) write_atomically(json, to_json(report));
+}
+
 struct PlanRun {
   std::unique_ptr<Communicator> communicator;
   std::optional<Training> training;
 };
 
-int plan(PlanRun& run, const Command& command, World& world) {
-  run.communicator = world.communicator();
-  const std::optional<Config> agreed = agreed_config(*run.communicator, command);
-  if (!agreed) return exit_code::done;
-  const Config& config = *agreed;
-  const bool first = world.rank() == 0;
-  Training& training =
-      run.training.emplace(config, world, *run.communicator, Training::Options{.registry = command.registry});
-  print_ranks(*run.communicator, world, training);
-  if (!first) return exit_code::done;
-  print_memory(training, *run.communicator);
-  print_buckets(training, world.size());
+void print_plan(Training& training, const Config& config, const Communicator& communicator) {
+  print_memory(training, communicator);
+  print_buckets(training, communicator.size());
   BatchLoader& loader = training.train_loader();
   print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
                            config.trainer.epochs));
+}
+
+int plan(PlanRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  Communicator& communicator = *run.communicator;
+  const std::optional<Config> config = agreed_config(communicator, command);
+  if (!config) return exit_code::done;
+  const bool first = world.rank() == 0;
+  const auto& flags = command.own<SimulationFlags>();
+  std::optional<PlanSimulation> simulation;  // rank 0's
+  run_agreed(communicator, [&] {
+    require_ranks(flags);
+    if (first && flags.ranks > 0) simulation.emplace(flags, *config);
+  });
+  Training& training =
+      run.training.emplace(*config, world, communicator, Training::Options{.registry = command.registry});
+  print_ranks(communicator, world, training);
+  if (first) print_plan(training, *config, communicator);
+  run_agreed(communicator, [&] {
+    if (simulation) print_simulation(*simulation, training.network(), flags.json);
+  });
   return exit_code::done;
 }
 
@@ -137,13 +158,22 @@ int run_plan(const Command& command, World& world) {
   return run_or_abort(world, [&] { return plan(run, command, world); });
 }
 
+void plan_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  add_simulation_flags(app, command);
+}
+
 }  // namespace
 
 extern const CommandEntry plan_command = {
     .name = "plan",
-    .description = "Print ranks and devices, memory, buckets and bytes per step; train nothing",
-    .example = "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20",
-    .flags = add_training_flags,
+    .description =
+        "Print ranks and devices, memory, buckets and bytes per step, and predict the steps "
+        "of a cluster; train nothing",
+    .example =
+        "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
+        "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",
+    .flags = plan_flags,
     .in_world = run_plan};
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/timeline.h"
+#include "launch/quantile.h"
 #include "models/state_copy.h"
 
 namespace lockstep {
@@ -25,11 +26,6 @@ double seconds_of_turn(Trainer& trainer, Communicator& host, std::int64_t steps)
   for (std::int64_t step = 0; step < steps; ++step) trainer.step();
   const double mine = static_cast<double>(now_ns() - begin) * 1e-9 / static_cast<double>(steps);
   return std::ranges::max(gather_values(host, mine));
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -49,7 +45,7 @@ ThreadTrial try_sparing_a_core(Trainer& trainer, Backend& backend, Communicator&
   StateWriter after({}, before.copy());
   trainer.visit_state(after);
   set_current_step(step);
-  ThreadTrial trial{.all_seconds = median(with_all), .spared_seconds = median(with_spared)};
+  ThreadTrial trial{.all_seconds = median_of(with_all), .spared_seconds = median_of(with_spared)};
   trial.spares = trial.spared_seconds <= (1 - options.least_gain) * trial.all_seconds;
   trial.threads = trial.spares ? spared : threads;
   backend.set_threads(trial.threads);

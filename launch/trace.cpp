@@ -100,9 +100,9 @@ std::string trace_of_all(Communicator& host, const Timeline* timeline, const Clo
   }
   if (!first) return {};
   return fmt::format(
-      R"({{"displayTimeUnit":"ms","droppedSpans":{},"otherData":{{"clocks":[{}]}},"traceEvents":[{}]}})"
+      R"({{"displayTimeUnit":"ms","droppedSpans":{},"otherData":{{"lockstep":{},"clocks":[{}]}},"traceEvents":[{}]}})"
       "\n",
-      dropped, clocks, events);
+      dropped, timeline == nullptr ? "null" : timeline->about(), clocks, events);
 }
 
 }  // namespace lockstep

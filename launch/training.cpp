@@ -41,6 +41,19 @@ Training::Training(const Config& config, World& world, Communicator& host, const
                                        loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
+  if (timeline_) timeline_->describe(to_json(traced_run(world)));
+}
+
+TracedRun Training::traced_run(const World& world) const {
+  TracedRun run{.network = config_.model.name,
+                .batch = config_.loader.batch,
+                .accumulation = config_.loader.accumulation,
+                .ranks = world.size(),
+                .nodes = world.nodes(),
+                .overlap = config_.gradients.overlap,
+                .bucket_bytes = {}};
+  for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
+  return run;
 }
 
 void Training::prepare_plan(const World& world, const DeviceChoice& choice) {

@@ -16,6 +16,7 @@
 #include "launch/device_choice.h"
 #include "launch/memory_need.h"
 #include "launch/network_planning.h"
+#include "launch/step_trace.h"
 #include "launch/trainer.h"
 #include "launch/training_data.h"
 #include "launch/training_length.h"
@@ -71,6 +72,7 @@ class Training {
   MemoryNeed memory_need(std::int64_t batch);
   std::size_t sums_bytes(const MemoryPlan& plan) const;
   void connect(World& world, const DeviceChoice& choice);
+  TracedRun traced_run(const World& world) const;
 
   Config config_;
   Registry registry_;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/wrapped_text.h"
+#include "launch/quantile.h"
 #include "launch/svg_chart.h"
 #include "launch/tune_dimensions.h"
 

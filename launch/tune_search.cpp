@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "launch/quantile.h"
 
 namespace lockstep {
 namespace {
@@ -52,13 +53,6 @@ std::vector<double> ratios_of(const TuneVisit& visit) {
     ratios.push_back(around / visit.blocks[i].step_seconds);
   }
   return ratios;
-}
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 TuneFigure figure_of(std::vector<double> ratios) {

@@ -59,8 +59,6 @@ TuneFigure figure_of(std::vector<double> ratios);
 // "1.08x (1.05 to 1.11)"
 std::string describe(const TuneFigure& figure);
 
-double median_of(std::vector<double> values);  // 0 of none
-
 // One dimension. Names say what it is: "bucket size".
 struct TuneStage {
   std::string name;

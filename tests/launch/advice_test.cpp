@@ -158,11 +158,11 @@ TEST(Advice, ALateRankMayLackACore) {
   EXPECT_EQ(advise(epoch, context())->cause, "no_core");
 }
 
-TEST(StepModel, FindsWhatItWasMadeFrom) {
+TEST(WaitModel, FindsWhatItWasMadeFrom) {
   const std::vector<double> bytes = {1e6, 3e6, 2e6};
   EpochCommunication epoch = steady(bytes, 100e6);
   for (BucketSums& bucket : epoch.mine.buckets) bucket.wire += 1e-3;  // latency
-  const StepModel model(epoch.mine, bytes, 0);
+  const WaitModel model(epoch.mine, bytes, 0);
   EXPECT_NEAR(model.wire_seconds(0), 1e-3, 1e-9);
   EXPECT_NEAR(model.wire_seconds(1e6), 11e-3, 1e-9);
   EXPECT_NEAR(model.lead(0), kBackward, 1e-9);
@@ -175,9 +175,9 @@ TEST(StepModel, FindsWhatItWasMadeFrom) {
 }
 
 // One bucket alone tells no latency, and still what to do.
-TEST(StepModel, LearnsFromOneBucket) {
+TEST(WaitModel, LearnsFromOneBucket) {
   const EpochCommunication epoch = steady({4e6}, 100e6);
-  const StepModel model(epoch.mine, epoch.bucket_bytes, 0);
+  const WaitModel model(epoch.mine, epoch.bucket_bytes, 0);
   EXPECT_NEAR(model.exposed(epoch.bucket_bytes), epoch.mine.exposed, 1e-9);
   const auto advice = advise(epoch, context());
   ASSERT_TRUE(advice);

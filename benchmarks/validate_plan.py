@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Does `lockstep plan --ranks` tell what a cluster does? Ranks of one thread, one on each node, nodes on this machine
+(tests/nodes.sh) joined by links of given rates. What the plan is fitted to: two ranks over two links, and ranks that
+compute beside each other without any exchange, as many as are predicted, since they share this machine's cores. What it
+predicts: two ranks over a link it has not seen, and three and four ranks over all. Every run of this adds a turn to FILE
+and makes the table of the medians of all turns.
+
+  benchmarks/validate_plan.py benchmarks/results/plan_validation.json"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+import record
+import suite
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
+RANKS = [2, 3, 4]
+LIMIT = 170  # seconds, of one run
+
+
+def write_images(folder, prefix, count, side=28):
+    """Noise in the format of Fashion-MNIST: what a step takes does not depend on it."""
+    with open(folder / f"{prefix}-images-idx3-ubyte", "wb") as file:
+        file.write(struct.pack(">4I", 0x803, count, side, side) + os.urandom(count * side * side))
+    with open(folder / f"{prefix}-labels-idx1-ubyte", "wb") as file:
+        file.write(struct.pack(">2I", 0x801, count) + bytes(i % 10 for i in range(count)))
+
+
+def said(rate):
+    """tc's rate as `lockstep plan` reads it: 200mbit is 200Mb/s."""
+    return rate.replace("mbit", "Mb/s").replace("gbit", "Gb/s")
+
+
+def step_seconds(trace):
+    """The median of a trace's steps, by their forward passes; without the first two."""
+    begins = sorted(event["ts"] for event in json.loads(trace.read_text())["traceEvents"]
+                    if event["ph"] == "X" and event["pid"] == 0 and event["name"] == "forward")
+    return statistics.median(after - before for before, after in zip(begins[2:], begins[3:])) * 1e-6
+
+
+class Turn:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.settings = ["data.format=idx", f"data.path={folder}", "model.name=" + options.model,
+                         f"train.batch={options.batch}", "train.threads=1", "train.epochs=100", "world.device=cpu",
+                         f"comm.bucket_mib={options.bucket_mib}", *options.set]
+
+    def lockstep(self, command, **more):
+        settings = [*self.settings, *(f"{key.replace('_', '.', 1)}={value}" for key, value in more.items())]
+        return [self.options.lockstep, command, *(word for setting in settings for word in ("--set", setting))]
+
+    def train(self, name, steps):
+        """A command that trains, and the trace it leaves."""
+        trace = self.folder / f"{name}.json"
+        return self.config(self.lockstep("train", train_steps=steps, run_dir=self.folder / name)) + ["--trace", trace], trace
+
+    def config(self, command):
+        return [*command[:2], self.folder / "config.toml", *command[2:]]
+
+    def run(self, command, trace=None):
+        """To its end; not where the trace that it leaves is to be used again."""
+        if trace and self.options.again:
+            return
+        done = suite.execute(command, LIMIT)
+        if done.status != "ok":
+            sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
+
+    def alone(self, ranks):
+        """So many ranks at once that know nothing of each other; the trace of one, beside which the others compute from
+        its beginning to its end."""
+        steps = self.options.steps
+        # In sessions of their own, like the one beside them: Linux deals cores to sessions.
+        count = 0 if self.options.again else ranks - 1
+        others = [subprocess.Popen([str(word) for word in self.train(f"beside_{ranks}_{i}", 10 * steps)[0]],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+                  for i in range(count)]
+        try:
+            command, trace = self.train(f"alone_{ranks}", steps)
+            self.run(command, trace)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        return trace
+
+    def together(self, ranks, rate):
+        command, trace = self.train(f"{ranks}_over_{rate}", self.options.steps)
+        self.run([ROOT / "tests/nodes.sh", rate, ranks, 1, *command], trace)
+        return trace
+
+    def plan(self, ranks, rate, device, fits):
+        file = self.folder / "plan.json"
+        fit = [word for at, trace in fits.items() for word in ("--fit", f"{trace}@{said(at)}")]
+        self.run(self.config(self.lockstep("plan")) +
+                 ["--ranks", ranks, "--nodes", ranks, "--link", said(rate), "--device-step", device, *fit,
+                  "--between-nodes", self.options.between_nodes, "--json", file])
+        return json.loads(file.read_text())
+
+    def measure(self):
+        (self.folder / "config.toml").write_text("")
+        write_images(self.folder, "train", 4096)
+        write_images(self.folder, "t10k", 32)
+        rates = sorted(FITTED + UNSEEN, key=lambda rate: float(rate.rstrip("mgbit")) * (1000 if "gbit" in rate else 1))
+        device = {ranks: self.alone(ranks) for ranks in RANKS}
+        traces = {(ranks, rate): self.together(ranks, rate) for ranks in RANKS for rate in rates}
+        fits = {rate: traces[2, rate] for rate in FITTED}
+        rows = []
+        for (ranks, rate), trace in traces.items():
+            plan = self.plan(ranks, rate, device[ranks], fits)
+            asked = plan["predictions"][-1]
+            rows.append({"ranks": ranks, "link": rate, "fitted": ranks == 2 and rate in FITTED,
+                         "predicted_seconds": asked["step_seconds"],
+                         "interval_seconds": [asked["low_seconds"], asked["high_seconds"]],
+                         "exposed_seconds": asked["exposed_seconds"],
+                         "measured_seconds": step_seconds(trace)})
+        return {"rows": rows, "fit": plan["fit_between_nodes"], "stretch": plan["stretch"],
+                "alone_seconds": {ranks: step_seconds(trace) for ranks, trace in device.items()}}
+
+
+def table_of(turns):
+    """Each case by the median of its turns; the error is that of the prediction."""
+    table = []
+    for cases in zip(*(turn["rows"] for turn in turns)):
+        errors = [case["predicted_seconds"] / case["measured_seconds"] - 1 for case in cases]
+        table.append({key: cases[0][key] for key in ("ranks", "link", "fitted")} |
+                     {key: statistics.median(case[key] for case in cases)
+                      for key in ("predicted_seconds", "measured_seconds")} |
+                     {"error": statistics.median(errors), "errors": errors})
+    return table
+
+
+def text_of(table):
+    lines = ["ranks  link     step predicted  measured   error"]
+    for row in table:
+        lines.append(f"{row['ranks']:5}  {row['link']:7}  {row['predicted_seconds'] * 1e3:11.1f} ms  "
+                     f"{row['measured_seconds'] * 1e3:5.1f} ms  {row['error']:+6.1%}" +
+                     ("  (fitted)" if row["fitted"] else ""))
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("--model", default="mobilenet_v2")
+    parser.add_argument("--batch", type=int, default=8, help="of each rank")
+    parser.add_argument("--bucket-mib", default="[1, 1, 1]")
+    parser.add_argument("--set", action="append", default=[], help="a further key of the configuration")
+    parser.add_argument("--steps", type=int, default=25, help="of each run")
+    parser.add_argument("--between-nodes", default="halving", help="how nodes add up: see lockstep plan --help")
+    parser.add_argument("--fresh", action="store_true", help="forget the turns that FILE has")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the traces, which are else removed")
+    parser.add_argument("--again", action="store_true", help="predict from the traces that --keep left, run nothing")
+    parser.add_argument("--lockstep", type=pathlib.Path, default=ROOT / "build/cpu/bin/lockstep")
+    options = parser.parse_args()
+    turns = []
+    if options.file.is_file() and not options.fresh:
+        turns = json.loads(options.file.read_text())["turns"]
+    with tempfile.TemporaryDirectory() as folder:
+        turns.append(Turn(options, options.keep or pathlib.Path(folder)).measure())
+    table = table_of(turns)
+    unseen = [abs(row["error"]) for row in table if not row["fitted"]]
+    result = {**record.circumstances(shlex.join(sys.argv), options.lockstep),
+              "median_error": statistics.median(unseen), "largest_error": max(unseen), "table": table, "turns": turns}
+    options.file.write_text(json.dumps(result, indent=1) + "\n")
+    print(text_of(table))
+    print(f"median error of what was not fitted, {len(turns)} turns: {result['median_error']:.1%}, "
+          f"largest {result['largest_error']:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/all_reduce_cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+double bytes_seconds(double bytes, const Tier& tier) {
+  return bytes > 0 ? bytes / tier.bytes_per_second + bytes * tier.seconds_per_byte : 0;
+}
+
+// Two members of recursive halving that meet.
+struct Pair {
+  std::size_t lower = 0;
+  std::size_t upper = 0;
+  double part = 0;     // of the data, that travels
+  bool gives = false;  // the upper one alone
+};
+
+// Those of all neighbouring subtrees so wide.
+std::vector<Pair> pairs_at(std::size_t width, std::size_t members) {
+  std::vector<Pair> pairs;
+  for (std::size_t left = 0; left + width < members; left += 2 * width) {
+    const std::size_t middle = left + width;
+    const std::size_t right = std::min(members - middle, width);
+    const std::size_t holders = std::bit_floor(right);
+    const double held = 1.0 / static_cast<double>(width);
+    for (std::size_t i = 0; i < width; ++i) {
+      const bool gives = right < width;
+      pairs.push_back({.lower = left + i,
+                       .upper = middle + (gives ? i % holders : i),
+                       .part = gives ? held : held / 2,
+                       .gives = gives});
+    }
+  }
+  return pairs;
+}
+
+struct Member {
+  double ready_seconds = 0;
+  std::int64_t sent = 0;
+  double sent_bytes = 0;
+};
+
+class Messages {
+ public:
+  Messages(int members, const Tier& tier, std::span<const double> begin_seconds)
+      : tier_(tier), members_(static_cast<std::size_t>(members)) {
+    for (std::size_t i = 0; i < begin_seconds.size(); ++i) members_[i].ready_seconds = begin_seconds[i];
+  }
+
+  void send(std::size_t from, std::size_t to, double bytes) {
+    sent(from, bytes);
+    const double begin = std::max(members_[from].ready_seconds, members_[to].ready_seconds);
+    members_[from].ready_seconds = members_[to].ready_seconds =
+        begin + tier_.latency_seconds + bytes_seconds(bytes, tier_);
+  }
+  // Both send at once.
+  void exchange(std::size_t a, std::size_t b, double bytes) {
+    send(a, b, bytes);
+    sent(b, bytes);
+  }
+  // Each member i sends to i + distance, around, all at once.
+  void rotate(std::size_t distance, double bytes) {
+    const std::size_t count = members_.size();
+    std::vector<double> begin(count);
+    for (std::size_t from = 0; from < count; ++from) {
+      sent(from, bytes);
+      const std::size_t to = (from + distance) % count;
+      begin[to] = std::max(members_[from].ready_seconds, members_[to].ready_seconds);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      members_[i].ready_seconds = begin[i] + tier_.latency_seconds + bytes_seconds(bytes, tier_);
+  }
+
+  AllReduceRun result() const {
+    AllReduceRun run{.messages = messages_, .state_bytes = sizeof(Member)};
+    for (const Member& member : members_) {
+      run.seconds = std::max(run.seconds, member.ready_seconds);
+      run.most_sent = std::max(run.most_sent, member.sent);
+      run.most_bytes = std::max(run.most_bytes, member.sent_bytes);
+    }
+    return run;
+  }
+
+ private:
+  void sent(std::size_t from, double bytes) {
+    ++messages_;
+    ++members_[from].sent;
+    members_[from].sent_bytes += bytes;
+  }
+
+  const Tier& tier_;
+  std::vector<Member> members_;
+  std::int64_t messages_ = 0;
+};
+
+void run_halving(Messages& messages, double bytes, std::size_t members) {
+  std::size_t width = 1;
+  for (; width < members; width *= 2)
+    for (const Pair& pair : pairs_at(width, members))
+      pair.gives ? messages.send(pair.upper, pair.lower, pair.part * bytes)
+                 : messages.exchange(pair.lower, pair.upper, pair.part * bytes);
+  for (width /= 2; width > 0; width /= 2)
+    for (const Pair& pair : pairs_at(width, members))
+      pair.gives ? messages.send(pair.lower, pair.upper, pair.part * bytes)
+                 : messages.exchange(pair.lower, pair.upper, pair.part * bytes);
+}
+
+void run_direct(Messages& messages, double bytes, std::size_t members) {
+  for (int phase = 0; phase < 2; ++phase)
+    for (std::size_t distance = 1; distance < members; ++distance)
+      messages.rotate(distance, bytes / static_cast<double>(members));
+}
+
+// What a member sends on the way back is what it got before.
+AllReducePath halving_path(std::size_t members) {
+  const auto levels = static_cast<double>(std::bit_width(members - 1));
+  if (std::has_single_bit(members)) {
+    const auto parts = static_cast<double>(members);
+    return {.messages = 2 * levels, .volume = 2 * (parts - 1) / parts};
+  }
+  std::vector<double> sent(members);
+  for (std::size_t width = 1; width < members; width *= 2) {
+    for (const Pair& pair : pairs_at(width, members)) {
+      sent[pair.lower] += pair.gives ? pair.part : 2 * pair.part;
+      sent[pair.upper] += pair.gives ? pair.part : 2 * pair.part;
+    }
+  }
+  return {.messages = 2 * levels, .volume = std::ranges::max(sent)};
+}
+
+}  // namespace
+
+std::string_view name_of(AllReduceAlgorithm algorithm) {
+  return algorithm == AllReduceAlgorithm::halving ? "halving" : "direct";
+}
+
+AllReducePath all_reduce_path(int members, AllReduceAlgorithm algorithm) {
+  CHECK(members > 0, "an all-reduce of {}", members);
+  if (algorithm == AllReduceAlgorithm::halving) return halving_path(static_cast<std::size_t>(members));
+  return {.messages = 2.0 * (members - 1), .volume = 2.0 * (members - 1) / members};
+}
+
+double all_reduce_seconds(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier) {
+  const AllReducePath path = all_reduce_path(members, algorithm);
+  return path.messages * tier.latency_seconds + bytes_seconds(path.volume * bytes, tier);
+}
+
+double all_reduce_seconds(double bytes, const Cluster& cluster) {
+  const AllReducePath nodes = all_reduce_path(cluster.nodes, cluster.algorithm);
+  const double latency = nodes.messages * cluster.between_nodes.latency_seconds +
+                         (cluster.ranks_per_node > 1 ? 2 * cluster.in_node.latency_seconds : 0);
+  // In a node everyone reads its part of all, and afterwards all parts.
+  const double ranks = cluster.ranks_per_node;
+  return latency + std::max(bytes_seconds(2 * (ranks - 1) / ranks * bytes, cluster.in_node),
+                            bytes_seconds(nodes.volume * bytes, cluster.between_nodes));
+}
+
+AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier,
+                                 std::span<const double> begin_seconds) {
+  CHECK(members > 0, "an all-reduce of {}", members);
+  CHECK(begin_seconds.empty() || begin_seconds.size() == static_cast<std::size_t>(members),
+        "{} beginnings of {} members", begin_seconds.size(), members);
+  Messages messages(members, tier, begin_seconds);
+  const auto count = static_cast<std::size_t>(members);
+  algorithm == AllReduceAlgorithm::halving ? run_halving(messages, bytes, count)
+                                           : run_direct(messages, bytes, count);
+  return messages.result();
+}
+
+}  // namespace lockstep

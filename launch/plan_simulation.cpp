@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan_simulation.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "comm/buckets.h"
+#include "core/error.h"
+#include "launch/link_speed.h"
+
+namespace lockstep {
+namespace {
+
+// Nobody measured these where they are used: NCCL's model of 8 H100, a shared window of two cores, an
+// Ethernet's latency, and the mean slowdown of "Characterizing compute-communication overlap" (arXiv
+// 2507.03114).
+constexpr Tier kPriorOfGpus = {.latency_seconds = 28e-6, .bytes_per_second = 360e9};
+constexpr Tier kPriorOfCpus = {.latency_seconds = 10e-6, .bytes_per_second = 5e9};
+constexpr double kPriorLatency = 20e-6;
+constexpr double kPriorStretch = 1.19;
+
+AllReduceAlgorithm algorithm_named(const std::string& name) {
+  return name == name_of(AllReduceAlgorithm::direct) ? AllReduceAlgorithm::direct
+                                                     : AllReduceAlgorithm::halving;
+}
+
+void require_possible(const SimulationFlags& flags) {
+  if (flags.device_step.empty()) {
+    throw UsageError(
+        "--ranks wants --device-step FILE, the trace of a run of one rank: lockstep train CONFIG --trace "
+        "FILE");
+  }
+  if (flags.nodes > flags.ranks || flags.ranks % flags.nodes != 0) {
+    throw UsageError(
+        fmt::format("--ranks {} --nodes {}: every node has equally many ranks, so the ranks are a "
+                    "multiple of the nodes",
+                    flags.ranks, flags.nodes));
+  }
+  if (flags.nodes > 1 && flags.link.empty() && flags.fits.empty()) {
+    throw UsageError(
+        "--nodes above 1 wants the link between them, as in --link 25GB/s,5us, or measured runs "
+        "over one with --fit FILE");
+  }
+}
+
+std::string fit_text(const TierFit& fit, const Tier& tier) {
+  return fmt::format("{} a message, {}{}, fitted; half of the sums are within {:.1f} % of it",
+                     time_text(tier.latency_seconds), speed_text(tier.bytes_per_second),
+                     tier.seconds_per_byte > 0 ? fmt::format(" and {} for each MB of copying and adding",
+                                                             time_text(tier.seconds_per_byte * 1e6))
+                                               : "",
+                     100 * fit.residual);
+}
+
+std::string tier_text(const Tier& tier) {
+  return fmt::format("{} a message, {}", time_text(tier.latency_seconds), speed_text(tier.bytes_per_second));
+}
+
+}  // namespace
+
+void add_simulation_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<SimulationFlags>();
+  constexpr int kMost = 1 << 20;
+  app.add_option("--ranks", flags.ranks,
+                 "Predict steps of so many ranks that are not there, from a trace of one that is")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  app.add_option("--nodes", flags.nodes, "On so many nodes of equally many ranks")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  app.add_option(
+         "--link", flags.link,
+         "Each node's link to the others, each way: its speed in GB/s, MB/s (bytes) or Gb/s, Mb/s (bits), "
+         "and the latency of a message, as in 25GB/s,5us")
+      ->type_name("SPEED[,LATENCY]");
+  app.add_option("--node-link", flags.node_link, "The same of a rank's link to the others of its node")
+      ->type_name("SPEED[,LATENCY]");
+  app.add_option("--device-step", flags.device_step,
+                 "Trace of one rank that trains this configuration: lockstep train CONFIG --trace FILE")
+      ->type_name("FILE");
+  app.add_option(
+         "--fit", flags.fits,
+         "Trace of several ranks, from which latency, bandwidth and slowdown are fitted, and what their "
+         "link is called: two.json@200Mb/s; repeatable")
+      ->type_name("FILE[@SPEED]")
+      ->allow_extra_args(false);
+  app.add_option("--between-nodes", flags.algorithm,
+                 "How nodes add up: by recursive halving, or everyone with everyone")
+      ->check(CLI::IsMember({"halving", "direct"}))
+      ->type_name("halving|direct");
+  app.add_option(
+         "--stretch", flags.stretch,
+         "How many times as long compute takes while gradients are under way; from --fit where it is not "
+         "given")
+      ->check(CLI::Range(1.0, 100.0))
+      ->type_name("FACTOR");
+  app.add_option("--json", flags.json, "Write the prediction to this file")->type_name("FILE");
+}
+
+void require_ranks(const SimulationFlags& flags) {
+  if (flags.ranks > 0) return;
+  const std::pair<const char*, bool> others[] = {{"--nodes", flags.nodes != 1},
+                                                 {"--link", !flags.link.empty()},
+                                                 {"--node-link", !flags.node_link.empty()},
+                                                 {"--device-step", !flags.device_step.empty()},
+                                                 {"--fit", !flags.fits.empty()},
+                                                 {"--stretch", flags.stretch > 0},
+                                                 {"--json", !flags.json.empty()}};
+  for (const auto& [name, given] : others)
+    if (given) throw UsageError(fmt::format("{} wants --ranks N, how many ranks to predict", name));
+}
+
+PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& config)
+    : flags_(flags), config_(config), algorithm_(algorithm_named(flags.algorithm)) {
+  require_possible(flags);
+  if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
+  if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
+  device_ = read_step_trace(flags.device_step);
+  require_same_run(device_, flags.device_step);
+  if (!device_.run.overlap) {
+    throw ConfigError(
+        fmt::format("{} was traced with comm.overlap = false, and does not tell when gradients were "
+                    "final; trace with comm.overlap = true",
+                    flags.device_step));
+  }
+  for (const std::string& fit : flags.fits) {
+    const std::size_t at = fit.rfind('@');
+    const std::string file = fit.substr(0, at);
+    Fit& read = fits_.emplace_back(Fit{.trace = read_step_trace(file)});
+    require_same_run(read.trace, file);
+    if (at != std::string::npos)
+      read.bytes_per_second = parse_link_speed(fit.substr(at + 1), "--fit").bytes_per_second;
+    if ((read.bytes_per_second > 0) != (fits_.front().bytes_per_second > 0) ||
+        (read.bytes_per_second <= 0 && read.trace.run.nodes > 1 && !flags.link.empty())) {
+      throw UsageError(fmt::format("--fit {}: say what each link is called, as in {}@200Mb/s", fit, file));
+    }
+    measured_sums(read.trace, algorithm_, read.bytes_per_second);  // throws where it tells of no link
+  }
+  if (flags.nodes == 1 || !flags.link.empty()) return;
+  const std::vector<MeasuredSum> sums = sums_between_nodes();
+  if (sums.empty())
+    throw UsageError(
+        "--fit has no trace of several nodes; give the link between them with --link 25GB/s,5us");
+  if (sums.front().bytes_per_second > 0)
+    throw UsageError("--fit names links; name the one to predict, too: --link 500Mb/s");
+}
+
+void PlanSimulation::require_same_run(const StepTrace& trace, const std::string& file) const {
+  const TracedRun& run = trace.run;
+  const auto require = [&](const char* key, const auto& traced, const auto& given) {
+    if (traced == given) return;
+    throw ConfigError(
+        fmt::format("{} was traced with {} = {}, and the configuration has {}; trace this "
+                    "configuration, or change it with --set",
+                    file, key, traced, given));
+  };
+  require("model.name", run.network, config_.model.name);
+  require("train.batch", run.batch, config_.loader.batch);
+  require("train.accumulation", run.accumulation, config_.loader.accumulation);
+}
+
+std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
+  std::vector<MeasuredSum> sums;
+  for (const Fit& fit : fits_) {
+    if (fit.trace.run.nodes == 1) continue;
+    const std::vector<MeasuredSum> of_run = measured_sums(fit.trace, algorithm_, fit.bytes_per_second);
+    sums.insert(sums.end(), of_run.begin(), of_run.end());
+  }
+  return sums;
+}
+
+// Of memory one does not say how it is called.
+std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
+  std::vector<MeasuredSum> sums;
+  const auto add = [&](const StepTrace& trace) {
+    if (trace.run.nodes > 1 || trace.run.ranks == 1) return;
+    const std::vector<MeasuredSum> of_run = measured_sums(trace, algorithm_, 0);
+    sums.insert(sums.end(), of_run.begin(), of_run.end());
+  };
+  for (const Fit& fit : fits_) add(fit.trace);
+  if (sums.empty()) add(device_);
+  return sums;
+}
+
+// What is done with the bytes on a CPU is as slow as the rest of its computing.
+double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport& about) const {
+  std::vector<StepTrace> runs;
+  for (const Fit& fit : fits_)
+    if (fit.trace.run.nodes > 1) runs.push_back(fit.trace);
+  if (runs.empty()) return 1;
+  const double pace = pace_beside(compute, runs);
+  about.from.push_back(fmt::format(
+      "the traced device takes {:.2f} times as long as the fitted runs to compute, and to copy and add",
+      pace));
+  return pace;
+}
+
+void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const {
+  if (cluster.nodes == 1) return;
+  const std::string start = fmt::format("between nodes ({}): ", name_of(cluster.algorithm));
+  const std::vector<MeasuredSum> sums = sums_between_nodes();
+  if (!sums.empty()) {
+    about.between_nodes = fit_tier(sums);
+    about.between_nodes->seconds_per_byte *= pace;
+  }
+  Tier& tier = cluster.between_nodes;
+  if (flags_.link.empty()) {
+    tier = about.between_nodes->at(1);
+    about.from.push_back(start + fit_text(*about.between_nodes, tier));
+    return;
+  }
+  const LinkSpeed link = parse_link_speed(flags_.link, "--link");
+  tier = about.between_nodes
+             ? about.between_nodes->at(link.bytes_per_second)
+             : Tier{.latency_seconds = kPriorLatency, .bytes_per_second = link.bytes_per_second};
+  if (link.latency_seconds) tier.latency_seconds = *link.latency_seconds;
+  if (about.between_nodes) {
+    about.from.push_back(start + fit_text(*about.between_nodes, tier));
+  } else {
+    about.from.push_back(start + tier_text(tier) +
+                         (link.latency_seconds ? ", as given" : "; the latency is assumed, not measured"));
+  }
+}
+
+void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const {
+  const Tier prior = on_gpu ? kPriorOfGpus : kPriorOfCpus;
+  cluster.in_node = prior;
+  if (cluster.ranks_per_node == 1) return;
+  const std::string start = "in a node: ";
+  if (!flags_.node_link.empty()) {
+    const LinkSpeed link = parse_link_speed(flags_.node_link, "--node-link");
+    cluster.in_node = {.latency_seconds = link.latency_seconds.value_or(prior.latency_seconds),
+                       .bytes_per_second = link.bytes_per_second};
+    about.from.push_back(start + tier_text(cluster.in_node) +
+                         (link.latency_seconds ? ", as given" : "; the latency is assumed, not measured"));
+    return;
+  }
+  if (const std::vector<MeasuredSum> sums = sums_in_node(); !sums.empty()) {
+    about.in_node = fit_tier(sums);
+    cluster.in_node = about.in_node->at(1);
+    about.from.push_back(start + fit_text(*about.in_node, cluster.in_node));
+    return;
+  }
+  about.from.push_back(fmt::format("{}{}, assumed, not measured: {}; give --node-link", start,
+                                   tier_text(prior),
+                                   on_gpu ? "8 H100 with NVLink" : "two cores that share memory"));
+}
+
+double PlanSimulation::choose_stretch(const ComputeModel& compute, SimulationReport& about) const {
+  const auto say = [&](double stretch, const char* from) {
+    about.from.push_back(
+        fmt::format("compute while gradients are under way: {:.3f} times as long, {}", stretch, from));
+    return stretch;
+  };
+  if (flags_.stretch > 0) return say(flags_.stretch, "as given");
+  std::vector<StepTrace> traces;
+  for (const Fit& fit : fits_) traces.push_back(fit.trace);
+  if (!traces.empty()) return say(fit_stretch(compute, traces), "fitted");
+  return say(kPriorStretch, "assumed, not measured: the mean of published GPUs");
+}
+
+SimulationReport PlanSimulation::report(Network& network) const {
+  const std::span<const Parameter> parameters = network.parameters();
+  const auto buckets = [&](const BucketMib& mib) {
+    GradientSettings settings = config_.gradients;
+    settings.bucket_mib = mib;
+    settings.exchange = kDenseSum.name;
+    const BucketPlan plan(parameters, bucket_options(settings).capacities(), flags_.ranks);
+    std::vector<std::size_t> bytes;
+    for (const Bucket& bucket : plan.buckets()) bytes.push_back(bucket.bytes());
+    return bytes;
+  };
+  SimulationReport about;
+  StepModel model{.compute = ComputeModel::of(device_),
+                  .bucket_bytes = buckets(config_.gradients.bucket_mib),
+                  .overlap = config_.gradients.overlap,
+                  .samples_per_rank = config_.loader.batch * config_.loader.accumulation};
+  std::size_t planned = 0;
+  for (const std::size_t bytes : model.bucket_bytes) planned += bytes;
+  if (planned != device_.run.gradient_bytes()) {
+    throw ConfigError(
+        fmt::format("{} has {} bytes of gradients and the configuration {}: another number of classes, "
+                    "another option of the network or another train.precision; trace this configuration",
+                    flags_.device_step, device_.run.gradient_bytes(), planned));
+  }
+  about.from.push_back(
+      fmt::format("a device's step: {:.1f} ms, the median of {} traced steps of rank 0 of {}",
+                  model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
+  Cluster cluster{
+      .ranks_per_node = flags_.ranks / flags_.nodes, .nodes = flags_.nodes, .algorithm = algorithm_};
+  const bool on_gpu = !is_host_memory(network.device());
+  choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
+  choose_in_node(cluster, about, on_gpu);
+  model.stretch = choose_stretch(model.compute, about);
+  const bool wide = std::ranges::any_of(
+      parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
+  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with compute as it was traced");
+  about.from.emplace_back(
+      "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
+  if (config_.model.sync_batch_norm)
+    about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
+  SimulationReport report = simulate(model, cluster, buckets, wide);
+  report.between_nodes = about.between_nodes;
+  report.in_node = about.in_node;
+  report.from = about.from;
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace lockstep {
+
+// Of at least one value; fraction in [0, 1], linear between neighbours.
+inline double quantile(const std::vector<double>& ascending, double fraction) {
+  const double place = fraction * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, ascending.size() - 1);
+  return ascending[below] + (place - static_cast<double>(below)) * (ascending[above] - ascending[below]);
+}
+
+// The median; 0 of none.
+inline double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return quantile(values, 0.5);
+}
+
+// Of what value() says of each item; there is at least one.
+template <typename Items, typename Value>
+double quantile_over(const Items& items, double fraction, Value value) {
+  std::vector<double> values;
+  for (const auto& item : items) values.push_back(value(item));
+  std::sort(values.begin(), values.end());
+  return quantile(values, fraction);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What traces of real runs say of the model's constants: least squares over the sums of their buckets.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "launch/all_reduce_cost.h"
+#include "launch/simulation.h"
+#include "launch/step_trace.h"
+
+namespace lockstep {
+
+// A sum that was measured: messages one after the other, bytes on the busiest link, the link's speed as it is
+// called (0: not known), and how long it took.
+struct MeasuredSum {
+  double messages = 0;
+  double bytes = 0;
+  double bytes_per_second = 0;
+  double seconds = 0;
+};
+
+// Of the runs' buckets, since all ranks met, by the median of their steps. Where a trace does not tell when
+// they met, since the traced rank began, by the lower quartile: in half the steps that rank waits for a late
+// one, which is no time of the wire. Throws ConfigError for a run of one rank, and for one of several
+// nodes that have several ranks each: its sums tell of two tiers at once.
+std::vector<MeasuredSum> measured_sums(const StepTrace& trace, AllReduceAlgorithm algorithm,
+                                       double bytes_per_second);
+
+// seconds = messages * latency + bytes * (slowness / bytes_per_second + seconds_per_byte), none below 0.
+struct TierFit {
+  double latency_seconds = 0;
+  double slowness = 1;  // of the link over what it is called; where that is not known, of 1 byte a second
+  double seconds_per_byte = 0;
+  double residual = 0;  // median of |predicted / measured - 1|
+
+  Tier at(double bytes_per_second) const {
+    return {.latency_seconds = latency_seconds,
+            .bytes_per_second = bytes_per_second / slowness,
+            .seconds_per_byte = seconds_per_byte};
+  }
+  double seconds(const MeasuredSum& sum) const;
+};
+// Relative errors count. Links of one speed alone cannot tell the wire from what is done with the bytes:
+// all of it is then the wire's.
+TierFit fit_tier(std::span<const MeasuredSum> sums);
+
+// How many times as long the device takes to compute as the ranks of these runs did, by the forward passes,
+// which no sum disturbs: not 1 where ranks share cores in one and not in the other.
+double pace_beside(const ComputeModel& device, std::span<const StepTrace> runs);
+
+// How many times as long compute takes while sums are under way: from the backward of runs with sums beside
+// that of the device alone, at the runs' pace. At least 1.
+double fit_stretch(const ComputeModel& alone, std::span<const StepTrace> with_sums);
+
+}  // namespace lockstep

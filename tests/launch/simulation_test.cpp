@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "launch/link_speed.h"
+#include "launch/simulation_fit.h"
+#include "launch/simulation_report.h"
+
+namespace lockstep {
+namespace {
+
+// Steps of 10 ms before, 40 ms of backward and 5 ms of optimizer; gradients come evenly through backward.
+ComputeModel even_compute(std::vector<double> factors = {1}) {
+  ComputeModel compute;
+  compute.before_seconds = 0.010;
+  compute.backward_seconds = 0.040;
+  compute.after_seconds = 0.005;
+  compute.factors = std::move(factors);
+  compute.arrivals = {{0, 0}, {40e6, 0.040}};
+  return compute;
+}
+
+StepModel even_model(std::vector<std::size_t> buckets) {
+  StepModel model;
+  model.compute = even_compute();
+  model.bucket_bytes = std::move(buckets);
+  model.samples_per_rank = 32;
+  return model;
+}
+
+Cluster nodes(int count, double bytes_per_second, double latency_seconds = 0) {
+  Cluster cluster;
+  cluster.nodes = count;
+  cluster.between_nodes = {.latency_seconds = latency_seconds, .bytes_per_second = bytes_per_second};
+  return cluster;
+}
+
+TEST(SimulatedBackward, HidesNothingOfOneBucketThatIsFinalAtItsEnd) {
+  const SimulatedBucket bucket{.final_seconds = 2, .sum_seconds = 3};
+  const SimulatedBackward backward = simulate_backward({&bucket, 1}, 2, 1.5);
+  EXPECT_DOUBLE_EQ(backward.seconds, 2);
+  EXPECT_DOUBLE_EQ(backward.exposed_seconds, 3);
+}
+
+TEST(SimulatedBackward, HidesAllButTheLastBucketWhereTheLinkIsFast) {
+  const SimulatedBucket buckets[] = {{1, 0.5}, {2, 0.5}, {3, 0.5}, {4, 0.25}};
+  const SimulatedBackward backward = simulate_backward(buckets, 4, 1);
+  EXPECT_DOUBLE_EQ(backward.seconds, 4);
+  EXPECT_DOUBLE_EQ(backward.exposed_seconds, 0.25);
+}
+
+TEST(SimulatedBackward, QueuesSumsWhereTheLinkIsSlow) {
+  const SimulatedBucket buckets[] = {{1, 5}, {2, 5}, {4, 5}};
+  EXPECT_DOUBLE_EQ(simulate_backward(buckets, 4, 1).exposed_seconds, 1 + 3 * 5 - 4);
+}
+
+// From 1 on the link is busy for 2 seconds, in which a stretch of 2 lets 1 second of compute be done.
+TEST(SimulatedBackward, ComputesMoreSlowlyWhileALinkIsBusy) {
+  const SimulatedBucket bucket{.final_seconds = 1, .sum_seconds = 2};
+  const SimulatedBackward hidden = simulate_backward({&bucket, 1}, 4, 2);
+  EXPECT_DOUBLE_EQ(hidden.seconds, 5);
+  EXPECT_DOUBLE_EQ(hidden.exposed_seconds, 0);
+  const SimulatedBackward exposed = simulate_backward({&bucket, 1}, 1.5, 2);
+  EXPECT_DOUBLE_EQ(exposed.seconds, 2);
+  EXPECT_DOUBLE_EQ(exposed.exposed_seconds, 1);
+}
+
+TEST(AllReduceCost, IsThatOfTheMessagesOneByOne) {
+  const Tier tier{.latency_seconds = 1e-3, .bytes_per_second = 1e6, .seconds_per_byte = 1e-7};
+  const auto formula = [&](int members, AllReduceAlgorithm algorithm) {
+    return all_reduce_seconds(96e3, members, algorithm, tier);
+  };
+  const auto messages = [&](int members, AllReduceAlgorithm algorithm) {
+    return simulate_all_reduce(96e3, members, algorithm, tier).seconds;
+  };
+  for (const int members : {1, 2, 4, 8, 32}) {
+    const double seconds = formula(members, AllReduceAlgorithm::halving);
+    EXPECT_NEAR(messages(members, AllReduceAlgorithm::halving), seconds, 1e-9) << members;
+  }
+  for (const int members : {1, 2, 3, 5, 8, 13}) {
+    const double seconds = formula(members, AllReduceAlgorithm::direct);
+    EXPECT_NEAR(messages(members, AllReduceAlgorithm::direct), seconds, 1e-9) << members;
+  }
+  // In one piece a message waits for all of the one before it, where pieces would not.
+  for (const int members : {3, 5, 6, 7, 13, 100}) {
+    EXPECT_GE(messages(members, AllReduceAlgorithm::halving), formula(members, AllReduceAlgorithm::halving));
+    EXPECT_LE(messages(members, AllReduceAlgorithm::halving),
+              2.5 * formula(members, AllReduceAlgorithm::halving))
+        << members;
+  }
+}
+
+TEST(AllReduceCost, OfAFewMembersIsWhatOneCountsByHand) {
+  EXPECT_DOUBLE_EQ(all_reduce_path(2, AllReduceAlgorithm::halving).volume, 1);
+  EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceAlgorithm::halving).volume, 1.5);
+  EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceAlgorithm::halving).messages, 4);
+  // 0 exchanges a half with 1, and takes a half from 2, which gives the other one to 1.
+  EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceAlgorithm::halving).volume, 1.5);
+  EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceAlgorithm::halving).messages, 4);
+  EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceAlgorithm::direct).volume, 4.0 / 3);
+}
+
+TEST(AllReduceCost, OfAThousandRanksGrowsAsNLogNAndTakesNoMoreMemoryForEach) {
+  const Tier tier{.latency_seconds = 1e-6, .bytes_per_second = 1e9};
+  const AllReduceRun few = simulate_all_reduce(1 << 20, 8, AllReduceAlgorithm::halving, tier);
+  for (const int members : {1024, 4096}) {
+    const AllReduceRun many = simulate_all_reduce(1 << 20, members, AllReduceAlgorithm::halving, tier);
+    const auto rounds = static_cast<std::int64_t>(2 * std::log2(members));
+    EXPECT_EQ(many.messages, members * rounds);
+    EXPECT_EQ(many.most_sent, rounds);
+    EXPECT_LT(many.most_bytes, 2 << 20);
+    EXPECT_EQ(many.state_bytes, few.state_bytes);
+  }
+  EXPECT_EQ(simulate_all_reduce(1 << 20, 1024, AllReduceAlgorithm::direct, tier).messages, 2LL * 1024 * 1023);
+}
+
+TEST(AllReduceCost, WaitsForALateMember) {
+  const Tier tier{.latency_seconds = 1e-3, .bytes_per_second = 1e6};
+  std::vector<double> begin(16, 0.0);
+  begin[5] = 7;
+  EXPECT_NEAR(simulate_all_reduce(1e4, 16, AllReduceAlgorithm::halving, tier, begin).seconds,
+              7 + all_reduce_seconds(1e4, 16, AllReduceAlgorithm::halving, tier), 1e-12);
+}
+
+TEST(PredictedStep, OfOneRankIsTheMeasuredOne) {
+  const StepPrediction step = predict_step(even_model({40'000'000}), nodes(1, 1));
+  EXPECT_DOUBLE_EQ(step.seconds, 0.055);
+  EXPECT_DOUBLE_EQ(step.efficiency, 1);
+  EXPECT_EQ(step.exposed_seconds, 0);
+}
+
+// 40 MB over 1 GB/s take 40 ms; in one bucket all behind backward, in four as much as the last and what
+// queues.
+TEST(PredictedStep, ExposesWhatBucketsCannotHide) {
+  EXPECT_NEAR(predict_step(even_model({40'000'000}), nodes(2, 1e9)).exposed_seconds, 0.040, 1e-9);
+  EXPECT_NEAR(
+      predict_step(even_model(std::vector<std::size_t>(4, 10'000'000)), nodes(2, 1e9)).exposed_seconds, 0.010,
+      1e-9);
+  StepModel behind = even_model(std::vector<std::size_t>(4, 10'000'000));
+  behind.overlap = false;
+  EXPECT_NEAR(predict_step(behind, nodes(2, 1e9)).exposed_seconds, 0.040, 1e-9);
+}
+
+TEST(PredictedStep, OfTinyBucketsIsAMatterOfLatencyAlone) {
+  const StepPrediction step =
+      predict_step(even_model(std::vector<std::size_t>(10, 4)), nodes(1024, 1e12, 1e-3));
+  EXPECT_NEAR(step.exposed_seconds, 10 * 20e-3 - 0.040, 1e-6) << "all ten are final when backward begins";
+}
+
+TEST(PredictedStep, IsNeverShorterWithMoreRanksOrASlowerLinkAndTheSameTwice) {
+  StepModel model = even_model(std::vector<std::size_t>(8, 5'000'000));
+  model.compute.factors = {0.9, 0.95, 1, 1.02, 1.3};
+  double before = 0;
+  for (int count = 1; count <= 256; count *= 2) {
+    const StepPrediction step = predict_step(model, nodes(count, 1e9, 1e-5));
+    EXPECT_GE(step.seconds, before) << count;
+    EXPECT_LE(step.low_seconds, step.seconds);
+    EXPECT_GE(step.high_seconds, step.seconds);
+    EXPECT_GE(predict_step(model, nodes(count, 5e8, 1e-5)).seconds, step.seconds) << count;
+    EXPECT_EQ(predict_step(model, nodes(count, 1e9, 1e-5)).seconds, step.seconds);
+    before = step.seconds;
+  }
+}
+
+TEST(PredictedStep, OfManyRanksTakesAsLongAsTheSlowest) {
+  StepModel model = even_model({});
+  model.compute.factors = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
+  EXPECT_NEAR(predict_step(model, nodes(1, 1)).seconds, 0.055, 1e-6);
+  EXPECT_NEAR(predict_step(model, nodes(4096, 1e9)).seconds, 0.110, 0.001);
+}
+
+TEST(PredictedScaling, GoesThroughTheNodeAndThenOverNodes) {
+  Cluster cluster = nodes(6, 1e9);
+  cluster.ranks_per_node = 4;
+  cluster.in_node = {.bytes_per_second = 1e11};
+  std::vector<int> ranks, counts;
+  for (const StepPrediction& row : predict_scaling(even_model({1'000'000}), cluster)) {
+    ranks.push_back(row.ranks);
+    counts.push_back(row.nodes);
+  }
+  EXPECT_EQ(ranks, (std::vector{1, 2, 4, 8, 16, 24}));
+  EXPECT_EQ(counts, (std::vector{1, 1, 1, 2, 4, 6}));
+}
+
+// A step is 55 ms and, with 11 ms of latency, 22 ms behind it for each doubling: from one rank to two there
+// is 2 * 55 / 77 = 1.43 times as much. With 8 ms it is 1.55 times as much, and more at every further
+// doubling.
+TEST(Knee, IsWhereDoublingBringsLessThanHalfAsMuchAgain) {
+  const StepModel model = even_model({4});
+  EXPECT_EQ(find_knee(model, nodes(8, 1e12, 0.0001)), 0);
+  StepModel behind = model;
+  behind.overlap = false;
+  EXPECT_EQ(find_knee(behind, nodes(8, 1e12, 0.011)), 1);
+  EXPECT_EQ(find_knee(behind, nodes(8, 1e12, 0.008)), 0);
+  Cluster fast = nodes(8, 1e8);
+  fast.ranks_per_node = 4;
+  fast.in_node = {.bytes_per_second = 1e12};
+  EXPECT_EQ(find_knee(even_model({40'000'000}), fast), 4) << "the first link between nodes";
+}
+
+TEST(PlanChanges, AreThoseThatMakeTheStepShorter) {
+  const PlanBuckets buckets = [](const BucketMib& mib) {
+    const auto count = static_cast<std::size_t>(std::max(1.0, 40 / mib[1]));
+    return std::vector<std::size_t>(count, 40'000'000 / count);
+  };
+  const StepModel model = even_model({40'000'000});
+  const std::vector<PlanChange> changes = find_changes(model, nodes(2, 1e9), buckets, true);
+  ASSERT_EQ(changes.size(), 3U);
+  EXPECT_EQ(changes[0].change, "comm.bucket_mib = [0.25, 1, 0.25], gradients of 16 bits");
+  EXPECT_EQ(changes[2].change, "gradients of 16 bits");
+  EXPECT_NEAR(changes[0].step.exposed_seconds, 0.0005, 1e-9);
+  EXPECT_NEAR(changes[2].step.exposed_seconds, 0.020, 1e-9);
+  EXPECT_TRUE(find_changes(model, nodes(2, 1e15), buckets, true).empty());
+}
+
+TEST(LinkSpeed, IsReadInBytesAndBits) {
+  EXPECT_DOUBLE_EQ(parse_link_speed("25GB/s,5us", "--link").bytes_per_second, 25e9);
+  EXPECT_DOUBLE_EQ(*parse_link_speed("25GB/s,5us", "--link").latency_seconds, 5e-6);
+  EXPECT_DOUBLE_EQ(parse_link_speed("200Mb/s", "--link").bytes_per_second, 25e6);
+  EXPECT_FALSE(parse_link_speed("200Mb/s", "--link").latency_seconds);
+  EXPECT_DOUBLE_EQ(parse_link_speed("1 Gbit/s, 0.2 ms", "--link").bytes_per_second, 125e6);
+  EXPECT_DOUBLE_EQ(*parse_link_speed("1 Gbit/s, 0.2 ms", "--link").latency_seconds, 2e-4);
+  for (const char* wrong : {"", "fast", "25", "25GB", "0GB/s", "-1GB/s", "nanGB/s", "1e999GB/s", "25GB/s,",
+                            "25GB/s,5", "25GB/s,-5us", "25GB/s,5us,6us", "5us,25GB/s", "25gb/s"}) {
+    EXPECT_THROW(parse_link_speed(wrong, "--link"), UsageError) << wrong;
+  }
+}
+
+// Runs of two ranks over links of two speeds.
+std::vector<MeasuredSum> sums_of(const TierFit& truth, const std::vector<double>& speeds) {
+  std::vector<MeasuredSum> sums;
+  for (const double speed : speeds) {
+    for (const double bytes : {1e4, 1e5, 1e6, 5e6}) {
+      MeasuredSum sum{.messages = 2, .bytes = bytes, .bytes_per_second = speed, .seconds = 0};
+      sum.seconds = truth.seconds(sum);
+      sums.push_back(sum);
+    }
+  }
+  return sums;
+}
+
+TEST(TierFit, FindsTheConstantsThatSumsWereMadeWith) {
+  const TierFit truth{.latency_seconds = 80e-6, .slowness = 1.05, .seconds_per_byte = 4e-10};
+  const TierFit fit = fit_tier(sums_of(truth, {25e6, 125e6}));
+  EXPECT_NEAR(fit.latency_seconds, 80e-6, 1e-9);
+  EXPECT_NEAR(fit.slowness, 1.05, 1e-6);
+  EXPECT_NEAR(fit.seconds_per_byte, 4e-10, 1e-15);
+  EXPECT_LT(fit.residual, 1e-6);
+  EXPECT_NEAR(fit.at(62.5e6).bytes_per_second, 62.5e6 / 1.05, 1);
+}
+
+TEST(TierFit, OfOneLinkTakesAllForTheWire) {
+  const TierFit truth{.latency_seconds = 80e-6, .slowness = 1 / 25e6, .seconds_per_byte = 0};
+  const TierFit fit = fit_tier(sums_of(truth, {0}));
+  EXPECT_NEAR(fit.latency_seconds, 80e-6, 1e-9);
+  EXPECT_NEAR(fit.at(1).bytes_per_second, 25e6, 1);
+}
+
+TEST(TierFit, LeavesOutWhatWouldBeBelowZeroAndSaysHowFarItIsOff) {
+  std::vector<MeasuredSum> sums =
+      sums_of({.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 0}, {25e6, 125e6});
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].seconds *= i % 2 == 0 ? 0.9 : 1.1;
+  const TierFit fit = fit_tier(sums);
+  EXPECT_GE(fit.latency_seconds, 0);
+  EXPECT_GE(fit.seconds_per_byte, 0);
+  EXPECT_NEAR(fit.residual, 0.1, 0.05);
+}
+
+}  // namespace
+}  // namespace lockstep

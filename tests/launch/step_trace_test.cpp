@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/step_trace.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/simulation_fit.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+
+// Steps of 100 ms: 10 of data, 20 of forward, 40 of backward, `exchange` and 5 of optimizer; two buckets,
+// final after 10 and 40 ms of backward, whose sums take `sum` ms.
+std::string trace_text(int steps, const TracedRun& run, std::int64_t sum, std::int64_t exchange) {
+  Timeline timeline;
+  timeline.describe(to_json(run));
+  for (int step = 0; step < steps; ++step) {
+    std::int64_t now = step * 100 * kMs;
+    const auto phase = [&](const char* name, std::int64_t milliseconds) {
+      timeline.record({.name = name, .index = step, .begin_ns = now, .end_ns = now + milliseconds * kMs});
+      now += milliseconds * kMs;
+    };
+    phase("data", 10);
+    phase("forward", 20);
+    const std::int64_t backward = now;
+    for (const auto& [bucket, at] : {std::pair{0, 10}, {1, 40}}) {
+      const std::int64_t begin = backward + at * kMs;
+      timeline.record({.name = "bucket",
+                       .track = Track::communication,
+                       .index = bucket,
+                       .numbered = true,
+                       .begin_ns = begin,
+                       .end_ns = begin + sum * kMs});
+    }
+    phase("backward", 40);
+    phase("exchange", exchange);
+    phase("optimizer", 5);
+  }
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "trace.json";
+  timeline.write_chrome_trace(file, 0);
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+StepTrace traced(int steps, const TracedRun& run, std::int64_t sum = 0, std::int64_t exchange = 0) {
+  return parse_step_trace(trace_text(steps, run, sum, exchange), "trace.json");
+}
+
+TracedRun run_of_two_buckets(int ranks = 1) {
+  return {.network = "cnn",
+          .batch = 8,
+          .accumulation = 1,
+          .ranks = ranks,
+          .nodes = ranks,
+          .overlap = true,
+          .bucket_bytes = {1'000'000, 3'000'000}};
+}
+
+TEST(StepTrace, HasTheStepsOfATraceWithoutTheFirstTwoAndTheLast) {
+  const StepTrace trace = traced(6, run_of_two_buckets());
+  EXPECT_EQ(trace.run.network, "cnn");
+  EXPECT_EQ(trace.run.gradient_bytes(), 4'000'000U);
+  ASSERT_EQ(trace.steps.size(), 3U);
+  const StepTrace::Step& step = trace.steps[0];
+  EXPECT_NEAR(step.seconds, 0.100, 1e-9);
+  EXPECT_NEAR(step.compute(), 0.075, 1e-9);
+  EXPECT_NEAR(step.last_backward, 0.040, 1e-9);
+  ASSERT_EQ(step.sums.size(), 2U);
+  EXPECT_NEAR(step.sums[0].begin, 0.010, 1e-9);
+  EXPECT_NEAR(step.sums[1].begin, 0.040, 1e-9);
+}
+
+TEST(StepTrace, TellsWhenGradientsOfOtherBucketsWouldBeFinal) {
+  const ComputeModel compute = ComputeModel::of(traced(6, run_of_two_buckets()));
+  EXPECT_NEAR(compute.step_seconds(), 0.100, 1e-9);
+  EXPECT_NEAR(compute.rest_seconds, 0.025, 1e-9);
+  EXPECT_NEAR(compute.final_seconds(500'000), 0.005, 1e-9);
+  EXPECT_NEAR(compute.final_seconds(1'000'000), 0.010, 1e-9);
+  EXPECT_NEAR(compute.final_seconds(2'500'000), 0.025, 1e-9);
+  EXPECT_NEAR(compute.final_seconds(4'000'000), 0.040, 1e-9);
+}
+
+TEST(StepTrace, OfSeveralRanksTellsWhatSumsCost) {
+  const StepTrace trace = traced(6, run_of_two_buckets(2), 8, 8);
+  const std::vector<MeasuredSum> sums = measured_sums(trace, AllReduceAlgorithm::halving, 125e6);
+  ASSERT_EQ(sums.size(), 2U);
+  EXPECT_NEAR(sums[1].seconds, 0.008, 1e-9);
+  EXPECT_NEAR(sums[1].bytes, 3e6, 1);
+  EXPECT_NEAR(sums[1].messages, 2, 1e-12);
+  EXPECT_THROW(measured_sums(traced(6, run_of_two_buckets()), AllReduceAlgorithm::halving, 0), ConfigError);
+}
+
+// Half of the 8 ms of each second sum are a wait for another rank.
+TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
+  std::string text = trace_text(6, run_of_two_buckets(2), 8, 8), meetings;
+  for (int step = 0; step < 6; ++step) {
+    meetings += fmt::format(R"(,{{"name":"meet","cat":"communication","ph":"X","pid":0,"tid":2,"ts":{},)"
+                            R"("dur":4000,"args":{{"bucket":1}}}})",
+                            step * 100'000 + 70'000);
+  }
+  text.insert(text.rfind(']'), meetings);
+  const StepTrace trace = parse_step_trace(text, "trace.json");
+  EXPECT_TRUE(trace.tells_meetings);
+  const std::vector<MeasuredSum> sums = measured_sums(trace, AllReduceAlgorithm::halving, 0);
+  EXPECT_NEAR(sums[0].seconds, 0.008, 1e-9);
+  EXPECT_NEAR(sums[1].seconds, 0.004, 1e-9);
+}
+
+// Of the same code on a processor of half the speed all phases take twice as long.
+TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
+  ComputeModel slow = ComputeModel::of(traced(6, run_of_two_buckets()));
+  const StepTrace runs[] = {traced(6, run_of_two_buckets(2), 8, 8)};
+  EXPECT_NEAR(pace_beside(slow, runs), 1, 1e-9);
+  slow.forward_seconds *= 2;
+  slow.backward_seconds = 2 * 0.036;
+  EXPECT_NEAR(pace_beside(slow, runs), 2, 1e-9);
+  EXPECT_NEAR(fit_stretch(slow, runs), 2, 1e-6) << "as beside a backward of 36 ms at the runs' pace";
+}
+
+// Backward takes 40 ms beside sums of which 8 ms are hidden, and 36 ms alone: of 8 ms 4 are lost.
+TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
+  ComputeModel alone = ComputeModel::of(traced(6, run_of_two_buckets()));
+  alone.backward_seconds = 0.036;
+  const StepTrace with_sums[] = {traced(6, run_of_two_buckets(2), 8, 8)};
+  EXPECT_NEAR(fit_stretch(alone, with_sums), 2, 1e-6);
+  alone.backward_seconds = 0.050;
+  EXPECT_EQ(fit_stretch(alone, with_sums), 1) << "a run that is faster with sums shows noise";
+}
+
+TEST(StepTrace, IsRefusedWhereItTellsOfNoStep) {
+  const auto message = [](std::string_view text) {
+    return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
+  };
+  EXPECT_NE(message("not JSON").find("a.json: not a trace of lockstep train"), std::string::npos);
+  EXPECT_NE(message("{}").find("lockstep train CONFIG --trace FILE"), std::string::npos);
+  EXPECT_NE(message(R"({"traceEvents": [], "otherData": {}})").find("not a trace"), std::string::npos);
+  EXPECT_NE(message_of<DataError>([] { traced(3, run_of_two_buckets()); }).find("no complete step"),
+            std::string::npos);
+  EXPECT_THROW(read_step_trace("/nowhere/trace.json"), IoError);
+}
+
+}  // namespace
+}  // namespace lockstep
