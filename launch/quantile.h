@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Quantiles of measured values.
 #pragma once
 
 #include <algorithm>

@@ -50,6 +50,7 @@ TuneBench::TuneBench(World& world, Communicator& control, const Config& as_confi
 
 std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
   auto built = std::make_unique<Built>();
+  built->between_nodes = config.between_nodes;
   built->communicator = world_.communicator();
   Training& training =
       built->training.emplace(config, world_, *built->communicator,
@@ -63,6 +64,7 @@ std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
 
 void TuneBench::warm_up(Built& built, std::int64_t steps) {
   backend_for(facts_.device).set_threads(built.training->threads());
+  world_.set_between_nodes(built.between_nodes);  // it holds for all communicators of the process
   for (std::int64_t step = 0; step < steps; ++step) built.trainer->step();
   built.trainer->take_account();  // waits for them
   steps_done_ += steps;

@@ -48,6 +48,7 @@ class TuneBench {
  private:
   // A configuration that is built. Each has a communicator of its own.
   struct Built {
+    AllReduceWay between_nodes = AllReduceWay::automatic;
     std::unique_ptr<Communicator> communicator;
     std::optional<Training> training;
     std::optional<Trainer> trainer;

@@ -3,6 +3,7 @@
 // A job in which the last rank gets into trouble while the others wait for it. Every way out must end all
 // ranks at once, with the exit code of the one that failed; one that is stopped, with that of those that
 // waited.
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
@@ -15,9 +16,9 @@ namespace {
 
 constexpr int kExitCode = 42;
 
-// All have met in the sum, of which there is much left.
-void stop_in_the_middle(const lockstep::Communicator& communicator) {
-  while (communicator.log().read().back().moments.met_ns == 0) {
+// The sum's first round is done, of many.
+void stop_in_the_middle(std::vector<float>& ones) {
+  while (std::atomic_ref(ones.front()).load() == 1) {
   }
   raise(SIGSTOP);
 }
@@ -26,14 +27,14 @@ void communicate(lockstep::World& world, std::string_view trouble) {
   const std::unique_ptr<lockstep::Communicator> communicator = world.communicator();
   const std::unique_ptr<lockstep::Communicator> beside = world.communicator();
   const lockstep::Buffer shared = beside->allocate(1 << 20);
-  std::vector<float> own(trouble == "hang" ? 16'000'000 : 100'000);
+  std::vector<float> own(trouble == "hang" ? 16'000'000 : 100'000, 1.0f);
   communicator->barrier();
   communicator->stream().synchronize();
   if (trouble == "hang_at_the_end") return;
 
   if (trouble == "hang") {
     communicator->all_reduce(own.data(), own.size(), lockstep::DType::f32, lockstep::ReduceOp::sum);
-    if (world.rank() == world.size() - 1) stop_in_the_middle(*communicator);
+    if (world.rank() == world.size() - 1) stop_in_the_middle(own);
   }
   if (world.rank() == world.size() - 1) {
     if (trouble == "abort") world.abort(kExitCode);
