@@ -21,7 +21,7 @@ struct Dealing {
 };
 
 // More on a wire at once only waits in the queues of switches, or is lost where they are full: between three
-// nodes at 200 Mb/s 2 MiB run at 84 % of the link and 1 MiB at 91 %.
+// nodes at 200 Mb/s 2 MiB under way were slower than 1 MiB.
 Dealing dealing_of(Link link) {
   if (link == Link::wire) {
     return {.bytes = std::size_t{64} << 10, .under_way = std::size_t{1} << 20, .fewest = 4, .most = 16};
