@@ -79,7 +79,7 @@ void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, 
 }
 
 TEST(Emulated, LossesAreTheCpus) {
-  for (const int ranks : {1, 2, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
+  for (const int ranks : {1, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
 }
 
 // Small steps: a ReLU whose input is a rounding away from zero passes its gradient in one order of summation
@@ -107,10 +107,10 @@ class EmulatedDigest : public testing::Test {
 TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   const std::vector<Settings> trainings = {
       {kReplaysOfBoth},
-      {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true"},
+      {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars"},
       {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
-      {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw"},
-      {kReplaysOfBoth, "optimizer.name=lars", "data.crop_padding=2", "data.horizontal_flip=true"},
+      {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw", "data.crop_padding=2",
+       "data.horizontal_flip=true"},
   };
   for (const Settings& settings : trainings) {
     const std::string expected = digest_of(workplace_, {.settings = settings});
@@ -188,10 +188,10 @@ TEST_F(EmulatedDigest, RanksMayShareADevice) {
 
 // What a GPU refuses to record ends recording on all ranks, and not the job; the bits are the same.
 TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
-  const std::string expected = digest_of(workplace_, {.settings = {kReplaysOfBoth}});
+  const Settings settings = {"train.steps=5"};  // one more than what is recorded
+  const std::string expected = digest_of(workplace_, {.settings = settings});
   for (const char* fault : {"cudaGraphInstantiate:1=2", "1/cudaGraphInstantiate:2=2"}) {
-    const EmulatedRun run{.settings = {kReplaysOfBoth},
-                          .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
+    const EmulatedRun run{.settings = settings, .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
     const auto file = workplace_.path(fault[0] == '1' ? "digest1" : "digest2");
     const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
     EXPECT_EQ(text_of(file), expected) << fault;
