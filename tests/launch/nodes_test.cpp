@@ -87,20 +87,24 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
 }
 
 // All gradients in one bucket, which leaves when backward is over, on a link that could have carried most of
-// them by then. Where other programs make a rank later than that the advice says so: one run of several must
-// show the bucket.
+// them by then. Where other programs make a rank later than that, or leave communication no core, the advice
+// says so: one run of several must show the bucket, or each of them those.
 TEST(Nodes, ABucketThatLeavesLateIsNamed) {
   const Workplace workplace("late_bucket", "lockstep", 28);
   const std::string command = workplace.train({"model.name=resnet20", "train.steps=6", "train.threads=1",
                                                "train.batch=32", "comm.bucket_mib=[100, 100, 100]"});
   ProgramResult result;
-  int named = 0;
-  for (int run = 0; run < 6 && named == 0; ++run) {
+  constexpr int kRuns = 6;
+  int named = 0, disturbed = 0;
+  for (int run = 0; run < kRuns && named == 0; ++run) {
     result = run_nodes("300mbit", 2, "1", command);
     REQUIRE_NODES(result);
     ASSERT_EQ(result.exit_code, 0) << result.output;
     named = count(result.output, "advice: the last bucket is too large: ");
+    disturbed += count(result.output, " is late: the others wait ") +
+                 count(result.output, "advice: communication gets no core");
   }
+  if (named == 0 && disturbed == kRuns) GTEST_SKIP() << "other programs hold the cores: " << result.output;
   EXPECT_EQ(named, 1) << result.output;
   EXPECT_EQ(count(result.output, "; comm.bucket_mib=["), 1) << result.output;
 }
