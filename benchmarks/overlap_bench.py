@@ -148,21 +148,5 @@ def run(options, arguments):
             options.json.with_suffix(".svg").write_text(draw(document))
 
 
-def main(arguments):
-    options = parse_arguments(arguments)
-    if options.redraw:
-        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
-        return 0
-    try:
-        run(options, arguments)
-    except training_runs.Skipped as reason:
-        print(reason, file=sys.stderr)
-        return 77
-    except training_runs.Failed as error:
-        print(f"overlap_bench.py: {error}", file=sys.stderr)
-        return 70
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(training_runs.main("overlap_bench.py", parse_arguments, run, draw, sys.argv[1:]))

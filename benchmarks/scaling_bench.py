@@ -139,28 +139,16 @@ def measure(options, folder):
             "link": f"mpirun {options.mpirun}" if options.mpirun else link, "rows": rows}
 
 
-def main(arguments):
-    options = parse_arguments(arguments)
-    if options.redraw:
-        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
-        return 0
-    try:
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            result = measure(options, pathlib.Path(folder))
-    except training_runs.Skipped as reason:
-        print(reason, file=sys.stderr)
-        return 77
-    except training_runs.Failed as error:
-        print(f"scaling_bench.py: {error}", file=sys.stderr)
-        return 70
+def run(options, arguments):
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        result = measure(options, pathlib.Path(folder))
     print("\n".join(line_of(row) for row in result["rows"]))
     if options.json:
         command = shlex.join(["benchmarks/scaling_bench.py", *arguments])
         result = {**record.circumstances(command, f"{options.bin}/lockstep"), **result}
         options.json.write_text(json.dumps(result, indent=1) + "\n")
         options.json.with_suffix(".svg").write_text(draw(result))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(training_runs.main("scaling_bench.py", parse_arguments, run, draw, sys.argv[1:]))

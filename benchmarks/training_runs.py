@@ -10,6 +10,7 @@ import random
 import shlex
 import statistics
 import struct
+import sys
 
 import suite
 
@@ -119,3 +120,20 @@ def counted(count, noun):
 
 def tell(name, value, least, most, unit):
     return f"{name} {value:,.1f} {unit} ({least:,.1f} to {most:,.1f})"
+
+
+def main(name, parse_arguments, run, draw, arguments):
+    """Of a program of such runs: its exit code. --redraw FILE only draws FILE's result again."""
+    options = parse_arguments(arguments)
+    if options.redraw:
+        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
+        return 0
+    try:
+        run(options, arguments)
+    except Skipped as reason:
+        print(reason, file=sys.stderr)
+        return 77
+    except Failed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 70
+    return 0

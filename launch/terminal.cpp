@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/terminal.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -23,6 +24,11 @@ Terminal terminal_at(int descriptor) {
 }
 
 }  // namespace
+
+void make_failed_writes_errors() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
 
 Terminal find_terminal(int descriptor) {
   const Terminal own = terminal_at(descriptor);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -113,9 +112,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
-  // Output that nobody reads any more (`| head`), and a limit on the size of files, are errors of one write.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
+  make_failed_writes_errors();
   run_agreed(*run.communicator, [&] {
     if (first) run.lock.emplace(config->run_dir);
   });

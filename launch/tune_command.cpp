@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,6 +20,7 @@
 #include "comm/agreement.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/processor_name.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/cores.h"
@@ -76,15 +76,6 @@ std::string command_line() {
 std::string program_identity() {
   const std::string program = whole_file("/proc/self/exe");
   return fmt::format("{} {:016x}", kVersion, XXH3_64bits(program.data(), program.size()));
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
 }
 
 TuneFacts facts_of(const World& world, const TuneBench& bench) {
@@ -303,9 +294,7 @@ int tune(TuneRun& run, const Command& command, World& world) {
   const std::optional<Config> config = agreed_config(*run.communicator, command);
   if (!config) return exit_code::done;
   run.config = *config;
-  // Output that nobody reads any more (`| head`), and a limit on the size of files, are errors of one write.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
+  make_failed_writes_errors();
   require_same_flags(*run.communicator, flags);
   run_agreed(*run.communicator, [&] {
     if (!first) return;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
-#include <algorithm>
-#include <fstream>
-
 #include "core/error.h"
+#include "core/processor_name.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
 
@@ -30,14 +28,6 @@ std::string isa_name() {
     default:
       return "an instruction set without a name here";
   }
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  }
-  return "an unnamed processor";
 }
 
 }  // namespace
