@@ -12,9 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kSlots = 16;
-constexpr std::size_t kLargestMessageBytes = std::size_t{64} << 10;
 // Of a block, whose first halves are the largest messages. Terms, sums and results are of four bytes or less.
-constexpr std::size_t kBlockElements = 2 * kLargestMessageBytes / sizeof(float);
+constexpr std::size_t kBlockElements = 2 * kWirePieceBytes / sizeof(float);
 // Messages to, or from, several ranks that one step has under way.
 constexpr int kMostMessages = 8;
 
@@ -60,7 +59,7 @@ HalvingFlow::HalvingFlow(MPI_Comm communicator, int first_tag, const WaitPlace& 
   requests_.assign(kSlots * requests_of_slot_, MPI_REQUEST_NULL);
   completed_.resize(requests_.size());
   // Of each: what arrives, and a sum that cannot lie where the result will.
-  staging_ = Buffer(kSlots * 2 * kLargestMessageBytes, Device{});
+  staging_ = Buffer(kSlots * 2 * kWirePieceBytes, Device{});
 }
 
 std::size_t HalvingFlow::places() { return kSlots; }
@@ -75,14 +74,14 @@ std::byte* HalvingFlow::result_at(const Slot& slot, std::size_t element) const {
 }
 
 std::byte* HalvingFlow::received(const Slot& slot) const {
-  return staging_.data() + 2 * index_of(slot) * kLargestMessageBytes;
+  return staging_.data() + 2 * index_of(slot) * kWirePieceBytes;
 }
 
 // In the result's place, or beside it: then of what is left after a first halving.
 std::byte* HalvingFlow::sum_at(const Slot& slot, std::size_t element) const {
   if (sum_type() == work_->reduction.to) return result_at(slot, element);
   const std::size_t first = halved(rank_, 1, slot.count).begin;
-  return received(slot) + kLargestMessageBytes + (element - first) * size_of(sum_type());
+  return received(slot) + kWirePieceBytes + (element - first) * size_of(sum_type());
 }
 
 const std::byte* HalvingFlow::held_at(const Slot& slot, std::size_t element) const {

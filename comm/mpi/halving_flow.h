@@ -3,7 +3,7 @@
 // HalvingFlow: an all_reduce by recursive halving and doubling (comm/halving_schedule.h), for ranks that
 // bring one term each. The data goes through it in blocks, each of which takes its own way along the
 // schedule, many at once: while one is added others are on the wire, in both directions. The largest message
-// is of 64 KiB (see PieceFlow on why), whatever the number of ranks, and so is what a rank keeps.
+// is of kWirePieceBytes, whatever the number of ranks, and so is what a rank keeps.
 //
 // Terms travel in their own type until they are added, sums in what they are added in, and results in
 // theirs: of 16-bit floats what two ranks exchange first, and the way back, is 16 bits an element, and sums

@@ -24,7 +24,7 @@ struct Dealing {
 // nodes at 200 Mb/s 2 MiB under way were slower than 1 MiB.
 Dealing dealing_of(Link link) {
   if (link == Link::wire) {
-    return {.bytes = std::size_t{64} << 10, .under_way = std::size_t{1} << 20, .fewest = 4, .most = 16};
+    return {.bytes = kWirePieceBytes, .under_way = std::size_t{1} << 20, .fewest = 4, .most = 16};
   }
   return {.bytes = std::size_t{1} << 20, .under_way = kStagingBytes, .fewest = 2, .most = 4};
 }

@@ -5,9 +5,11 @@
 // result to all. While one piece is added others are on the wire, terms in one direction and results in both,
 // so that a link is full both ways from the first piece to the last.
 //
-// Pieces on a wire are of 64 KiB, because two large messages that pass each other on one TCP connection take
-// turns: so a link of 200 Mb/s carries 190 both ways, with pieces of 8 MiB 117 (Open MPI 4.1.4). In memory
-// that ranks share each message costs a meeting of the two: pieces are of 1 MiB.
+// Pieces on a wire are small, because two large messages that pass each other on one TCP connection take
+// turns: so a link of 200 Mb/s carries 190 both ways, with pieces of 8 MiB 117 (Open MPI 4.1.4). And they are
+// below 64 KiB, from where on Open MPI first asks the receiver, and waits for its answer each time
+// (btl_tcp_eager_limit, its header included): at 10 Gb/s pieces of 64 KiB reached half of what those of
+// 56 KiB do. In memory that ranks share each message costs a meeting of the two: pieces are of 1 MiB.
 //
 // Whoever speaks for several ranks makes terms and takes results by the piece, too (PieceEnds): a piece's
 // terms are asked for just before they are sent, and a result is handed over as it arrives, while others
@@ -29,6 +31,9 @@
 #include "core/buffer.h"
 
 namespace lockstep {
+
+// Of the largest message on a wire.
+constexpr std::size_t kWirePieceBytes = std::size_t{56} << 10;
 
 // Where a flow's terms come from and its results go, where that is work of its own.
 class PieceEnds {

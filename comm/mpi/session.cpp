@@ -78,7 +78,7 @@ void require_whole_launch(int size) {
 }
 
 // Of a wait on a wire: polls before the first sleep, and that sleep; later ones are up to eight times as
-// long. At 1 Gb/s a piece of 64 KiB arrives every 0.5 ms, and each poll for it costs some microseconds of a
+// long. At 1 Gb/s a piece arrives every 0.5 ms, and each poll for it costs some microseconds of a
 // core that computes.
 constexpr int kWireSpins = 4;
 constexpr int kShortestSleepUs = 20;
