@@ -69,7 +69,7 @@ void CollectiveOptions::add_flags(CLI::App& app) {
       ->delimiter(',')
       ->check(one_of(kCollectives));
   app.add_option("--ways", ways,
-                 "window, plain, mpi, gloo or nccl; several with commas; all there are without")
+                 "window, plain, mpi, gloo, nccl or tcp; several with commas; all there are but tcp without")
       ->delimiter(',')
       ->check(CLI::IsMember(way_names()).description(""));
 }

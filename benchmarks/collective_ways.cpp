@@ -20,27 +20,15 @@ class OwnWay : public Way {
       : Way(name, std::move(memory)), communicator_(communicator) {}
 
   void run(const CollectiveCase& c, std::byte* send, std::byte* recv) override {
-    Stream& stream = communicator_.stream();
-    switch (c.kind) {
-      case CollectiveKind::all_reduce:
-        if (send != recv) stream.copy(recv, send, c.bytes());
-        communicator_.all_reduce(recv, c.count, c.dtype, c.op);
-        break;
-      case CollectiveKind::reduce_scatter:
-        communicator_.reduce_scatter(send, recv, c.count, c.dtype, c.op);
-        break;
-      case CollectiveKind::all_gather:
-        communicator_.all_gather(send, recv, c.count, c.dtype);
-        break;
-      case CollectiveKind::broadcast:
-        if (send != recv && communicator_.rank() == c.root) stream.copy(recv, send, c.bytes());
-        communicator_.broadcast(recv, c.count, c.dtype, c.root);
-        break;
-      case CollectiveKind::barrier:
-        communicator_.barrier();
-        break;
-    }
-    stream.synchronize();
+    const bool gives = c.kind != CollectiveKind::broadcast || communicator_.rank() == c.root;
+    if (works_in_place(c) && gives && send != recv) copy(recv, send, c.bytes());
+    communicator_.complete({.kind = c.kind,
+                            .dtype = c.dtype,
+                            .op = c.op,
+                            .root = c.root,
+                            .send = works_in_place(c) ? nullptr : send,
+                            .recv = recv,
+                            .count = c.count});
   }
 
   void put(std::byte* to, const std::byte* from, std::size_t bytes) override {
@@ -49,6 +37,19 @@ class OwnWay : public Way {
   }
 
  private:
+  static bool works_in_place(const CollectiveCase& c) {
+    return c.kind == CollectiveKind::all_reduce || c.kind == CollectiveKind::broadcast;
+  }
+
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    Stream& stream = communicator_.stream();
+    if (stream.runs_on_host()) {
+      std::memcpy(to, from, bytes);  // by this thread, as MPI's own way does
+    } else {
+      stream.copy(to, from, bytes);
+    }
+  }
+
   Communicator& communicator_;
 };
 
@@ -118,13 +119,13 @@ std::unique_ptr<Way> own_way(std::string_view name, Communicator& communicator,
   return std::make_unique<OwnWay>(name, communicator, std::move(memory));
 }
 
-std::vector<std::string> way_names() { return {"window", "plain", "mpi", "gloo", "nccl"}; }
+std::vector<std::string> way_names() { return {"window", "plain", "mpi", "gloo", "nccl", "tcp"}; }
 
 Ways::Ways(World& world, const std::vector<std::string>& wanted, std::size_t max_bytes)
     : by_name_(!wanted.empty()), max_bytes_(max_bytes), host_(world.communicator()) {
   plain_ = std::make_shared<WayMemory>(WayMemory{Buffer(max_bytes, Device{}), Buffer(max_bytes, Device{})});
   for (const std::string& name : way_names()) {
-    if (by_name_ && std::ranges::find(wanted, name) == wanted.end()) continue;
+    if ((by_name_ || name == "tcp") && std::ranges::find(wanted, name) == wanted.end()) continue;
     std::string why_not;
     if (std::unique_ptr<Way> way = make(world, name, why_not)) {
       ways_.push_back(std::move(way));
@@ -138,6 +139,7 @@ std::unique_ptr<Way> Ways::make(World& world, const std::string& name, std::stri
   if (name == "window") return own_way("window", *host_, memory_of(*host_, max_bytes_));
   if (name == "plain") return own_way("plain", *host_, plain_);
   if (name == "mpi") return std::make_unique<MpiWay>(world.rank(), plain_);
+  if (name == "tcp") return tcp_way(world, *host_, plain_, why_not);
   if (name == "gloo") return gloo_way(world, plain_, why_not);
   if (nccl_version().empty()) {
     why_not = "this build has no NCCL; configure it with -DLOCKSTEP_CUDA=ON (preset cuda)";

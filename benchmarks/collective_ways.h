@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ways in which ranks can run a collective: ours over MPI, in memory that the communicator allocated and
-// in other memory, MPI's own, Gloo's, and NCCL's through our communicator. Each has memory to send from and
-// to receive in, and runs a case to its end.
+// in other memory, MPI's own, Gloo's, and NCCL's through our communicator; and what plain TCP connections
+// carry, as a bound. Each has memory to send from and to receive in, and runs a case to its end.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,8 @@ class Way {
   const WayMemory& memory() const { return *memory_; }
   // Why it has no such collective; empty where it has.
   virtual std::string lacks(const CollectiveCase&) const { return ""; }
+  // Whether there is a result to look at.
+  virtual bool leaves_result() const { return true; }
   // Collective; returns when this rank's part is done. send and recv are separate, or places in one block
   // (CollectiveCase::in_place_send_offset, and result_offset).
   virtual void run(const CollectiveCase& c, std::byte* send, std::byte* recv) = 0;
@@ -58,6 +60,11 @@ std::unique_ptr<Way> own_way(std::string_view name, Communicator& communicator,
 // Gloo's over TCP on this node's loopback, as PyTorch's DistributedDataParallel uses it on CPUs; collective.
 // Null, with the reason, where it was not found when this was built, or where ranks are on several nodes.
 std::unique_ptr<Way> gloo_way(World& world, std::shared_ptr<WayMemory> memory, std::string& why_not);
+
+// What an all_reduce must send and receive, over plain TCP connections between all ranks and without adding
+// anything: a bound for a network; collective. Runs only where it is wanted by name.
+std::unique_ptr<Way> tcp_way(World& world, Communicator& host, std::shared_ptr<WayMemory> memory,
+                             std::string& why_not);
 
 std::vector<std::string> way_names();
 

@@ -54,6 +54,13 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual({(row["way"], row["type"], row["redop"]) for row in result["rows"]},
                          {("window", "half", "max"), ("plain", "half", "max")})
 
+    def test_allreduce_bench_has_plain_tcp_as_a_bound(self):
+        result, output = self.result_of(
+            ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3", BIN / "allreduce_bench", "-b", "4K", "-e", "4M",
+             "-f", "1024", "-n", "2", "-w", "1", "--ways", "plain,tcp"])
+        self.assertEqual({(row["way"], row["in_place"]["wrong"]) for row in result["rows"]}, {("plain", 0), ("tcp", None)})
+        self.assertGreater(min(row["in_place"]["busbw_gb_per_s"] for row in result["rows"]), 0)
+
     def test_allreduce_bench_refuses_a_way_that_is_not_there(self):
         done = run([BIN / "allreduce_bench", "--ways", "plain,mpi", "-d", "half"])
         self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
