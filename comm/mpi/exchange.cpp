@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "core/error.h"
 #include "core/timeline.h"
@@ -133,16 +134,18 @@ void MpiExchange::send(const void* data, std::size_t bytes, int to) {
   MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
   MPI_CHECK(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, kTag, communicator_, &request));
   sent_bytes_ += bytes;
+  waited_bytes_ += bytes;
 }
 
 void MpiExchange::receive(void* data, std::size_t bytes, int from) {
   if (bytes == 0) return;
+  waited_bytes_ += bytes;
   MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
   MPI_CHECK(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, kTag, communicator_, &request));
 }
 
 void MpiExchange::wait() {
-  wait_for(requests_, place_, "messages", link_);
+  wait_for(requests_, place_, "messages", link_, std::exchange(waited_bytes_, 0));
   requests_.clear();
 }
 

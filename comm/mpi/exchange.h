@@ -102,6 +102,7 @@ class MpiExchange {
   Buffer staging_;  // of what ranks bring to a small sum, a place for each
   std::vector<const void*> sources_;
   std::vector<MPI_Request> requests_;
+  std::size_t waited_bytes_ = 0;  // of these requests
   std::uint64_t sent_bytes_ = 0;
   std::uint64_t probe_bytes_ = 0;  // of all sent
   std::optional<Faster> faster_;

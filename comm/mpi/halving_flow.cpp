@@ -213,6 +213,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
     const Slot& slot = slots_[block % kSlots];
     return slot.step >= 2 * schedule_.size() && slot.pending == 0;
   };
+  const std::size_t bytes = work.count * size_of(work.reduction.to);
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived
   for (std::size_t done = 0; done < blocks;) {
@@ -229,7 +230,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
     if (starts || progress) {
       wait.reset();
     } else if (done < blocks) {
-      if (!wait) wait.emplace(place_, "messages", Link::wire);
+      if (!wait) wait.emplace(place_, "messages", Link::wire, bytes);
       wait->pause();
     }
   }

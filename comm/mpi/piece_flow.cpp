@@ -208,6 +208,7 @@ std::int64_t PieceFlow::run(const Work& work) {
   met_ns_ = size_ == 1 ? now_ns() : 0;
   heard_ = 0;
   const std::size_t pieces = (work.partition.size(0) + step_ - 1) / step_;
+  const std::size_t bytes = work.partition.count * work.element;
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived
   for (std::size_t done = 0; done < pieces;) {
@@ -218,7 +219,7 @@ std::int64_t PieceFlow::run(const Work& work) {
     if (starts || progress) {
       wait.reset();
     } else {
-      if (!wait) wait.emplace(place_, "messages", link_);
+      if (!wait) wait.emplace(place_, "messages", link_, bytes);
       wait->pause();
     }
   }

@@ -81,6 +81,8 @@ void require_whole_launch(int size) {
 // long. At 1 Gb/s a piece arrives every 0.5 ms, and each poll for it costs some microseconds of a
 // core that computes.
 constexpr int kWireSpins = 4;
+constexpr int kYieldsForLittle = 400;
+constexpr std::size_t kLittleBytes = std::size_t{512} << 10;
 constexpr int kShortestSleepUs = 20;
 
 // And not for the 50 us more by which the system likes to round up.
@@ -124,20 +126,24 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
   return any != 0;
 }
 
+MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes)
+    : wait_(place, what), link_(link), spins_(500), yields_(5000) {
+  if (link == Link::memory) return;
+  spins_ = kWireSpins;
+  yields_ = bytes <= kLittleBytes ? kYieldsForLittle : kWireSpins;
+}
+
 void MessageWait::pause() {
-  // How often it polls before it yields, and before it sleeps.
-  const bool wire = link_ == Link::wire;
-  const int spins = wire ? kWireSpins : 500;
-  const int yields = wire ? kWireSpins : 5000;
   ++polls_;
-  if (polls_ < spins) return;
-  if (polls_ < yields) return std::this_thread::yield();
-  sleep_for_us(wire ? kShortestSleepUs << std::min((polls_ - yields) / 2, 3) : 50);
+  if (polls_ < spins_) return;
+  if (polls_ < yields_) return std::this_thread::yield();
+  sleep_for_us(link_ == Link::wire ? kShortestSleepUs << std::min((polls_ - yields_) / 2, 3) : 50);
   wait_.look();
 }
 
-void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what, Link link) {
-  MessageWait wait(place, what, link);
+void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what, Link link,
+              std::size_t bytes) {
+  MessageWait wait(place, what, link, bytes);
   for (;;) {
     int done = 0;
     MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));

@@ -64,24 +64,26 @@ enum class Link { memory, wire };
 
 // One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
 // core that computes. On a wire it sleeps after a few polls, the longer the longer it waits: what the
-// system's own buffers hold keeps the wire busy meanwhile.
+// system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all, and each sleep makes
+// it later: there others run for about half a millisecond before it sleeps.
 class MessageWait {
  public:
-  // See PeerWait.
-  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory)
-      : wait_(place, what), link_(link) {}
+  // what: see PeerWait. bytes: of all that is being sent together.
+  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0);
   // For whoever has looked in vain. Throws GaveUp.
   void pause();
 
  private:
   PeerWait wait_;
   Link link_;
+  int spins_;   // polls before it yields
+  int yields_;  // polls before it sleeps
   int polls_ = 0;
 };
 
-// Waits for the requests, looking at the place's job; throws GaveUp. what: see PeerWait.
+// Waits for the requests, looking at the place's job; throws GaveUp. For the rest see MessageWait.
 void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what,
-              Link link = Link::memory);
+              Link link = Link::memory, std::size_t bytes = 0);
 // Collective. Returns when all ranks of the communicator are here: MPI's own collective calls, which wait
 // without a limit, follow.
 void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view what);
