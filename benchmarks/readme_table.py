@@ -107,6 +107,17 @@ def all_reduce(results):
             f"64 MiB", result)
 
 
+def links(results):
+    parts = [part for part in results("links").values() if isinstance(part, dict)]
+    texts = []
+    for link in dict.fromkeys(part["link"] for part in parts):
+        shares = [f"{part['nodes']} nodes {100 * min(row['of_tcp'] for row in part['rows'] if row['bytes'] >= 1 << 20):.0f} %"
+                  for part in parts if part["link"] == link]
+        texts.append(f"{link} {', '.join(shares)}")
+    return ("all-reduce of 1 MiB and more between nodes of one rank, at least so much of plain TCP both ways at once",
+            "; ".join(texts), parts[-1])
+
+
 def scaling(results):
     result = results("scaling_cnn")
     weak = [row for row in result["rows"] if row["mode"] == "weak"]
@@ -165,7 +176,7 @@ RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
-       ranks_against_threads, all_reduce, scaling,
+       ranks_against_threads, all_reduce, links, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]

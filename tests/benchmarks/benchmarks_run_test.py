@@ -75,6 +75,19 @@ class Benchmarks(unittest.TestCase):
         self.assertIn("efficiency", output)
         self.check_chart()
 
+    def test_links_bench_compares_with_plain_tcp(self):
+        command = [ROOT / "benchmarks/links_bench.py", "--bin", BIN, "--links", "1gbit", "--nodes", "2", "--sizes", "64K",
+                   "256K", "--iters", "2", "--json", self.json]
+        done = run(command)
+        if done.returncode == 77:
+            self.skipTest(done.stderr)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = json.loads(self.json.read_text())["1gbit, 2 nodes"]["rows"]
+        self.assertEqual([row["bytes"] for row in rows], [64 << 10, 256 << 10])
+        for row in rows:
+            self.assertAlmostEqual(row["of_tcp"], row["busbw_gb_per_s"] / row["tcp_gb_per_s"])
+        self.check_chart()
+
     def test_overlap_bench_draws_what_it_found(self):
         result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--links", "shared", "--buckets", "1",
                                          "--batch", "4", *LITTLE])

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a link does an all-reduce between nodes use? `allreduce_bench` on nodes of this machine that are joined by
+links of a rate (tests/nodes.sh), one rank each: ours from plain memory, in turns with what plain TCP connections between
+all nodes carry of the same bytes, both ways at once and without adding.
+
+  link    what the frames of TCP leave of the rate: 1,448 of 1,514 bytes
+  ours    bus bandwidth: what each node sends, and at once receives, over the time; in place
+  of tcp  ours over plain TCP's, in the same turns: the median over the rounds, the least and the most
+  of link ours over the link's; little data goes faster than the link, as a link lets 256 KiB pass at once
+
+On few cores plain TCP alone takes all of them at high rates. Each (link, nodes) is a part of the file of its own; those
+that this run leaves out stay as they were.
+
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import sys
+import tempfile
+
+import chart
+import record
+import suite
+import training_runs
+
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"links_bench.py: {message}; see --help\n")
+    parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
+    parser.add_argument("--links", nargs="+", default=["200mbit", "1gbit", "10gbit"])
+    parser.add_argument("--nodes", nargs="+", type=int, default=[2, 3, 4])
+    parser.add_argument("--sizes", nargs=2, default=["64K", "64M"], metavar=("LEAST", "MOST"), help="each four times the last")
+    parser.add_argument("--iters", type=int, default=5, help="timed turns of each run")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of every case")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    options = parser.parse_args(arguments)
+    if unknown := [link for link in options.links if not re.fullmatch(r"[0-9.]+(k|m|g)bit", link)]:
+        parser.error(f"--links {unknown[0]} is no rate: give 200mbit, 1gbit")
+    if min(options.nodes) < 2:
+        parser.error(f"--nodes {min(options.nodes)} are not several")
+    return options
+
+
+def link_gb_per_s(link):
+    """Of payload."""
+    return float(link[:-4]) * UNITS[link[-4:]] / 8e9 * 1448 / 1514
+
+
+def run_once(options, link, nodes):
+    """Bus bandwidth in GB/s by size and way."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "result.json"
+        least, most = options.sizes
+        command = [str(training_runs.NODES), link, str(nodes), "1", f"{options.bin}/allreduce_bench", "-b", least, "-e", most,
+                   "-f", "4", "-n", str(options.iters), "-w", "1", "--ways", "plain,tcp", "--json", str(file)]
+        done = suite.execute(command)
+        if done.exit_code == 77:
+            raise training_runs.Skipped(suite.last_lines(done.output, 1))
+        if done.status != "ok":
+            raise training_runs.Failed(f"{done.text}: {done.reason}")
+        rows = json.loads(file.read_text())["rows"]
+    found = {}
+    for row in rows:
+        found.setdefault(row["bytes"], {})[row["way"]] = row["in_place"]["busbw_gb_per_s"]
+    return found
+
+
+def rows_of(rounds, link):
+    rows = []
+    for size in rounds[0]:
+        ours, least, most = training_runs.middle([found[size]["plain"] for found in rounds])
+        tcp = training_runs.middle([found[size]["tcp"] for found in rounds])[0]
+        share, *spread = training_runs.middle([found[size]["plain"] / found[size]["tcp"] for found in rounds])
+        rows.append({"bytes": size, "busbw_gb_per_s": ours, "busbw_spread": [least, most], "tcp_gb_per_s": tcp,
+                     "of_tcp": share, "of_tcp_spread": spread, "of_link": ours / link_gb_per_s(link)})
+    return rows
+
+
+def line_of(name, row):
+    size = row["bytes"] // 1024
+    text = f"{size} KiB" if size < 1024 else f"{size // 1024} MiB"
+    return (f"{name:<16} {text:>8}   ours {8 * row['busbw_gb_per_s']:7.3f} Gb/s   plain TCP {8 * row['tcp_gb_per_s']:7.3f} Gb/s   "
+            f"of tcp {100 * row['of_tcp']:4.0f} %   of link {100 * row['of_link']:4.0f} %")
+
+
+def parts_of(document):
+    return {name: part for name, part in document.items() if isinstance(part, dict)}
+
+
+def draw(document):
+    """The chart of a file; the same text for the same file."""
+    parts = parts_of(document)
+    links = list(dict.fromkeys(part["link"] for part in parts.values()))
+    panels = []
+    for link in links:
+        series = [chart.Series(f"{part['nodes']} nodes", [(row["bytes"] / 2**20, 100 * row["of_tcp"],
+                                                           *(100 * share for share in row["of_tcp_spread"]))
+                                                          for row in part["rows"]])
+                  for part in parts.values() if part["link"] == link]
+        panels.append(chart.Panel(f"Links of {link}", "size of the all-reduce (MiB)", "% of plain TCP", series, log_x=True,
+                                  y_most=100))
+    first = next(iter(parts.values()))
+    return chart.svg("All-reduce between nodes of one rank, against plain TCP both ways at once", panels,
+                     f"Medians of {training_runs.counted(first['rounds'], 'round')}, bars from the least to the most; "
+                     f"{first['date']}")
+
+
+def run(options, arguments):
+    document = {"benchmark": "links"}
+    if options.json and options.json.exists():
+        document = json.loads(options.json.read_text())
+    command = shlex.join(["benchmarks/links_bench.py", *arguments])
+    for link in options.links:
+        for nodes in options.nodes:
+            rounds = [run_once(options, link, nodes) for _ in range(options.rounds)]
+            name = f"{link}, {nodes} nodes"
+            document[name] = {**record.circumstances(command, f"{options.bin}/lockstep"), "link": link, "nodes": nodes,
+                              "iters": options.iters, "rounds": options.rounds, "rows": rows_of(rounds, link)}
+            print("\n".join(line_of(name, row) for row in document[name]["rows"]), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
+                options.json.with_suffix(".svg").write_text(draw(document))
+
+
+if __name__ == "__main__":
+    sys.exit(training_runs.main("links_bench.py", parse_arguments, run, draw, sys.argv[1:]))
