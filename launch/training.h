@@ -16,7 +16,7 @@
 #include "launch/device_choice.h"
 #include "launch/memory_need.h"
 #include "launch/network_planning.h"
-#include "launch/step_trace.h"
+#include "launch/plan/step_trace.h"
 #include "launch/trainer.h"
 #include "launch/training_data.h"
 #include "launch/training_length.h"

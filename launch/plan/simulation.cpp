@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/plan_simulation.h"
+#include "launch/plan/simulation.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 #include "comm/buckets.h"
 #include "core/error.h"
-#include "launch/link_speed.h"
+#include "launch/plan/link_speed.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tune_search.h"
+#include "launch/tune/search.h"
 
 #include <algorithm>
 #include <cmath>

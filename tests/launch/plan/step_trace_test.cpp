@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/step_trace.h"
+#include "launch/plan/step_trace.h"
 
 #include <fstream>
 #include <sstream>
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/simulation_fit.h"
+#include "launch/plan/fit.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
 

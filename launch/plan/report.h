@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/simulation.h"
-#include "launch/simulation_fit.h"
+#include "launch/plan/fit.h"
+#include "launch/plan/step_model.h"
 
 namespace lockstep {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `lockstep tune` as a user runs it: what it writes, how it goes on, what it refuses.
+
 #include <fstream>
 #include <sstream>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tune_report.h"
+#include "launch/tune/report.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,8 +11,8 @@
 
 #include "core/wrapped_text.h"
 #include "launch/quantile.h"
-#include "launch/svg_chart.h"
-#include "launch/tune_dimensions.h"
+#include "launch/tune/dimensions.h"
+#include "launch/tune/svg_chart.h"
 
 namespace lockstep {
 namespace {

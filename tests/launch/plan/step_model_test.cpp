@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/simulation.h"
+#include "launch/plan/step_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "launch/link_speed.h"
-#include "launch/simulation_fit.h"
-#include "launch/simulation_report.h"
+#include "launch/plan/fit.h"
+#include "launch/plan/link_speed.h"
+#include "launch/plan/report.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/tune_search.h"
+#include "launch/tune/search.h"
 
 namespace lockstep {
 

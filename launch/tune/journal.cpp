@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tune_journal.h"
+#include "launch/tune/journal.h"
 
 #include <algorithm>
 #include <cerrno>

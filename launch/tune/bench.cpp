@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tune_bench.h"
+#include "launch/tune/bench.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch/config.h"
-#include "launch/tune_search.h"
+#include "launch/tune/search.h"
 
 namespace lockstep {
 

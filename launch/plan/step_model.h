@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "launch/all_reduce_cost.h"
-#include "launch/step_trace.h"
+#include "launch/plan/all_reduce_cost.h"
+#include "launch/plan/step_trace.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 
 #include "launch/command_line.h"
 #include "launch/config.h"
-#include "launch/simulation_report.h"
-#include "launch/step_trace.h"
+#include "launch/plan/report.h"
+#include "launch/plan/step_trace.h"
 #include "models/network.h"
 
 namespace CLI {

@@ -11,7 +11,7 @@
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
 #include "launch/job_end.h"
-#include "launch/plan_simulation.h"
+#include "launch/plan/simulation.h"
 #include "launch/terminal.h"
 #include "launch/training.h"
 

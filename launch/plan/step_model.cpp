@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/simulation.h"
+#include "launch/plan/step_model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 
 #include "launch/config.h"
 #include "launch/terminal.h"
-#include "launch/tune_search.h"
+#include "launch/tune/search.h"
 
 namespace lockstep {
 

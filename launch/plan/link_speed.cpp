@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/link_speed.h"
+#include "launch/plan/link_speed.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/tune_dimensions.h"
+#include "launch/tune/dimensions.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "launch/all_reduce_cost.h"
-#include "launch/simulation.h"
-#include "launch/step_trace.h"
+#include "launch/plan/all_reduce_cost.h"
+#include "launch/plan/step_model.h"
+#include "launch/plan/step_trace.h"
 
 namespace lockstep {
 

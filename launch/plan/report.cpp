@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/simulation_report.h"
+#include "launch/plan/report.h"
 
 #include <algorithm>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "launch/link_speed.h"
+#include "launch/plan/link_speed.h"
 
 namespace lockstep {
 namespace {
 
-constexpr BucketMib::value_type kEnds[] = {0.25, 1, 4}, kMiddles[] = {1, 2, 4, 8, 16, 25, 64};
+constexpr BucketMib::value_type kEndMib[] = {0.25, 1, 4}, kMiddleMib[] = {1, 2, 4, 8, 16, 25, 64};
 
 std::string counted_of(int count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
@@ -21,9 +21,9 @@ std::string counted_of(int count, const char* what) {
 std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster& cluster,
                                                   const PlanBuckets& buckets) {
   std::pair<BucketMib, StepPrediction> best;
-  for (const double first : kEnds) {
-    for (const double middle : kMiddles) {
-      for (const double last : kEnds) {
+  for (const double first : kEndMib) {
+    for (const double middle : kMiddleMib) {
+      for (const double last : kEndMib) {
         model.bucket_bytes = buckets({first, middle, last});
         const StepPrediction step = predict_step(model, cluster);
         if (best.second.seconds > 0 && step.seconds >= best.second.seconds) continue;

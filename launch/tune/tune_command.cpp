@@ -29,11 +29,11 @@
 #include "launch/progress_line.h"
 #include "launch/run_folder.h"
 #include "launch/terminal.h"
-#include "launch/tune_bench.h"
-#include "launch/tune_dimensions.h"
-#include "launch/tune_journal.h"
-#include "launch/tune_report.h"
-#include "launch/tune_search.h"
+#include "launch/tune/bench.h"
+#include "launch/tune/dimensions.h"
+#include "launch/tune/journal.h"
+#include "launch/tune/report.h"
+#include "launch/tune/search.h"
 #include "launch/version.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/simulation_fit.h"
+#include "launch/plan/fit.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/all_reduce_cost.h"
+#include "launch/plan/all_reduce_cost.h"
 
 #include <algorithm>
 #include <bit>

@@ -15,7 +15,7 @@
 #include "comm/world.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
-#include "launch/tune_search.h"
+#include "launch/tune/search.h"
 
 namespace lockstep {
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How `lockstep tune` searches, remembers and writes, on measurements that are made up; tune_program_test.cpp
+// How `lockstep tune` searches, remembers and writes, on measurements that are made up; tune_command_test.cpp
 // has the program.
+#include "launch/tune/search.h"
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -15,10 +17,9 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "launch/config.h"
-#include "launch/tune_dimensions.h"
-#include "launch/tune_journal.h"
-#include "launch/tune_report.h"
-#include "launch/tune_search.h"
+#include "launch/tune/dimensions.h"
+#include "launch/tune/journal.h"
+#include "launch/tune/report.h"
 #include "tests/data/temporary_folder.h"
 
 namespace lockstep {

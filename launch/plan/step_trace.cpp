@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/step_trace.h"
+#include "launch/plan/step_trace.h"
 
 #include <algorithm>
 #include <cerrno>

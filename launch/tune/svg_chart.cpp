@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/svg_chart.h"
+#include "launch/tune/svg_chart.h"
 
 #include <algorithm>
 #include <array>
