@@ -60,7 +60,8 @@ class Turn:
         self.options, self.folder = options, folder
         self.settings = ["data.format=idx", f"data.path={folder}", "model.name=" + options.model,
                          f"train.batch={options.batch}", "train.threads=1", "train.epochs=100", "world.device=cpu",
-                         f"comm.bucket_mib={options.bucket_mib}", *options.set]
+                         f"comm.bucket_mib={options.bucket_mib}",
+                         f"comm.between_nodes={options.between_nodes}", *options.set]
 
     def lockstep(self, command, **more):
         settings = [*self.settings, *(f"{key.replace('_', '.', 1)}={value}" for key, value in more.items())]
@@ -111,7 +112,7 @@ class Turn:
         fit = [word for at, trace in fits.items() for word in ("--fit", f"{trace}@{said(at)}")]
         self.run(self.config(self.lockstep("plan")) +
                  ["--ranks", ranks, "--nodes", ranks, "--link", said(rate), "--device-step", device, *fit,
-                  "--between-nodes", self.options.between_nodes, "--json", file])
+                  "--json", file])
         return json.loads(file.read_text())
 
     def measure(self):
@@ -165,7 +166,7 @@ def main():
     parser.add_argument("--bucket-mib", default="[1, 1, 1]")
     parser.add_argument("--set", action="append", default=[], help="a further key of the configuration")
     parser.add_argument("--steps", type=int, default=25, help="of each run")
-    parser.add_argument("--between-nodes", default="halving", help="how nodes add up: see lockstep plan --help")
+    parser.add_argument("--between-nodes", default="halving", help="how nodes add up: comm.between_nodes")
     parser.add_argument("--fresh", action="store_true", help="forget the turns that FILE has")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the traces, which are else removed")
     parser.add_argument("--again", action="store_true", help="predict from the traces that --keep left, run nothing")

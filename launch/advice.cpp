@@ -6,34 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "launch/least_squares.h"
+
 namespace lockstep {
 namespace {
 
 constexpr double kWorthAdvice = 0.05;  // of the step
-
-struct Line {
-  double alpha = 0;
-  double beta = 0;
-};
-
-// Least squares, neither coefficient below 0. Buckets of one size tell nothing of alpha.
-Line fit(std::span<const double> bytes, std::span<const double> seconds) {
-  const double n = static_cast<double>(bytes.size());
-  double x = 0, y = 0, xx = 0, xy = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    x += bytes[i];
-    y += seconds[i];
-    xx += bytes[i] * bytes[i];
-    xy += bytes[i] * seconds[i];
-  }
-  const double spread = xx - x * x / n;
-  if (spread <= 1e-6 * xx) return {.beta = x > 0 ? y / x : 0};
-  const double beta = (xy - x * y / n) / spread;
-  const double alpha = (y - beta * x) / n;
-  if (beta <= 0) return {.alpha = y / n};
-  if (alpha < 0) return {.beta = xy / xx};
-  return {.alpha = alpha, .beta = beta};
-}
 
 // A change, what it leaves of a step for the samples of today's step, and how to say it.
 struct Change {
@@ -202,42 +180,35 @@ class Adviser {
 WaitModel::WaitModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait) {
   const double steps = static_cast<double>(sums.steps);
   const double waited_each = common_wait / static_cast<double>(std::max<std::size_t>(1, bucket_bytes.size()));
-  points_.push_back({.bytes = 0, .lead = sums.backward / steps});
-  std::vector<double> seconds;
-  double late = 0;
+  backward_ = sums.backward / steps;
+  std::vector<FitEquation> sums_by_bytes;
+  double late = 0, bytes = 0;
   for (std::size_t i = 0; i < bucket_bytes.size(); ++i) {
     const BucketSums& bucket = sums.buckets[i];
-    points_.push_back({points_.back().bytes + bucket_bytes[i], bucket.lead / steps});
-    seconds.push_back((bucket.wire + waited_each) / steps);
+    bytes += bucket_bytes[i];
+    arrivals_.add(bytes, backward_ - bucket.lead / steps);
+    sums_by_bytes.push_back({.terms = {1, bucket_bytes[i]}, .value = (bucket.wire + waited_each) / steps});
     late += bucket.late / steps;
   }
-  const Line line = fit(bucket_bytes, seconds);
-  alpha_ = line.alpha;
-  beta_ = line.beta;
+  // Buckets of one size tell nothing of alpha: all is beta's then.
+  constexpr FitTermSet kAlpha = 1, kBeta = 2;
+  constexpr FitTermSet kSets[] = {kAlpha | kBeta, kBeta, kAlpha};
+  const FitTerms line = fit_terms(sums_by_bytes, kSets).value_or(FitTerms());
+  alpha_ = line[0];
+  beta_ = line[1];
   late_ = std::max(0.0, late - common_wait / steps);
 }
 
-double WaitModel::lead(double bytes) const {
-  for (std::size_t i = 1; i < points_.size(); ++i) {
-    const Point& before = points_[i - 1];
-    const Point& after = points_[i];
-    if (bytes > after.bytes && i + 1 < points_.size()) continue;
-    const double share =
-        std::clamp((bytes - before.bytes) / std::max(1.0, after.bytes - before.bytes), 0.0, 1.0);
-    return before.lead + share * (after.lead - before.lead);
-  }
-  return 0;
-}
-
-// Moments count from when compute begins to wait.
 double WaitModel::exposed(std::span<const double> bucket_bytes, double wire_speed) const {
+  std::vector<BucketInBackward> buckets;
   double bytes = 0;
-  double free = bucket_bytes.empty() ? 0 : late_ - lead(bucket_bytes[0]);
   for (const double bucket : bucket_bytes) {
     bytes += bucket;
-    free = std::max(free, -lead(bytes)) + alpha_ + beta_ * bucket / wire_speed;
+    buckets.push_back({.final_seconds = arrivals_.final_seconds(bytes),
+                       .sum_seconds = alpha_ + beta_ * bucket / wire_speed});
   }
-  return std::max(0.0, free);
+  if (!buckets.empty()) buckets.front().sum_seconds += late_;
+  return overlap_backward(buckets, backward_).exposed_seconds;
 }
 
 std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Advice: why compute waits for communication, and the change that is estimated to gain most. A pure function
-// over an epoch's sums. What a change gains is estimated by a model of the step: buckets pass one after
-// another through the communication stream, each as soon as its gradients are final, and each takes alpha +
-// beta * bytes; final times, alpha and beta are the measured ones.
+// over an epoch's sums. What a change gains is estimated by the model of overlap.h, in which each bucket
+// takes alpha + beta * bytes; when gradients are final, alpha and beta are measured.
 #pragma once
 
 #include <optional>
@@ -12,10 +11,11 @@
 #include <vector>
 
 #include "launch/communication.h"
+#include "launch/overlap.h"
 
 namespace lockstep {
 
-// Seconds of one step.
+// The ledger's step as the model has it, in seconds.
 class WaitModel {
  public:
   // steps > 0. common_wait: of an epoch; what each rank waits for the others in collectives is the wire's.
@@ -26,14 +26,11 @@ class WaitModel {
   double exposed(std::span<const double> bucket_bytes, double wire_speed = 1) const;
   double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
   // How long backward goes on when gradients up to this byte are final.
-  double lead(double bytes) const;
+  double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
 
  private:
-  struct Point {
-    double bytes;  // of the flat order
-    double lead;
-  };
-  std::vector<Point> points_;
+  double backward_ = 0;
+  GradientArrivals arrivals_;
   double alpha_ = 0;
   double beta_ = 0;  // seconds per byte
   double late_ = 0;  // before the first bucket travels

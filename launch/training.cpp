@@ -51,6 +51,7 @@ TracedRun Training::traced_run(const World& world) const {
                 .ranks = world.size(),
                 .nodes = world.nodes(),
                 .overlap = config_.gradients.overlap,
+                .between_nodes = config_.between_nodes,
                 .bucket_bytes = {}};
   for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
   return run;

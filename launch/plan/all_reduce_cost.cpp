@@ -118,6 +118,14 @@ void run_direct(Messages& messages, double bytes, std::size_t members) {
       messages.rotate(distance, bytes / static_cast<double>(members));
 }
 
+// Of the two that there are, the shorter one where nobody chose.
+AllReduceWay taken_way(double bytes, int members, AllReduceWay way, const Tier& tier) {
+  if (way != AllReduceWay::automatic) return way;
+  const double halving = all_reduce_seconds(bytes, members, AllReduceWay::halving, tier);
+  const double direct = all_reduce_seconds(bytes, members, AllReduceWay::direct, tier);
+  return direct < halving ? AllReduceWay::direct : AllReduceWay::halving;
+}
+
 // What a member sends on the way back is what it got before.
 AllReducePath halving_path(std::size_t members) {
   const auto levels = static_cast<double>(std::bit_width(members - 1));
@@ -137,23 +145,23 @@ AllReducePath halving_path(std::size_t members) {
 
 }  // namespace
 
-std::string_view name_of(AllReduceAlgorithm algorithm) {
-  return algorithm == AllReduceAlgorithm::halving ? "halving" : "direct";
-}
-
-AllReducePath all_reduce_path(int members, AllReduceAlgorithm algorithm) {
+AllReducePath all_reduce_path(int members, AllReduceWay way) {
   CHECK(members > 0, "an all-reduce of {}", members);
-  if (algorithm == AllReduceAlgorithm::halving) return halving_path(static_cast<std::size_t>(members));
-  return {.messages = 2.0 * (members - 1), .volume = 2.0 * (members - 1) / members};
+  CHECK(way != AllReduceWay::mpi, "there is no model of MPI's own all-reduce");
+  const AllReducePath direct{.messages = 2.0 * (members - 1), .volume = 2.0 * (members - 1) / members};
+  if (way == AllReduceWay::direct) return direct;
+  const AllReducePath halving = halving_path(static_cast<std::size_t>(members));
+  return way == AllReduceWay::automatic && direct.volume < halving.volume ? direct : halving;
 }
 
-double all_reduce_seconds(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier) {
-  const AllReducePath path = all_reduce_path(members, algorithm);
+double all_reduce_seconds(double bytes, int members, AllReduceWay way, const Tier& tier) {
+  const AllReducePath path = all_reduce_path(members, taken_way(bytes, members, way, tier));
   return path.messages * tier.latency_seconds + bytes_seconds(path.volume * bytes, tier);
 }
 
 double all_reduce_seconds(double bytes, const Cluster& cluster) {
-  const AllReducePath nodes = all_reduce_path(cluster.nodes, cluster.algorithm);
+  const AllReducePath nodes =
+      all_reduce_path(cluster.nodes, taken_way(bytes, cluster.nodes, cluster.way, cluster.between_nodes));
   const double latency = nodes.messages * cluster.between_nodes.latency_seconds +
                          (cluster.ranks_per_node > 1 ? 2 * cluster.in_node.latency_seconds : 0);
   // In a node everyone reads its part of all, and afterwards all parts.
@@ -162,15 +170,15 @@ double all_reduce_seconds(double bytes, const Cluster& cluster) {
                             bytes_seconds(nodes.volume * bytes, cluster.between_nodes));
 }
 
-AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier,
+AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,
                                  std::span<const double> begin_seconds) {
+  way = taken_way(bytes, members, way, tier);
   CHECK(members > 0, "an all-reduce of {}", members);
   CHECK(begin_seconds.empty() || begin_seconds.size() == static_cast<std::size_t>(members),
         "{} beginnings of {} members", begin_seconds.size(), members);
   Messages messages(members, tier, begin_seconds);
   const auto count = static_cast<std::size_t>(members);
-  algorithm == AllReduceAlgorithm::halving ? run_halving(messages, bytes, count)
-                                           : run_direct(messages, bytes, count);
+  way == AllReduceWay::halving ? run_halving(messages, bytes, count) : run_direct(messages, bytes, count);
   return messages.result();
 }
 

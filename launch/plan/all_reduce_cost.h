@@ -3,12 +3,20 @@
 // What an all-reduce costs in the alpha-beta model: every message costs a latency, every byte its share of a
 // link. Closed formulas for a plan, and the messages one by one, which say whether the formulas hold and how
 // many messages there are. Pure arithmetic: no clock, no ranks.
+//
+// Ways between nodes are comm's (comm/world.h). Halving is recursive halving and doubling (Rabenseifner,
+// "Optimization of collective reduction operations", ICCS 2004) along a binary tree of the members: two
+// neighbouring subtrees that are full pair off. Of a subtree that is not, those who hold its sum give it to
+// those who hold the left one's, and take the results back. Direct: everyone sends each other member that
+// one's part, and afterwards the sum of its own. Automatic is the shorter of the two. MPI's own has no model:
+// who asks for it gets an Error.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
+
+#include "comm/world.h"
 
 namespace lockstep {
 
@@ -19,25 +27,16 @@ struct Tier {
   double seconds_per_byte = 0;  // of copying and adding what was sent, on any link
 };
 
-enum class AllReduceAlgorithm : std::uint8_t {
-  // Recursive halving and doubling (Rabenseifner, "Optimization of collective reduction operations", ICCS
-  // 2004), along a binary tree of the members: two neighbouring subtrees that are full pair off. Of a subtree
-  // that is not, those who hold its sum give it to those who hold the left one's, and take the results back.
-  halving,
-  // Everyone sends each other member that one's part, and afterwards the sum of its own.
-  direct
-};
-std::string_view name_of(AllReduceAlgorithm algorithm);
-
 // Messages one after the other, and what the member that has most to do sends, as a multiple of the data; it
 // gets as much.
 struct AllReducePath {
   double messages = 0;
   double volume = 0;
 };
-AllReducePath all_reduce_path(int members, AllReduceAlgorithm algorithm);
+// Automatic: of large data, the way that sends less; halving where both send as much.
+AllReducePath all_reduce_path(int members, AllReduceWay way);
 // Of data in many pieces, so that both ways of every link are busy.
-double all_reduce_seconds(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier);
+double all_reduce_seconds(double bytes, int members, AllReduceWay way, const Tier& tier);
 
 // Nodes that have equally many ranks. Ranks of a node meet everyone directly, as in shared memory or NVLink.
 struct Cluster {
@@ -45,7 +44,7 @@ struct Cluster {
   int nodes = 1;
   Tier in_node;
   Tier between_nodes;  // a node's link, which its ranks share
-  AllReduceAlgorithm algorithm = AllReduceAlgorithm::halving;
+  AllReduceWay way = AllReduceWay::automatic;
 
   int ranks() const { return ranks_per_node * nodes; }
 };
@@ -63,7 +62,7 @@ struct AllReduceRun {
   std::size_t state_bytes = 0;  // that simulating takes for each member
 };
 // begin_seconds: when each member joins; empty: all at 0.
-AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceAlgorithm algorithm, const Tier& tier,
+AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,
                                  std::span<const double> begin_seconds = {});
 
 }  // namespace lockstep

@@ -2,68 +2,22 @@
 #include "launch/plan/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "launch/least_squares.h"
 #include "launch/quantile.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTerms = 3;
-using Terms = std::array<double, kTerms>;
-
-// What a sum has of latency, wire and processing.
-Terms terms_of(const MeasuredSum& sum) {
-  const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
-  return {sum.messages, sum.bytes / rate, sum.bytes};
-}
-
-// Least squares of relative errors over the terms that are used, by the normal equations; false where they do
-// not tell these terms apart.
-bool solve(std::span<const MeasuredSum> sums, const std::vector<std::size_t>& used, Terms& solution) {
-  const std::size_t count = used.size();
-  Terms scale = {};  // terms differ by many orders of magnitude
-  for (const MeasuredSum& sum : sums)
-    for (std::size_t i = 0; i < kTerms; ++i) scale[i] = std::max(scale[i], terms_of(sum)[i] / sum.seconds);
-  double matrix[kTerms][kTerms + 1] = {};
-  for (const MeasuredSum& sum : sums) {
-    const Terms terms = terms_of(sum);
-    for (std::size_t row = 0; row < count; ++row) {
-      const double value = terms[used[row]] / sum.seconds / scale[used[row]];
-      for (std::size_t column = 0; column < count; ++column)
-        matrix[row][column] += value * terms[used[column]] / sum.seconds / scale[used[column]];
-      matrix[row][count] += value;
-    }
-  }
-  for (std::size_t pivot = 0; pivot < count; ++pivot) {
-    if (std::abs(matrix[pivot][pivot]) < 1e-9 * static_cast<double>(sums.size())) return false;
-    for (std::size_t row = 0; row < count; ++row) {
-      if (row == pivot) continue;
-      const double factor = matrix[row][pivot] / matrix[pivot][pivot];
-      for (std::size_t column = pivot; column <= count; ++column)
-        matrix[row][column] -= factor * matrix[pivot][column];
-    }
-  }
-  solution = {};
-  for (std::size_t i = 0; i < count; ++i)
-    solution[used[i]] = matrix[i][count] / matrix[i][i] / scale[used[i]];
-  return true;
-}
-
-double squared_error(std::span<const MeasuredSum> sums, const Terms& solution) {
-  double error = 0;
-  for (const MeasuredSum& sum : sums) {
-    const Terms terms = terms_of(sum);
-    double seconds = 0;
-    for (std::size_t i = 0; i < kTerms; ++i) seconds += terms[i] * solution[i];
-    error += std::pow(seconds / sum.seconds - 1, 2);
-  }
-  return error;
+FitEquation relative(const FitTerms& terms, double measured) {
+  FitEquation equation{.value = 1};
+  for (std::size_t i = 0; i < kMostFitTerms; ++i) equation.terms[i] = terms[i] / measured;
+  return equation;
 }
 
 // How long sums were under way while the last backward computed.
@@ -76,8 +30,7 @@ double hidden_seconds(const StepTrace::Step& step) {
 
 }  // namespace
 
-std::vector<MeasuredSum> measured_sums(const StepTrace& trace, AllReduceAlgorithm algorithm,
-                                       double bytes_per_second) {
+std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_second) {
   const TracedRun& run = trace.run;
   if (run.ranks < 2 || (run.nodes > 1 && run.nodes != run.ranks)) {
     throw ConfigError(
@@ -85,8 +38,12 @@ std::vector<MeasuredSum> measured_sums(const StepTrace& trace, AllReduceAlgorith
                     "several ranks on one node, or of one rank on each of several",
                     run.ranks, run.ranks == 1 ? "" : "s", run.nodes, run.nodes == 1 ? "" : "s"));
   }
-  AllReducePath path = all_reduce_path(run.ranks, algorithm);
-  if (run.nodes == 1) path = {.messages = 2, .volume = 2.0 * (run.ranks - 1) / run.ranks};
+  if (run.nodes > 1 && run.between_nodes == AllReduceWay::mpi)
+    throw ConfigError("a trace of comm.between_nodes = mpi does not tell what Lockstep's own sums cost");
+  // In a node everyone meets everyone.
+  const AllReducePath path = run.nodes > 1
+                                 ? all_reduce_path(run.ranks, run.between_nodes)
+                                 : AllReducePath{.messages = 2, .volume = 2.0 * (run.ranks - 1) / run.ranks};
   std::vector<MeasuredSum> sums;
   for (std::size_t i = 0; i < run.bucket_bytes.size(); ++i) {
     const double seconds =
@@ -105,29 +62,23 @@ double TierFit::seconds(const MeasuredSum& sum) const {
   return sum.messages * latency_seconds + sum.bytes * (slowness / rate + seconds_per_byte);
 }
 
-// There are few terms: of all sets of them that need none below 0, the one that fits best.
 TierFit fit_tier(std::span<const MeasuredSum> sums) {
   CHECK(!sums.empty(), "nothing to fit");
   std::set<double> speeds;
-  for (const MeasuredSum& sum : sums) speeds.insert(sum.bytes_per_second);
-  const bool tells_processing = speeds.size() > 1;
-  Terms best = {};
-  double least = -1;
-  for (unsigned set = 1; set < 1U << kTerms; ++set) {
-    std::vector<std::size_t> used;
-    for (std::size_t i = 0; i < kTerms; ++i)
-      if ((set >> i & 1U) != 0) used.push_back(i);
-    Terms solution;
-    // A link costs something.
-    if ((set & 2U) == 0 || (!tells_processing && (set & 4U) != 0) || !solve(sums, used, solution)) continue;
-    if (std::ranges::any_of(solution, [](double value) { return value < 0; })) continue;
-    const double error = squared_error(sums, solution);
-    if (least >= 0 && error >= least) continue;
-    best = solution;
-    least = error;
+  std::vector<FitEquation> equations;
+  for (const MeasuredSum& sum : sums) {
+    speeds.insert(sum.bytes_per_second);
+    const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
+    equations.push_back(relative({sum.messages, sum.bytes / rate, sum.bytes}, sum.seconds));
   }
-  if (least < 0) throw ConfigError("the traces fit no link: their sums do not take longer for more bytes");
-  TierFit fit{.latency_seconds = best[0], .slowness = best[1], .seconds_per_byte = best[2]};
+  // A link costs something.
+  constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;
+  constexpr FitTermSet kSets[] = {kWire, kWire | kLatency, kWire | kProcessing,
+                                  kWire | kLatency | kProcessing};
+  const bool tells_processing = speeds.size() > 1;
+  const std::optional<FitTerms> best = fit_terms(equations, std::span(kSets).first(tells_processing ? 4 : 2));
+  if (!best) throw ConfigError("the traces fit no link: their sums do not take longer for more bytes");
+  TierFit fit{.latency_seconds = (*best)[0], .slowness = (*best)[1], .seconds_per_byte = (*best)[2]};
   fit.residual = quantile_over(
       sums, 0.5, [&](const MeasuredSum& sum) { return std::abs(fit.seconds(sum) / sum.seconds - 1); });
   return fit;

@@ -23,10 +23,10 @@ struct MeasuredSum {
 
 // Of the runs' buckets, since all ranks met, by the median of their steps. Where a trace does not tell when
 // they met, since the traced rank began, by the lower quartile: in half the steps that rank waits for a late
-// one, which is no time of the wire. Throws ConfigError for a run of one rank, and for one of several
-// nodes that have several ranks each: its sums tell of two tiers at once.
-std::vector<MeasuredSum> measured_sums(const StepTrace& trace, AllReduceAlgorithm algorithm,
-                                       double bytes_per_second);
+// one, which is no time of the wire. Throws ConfigError for a run of one rank, for one of several
+// nodes that have several ranks each, whose sums tell of two tiers at once, and for one of several nodes
+// whose sums were MPI's own.
+std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_second);
 
 // seconds = messages * latency + bytes * (slowness / bytes_per_second + seconds_per_byte), none below 0.
 struct TierFit {

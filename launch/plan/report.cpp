@@ -45,7 +45,7 @@ std::optional<AllReduceRun> largest_sum(const StepModel& model, const Cluster& c
   constexpr int kMostNodes = 8192;
   if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty()) return std::nullopt;
   const double bytes = static_cast<double>(std::ranges::max(model.bucket_bytes)) * model.bytes_factor;
-  return simulate_all_reduce(bytes, cluster.nodes, cluster.algorithm, cluster.between_nodes);
+  return simulate_all_reduce(bytes, cluster.nodes, cluster.way, cluster.between_nodes);
 }
 
 nlohmann::ordered_json json_of(const StepPrediction& row) {
@@ -158,7 +158,7 @@ std::string to_json(const SimulationReport& report) {
                                  {"stretch", report.model.stretch},
                                  {"between_nodes", json_of(report.cluster.between_nodes)},
                                  {"in_node", json_of(report.cluster.in_node)},
-                                 {"algorithm", name_of(report.cluster.algorithm)},
+                                 {"way", name_of(report.cluster.way)},
                                  {"bucket_bytes", report.model.bucket_bytes},
                                  {"predictions", rows},
                                  {"knee_ranks", report.knee},

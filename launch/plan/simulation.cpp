@@ -21,11 +21,6 @@ constexpr Tier kPriorOfCpus = {.latency_seconds = 10e-6, .bytes_per_second = 5e9
 constexpr double kPriorLatency = 20e-6;
 constexpr double kPriorStretch = 1.19;
 
-AllReduceAlgorithm algorithm_named(const std::string& name) {
-  return name == name_of(AllReduceAlgorithm::direct) ? AllReduceAlgorithm::direct
-                                                     : AllReduceAlgorithm::halving;
-}
-
 void require_possible(const SimulationFlags& flags) {
   if (flags.device_step.empty()) {
     throw UsageError(
@@ -86,10 +81,6 @@ void add_simulation_flags(CLI::App& app, Command& command) {
          "link is called: two.json@200Mb/s; repeatable")
       ->type_name("FILE[@SPEED]")
       ->allow_extra_args(false);
-  app.add_option("--between-nodes", flags.algorithm,
-                 "How nodes add up: by recursive halving, or everyone with everyone")
-      ->check(CLI::IsMember({"halving", "direct"}))
-      ->type_name("halving|direct");
   app.add_option(
          "--stretch", flags.stretch,
          "How many times as long compute takes while gradients are under way; from --fit where it is not "
@@ -113,8 +104,13 @@ void require_ranks(const SimulationFlags& flags) {
 }
 
 PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& config)
-    : flags_(flags), config_(config), algorithm_(algorithm_named(flags.algorithm)) {
+    : flags_(flags), config_(config) {
   require_possible(flags);
+  if (flags.nodes > 1 && config.between_nodes == AllReduceWay::mpi) {
+    throw ConfigError(
+        "comm.between_nodes = mpi: there is no model of MPI's own sums; predict with --set "
+        "comm.between_nodes=halving");
+  }
   if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
   if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
   device_ = read_step_trace(flags.device_step);
@@ -136,7 +132,7 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
         (read.bytes_per_second <= 0 && read.trace.run.nodes > 1 && !flags.link.empty())) {
       throw UsageError(fmt::format("--fit {}: say what each link is called, as in {}@200Mb/s", fit, file));
     }
-    measured_sums(read.trace, algorithm_, read.bytes_per_second);  // throws where it tells of no link
+    measured_sums(read.trace, read.bytes_per_second);  // throws where it tells of no link
   }
   if (flags.nodes == 1 || !flags.link.empty()) return;
   const std::vector<MeasuredSum> sums = sums_between_nodes();
@@ -165,7 +161,7 @@ std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
   std::vector<MeasuredSum> sums;
   for (const Fit& fit : fits_) {
     if (fit.trace.run.nodes == 1) continue;
-    const std::vector<MeasuredSum> of_run = measured_sums(fit.trace, algorithm_, fit.bytes_per_second);
+    const std::vector<MeasuredSum> of_run = measured_sums(fit.trace, fit.bytes_per_second);
     sums.insert(sums.end(), of_run.begin(), of_run.end());
   }
   return sums;
@@ -176,7 +172,7 @@ std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
   std::vector<MeasuredSum> sums;
   const auto add = [&](const StepTrace& trace) {
     if (trace.run.nodes > 1 || trace.run.ranks == 1) return;
-    const std::vector<MeasuredSum> of_run = measured_sums(trace, algorithm_, 0);
+    const std::vector<MeasuredSum> of_run = measured_sums(trace, 0);
     sums.insert(sums.end(), of_run.begin(), of_run.end());
   };
   for (const Fit& fit : fits_) add(fit.trace);
@@ -199,7 +195,7 @@ double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport
 
 void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const {
   if (cluster.nodes == 1) return;
-  const std::string start = fmt::format("between nodes ({}): ", name_of(cluster.algorithm));
+  const std::string start = fmt::format("between nodes (comm.between_nodes = {}): ", name_of(cluster.way));
   const std::vector<MeasuredSum> sums = sums_between_nodes();
   if (!sums.empty()) {
     about.between_nodes = fit_tier(sums);
@@ -288,9 +284,11 @@ SimulationReport PlanSimulation::report(Network& network) const {
   about.from.push_back(
       fmt::format("a device's step: {:.1f} ms, the median of {} traced steps of rank 0 of {}",
                   model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
-  Cluster cluster{
-      .ranks_per_node = flags_.ranks / flags_.nodes, .nodes = flags_.nodes, .algorithm = algorithm_};
   const bool on_gpu = !is_host_memory(network.device());
+  // NCCL, too, takes what is shorter: of rings and trees.
+  Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
+                  .nodes = flags_.nodes,
+                  .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};
   choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
   choose_in_node(cluster, about, on_gpu);
   model.stretch = choose_stretch(model.compute, about);

@@ -26,8 +26,7 @@ struct SimulationFlags {
   std::string node_link;
   std::string device_step;
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
-  std::string algorithm = "halving";
-  double stretch = 0;  // 0: fitted, or assumed
+  double stretch = 0;             // 0: fitted, or assumed
   std::string json;
 };
 void add_simulation_flags(CLI::App& app, Command& command);
@@ -60,7 +59,6 @@ class PlanSimulation {
 
   const SimulationFlags& flags_;
   const Config& config_;
-  AllReduceAlgorithm algorithm_ = AllReduceAlgorithm::halving;
   StepTrace device_;
   std::vector<Fit> fits_;
 };

@@ -12,54 +12,25 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-// Compute, which is slower while the link is busy.
-class Backward {
- public:
-  explicit Backward(double stretch) : stretch_(stretch) {}
-
-  // Until so many seconds of compute are done.
-  void compute_until(double done) {
-    double left = std::max(0.0, done - done_);
-    const double slow = std::max(0.0, busy_until_ - now_) / stretch_;
-    if (left <= slow) {
-      now_ += left * stretch_;
-    } else {
-      if (slow > 0) now_ = busy_until_;
-      now_ += left - slow;
-    }
-    done_ = std::max(done_, done);
-  }
-  void begin_sum(double seconds) { busy_until_ = std::max(now_, busy_until_) + seconds; }
-
-  double now() const { return now_; }
-  double exposed() const { return std::max(0.0, busy_until_ - now_); }
-
- private:
-  double stretch_;
-  double now_ = 0;
-  double done_ = 0;
-  double busy_until_ = 0;
-};
-
-std::vector<SimulatedBucket> simulated_buckets(const StepModel& model, const Cluster& cluster) {
-  std::vector<SimulatedBucket> buckets;
+std::vector<BucketInBackward> buckets_of(const StepModel& model, const Cluster& cluster) {
+  std::vector<BucketInBackward> buckets;
   double bytes = 0;
   for (const std::size_t size : model.bucket_bytes) {
     bytes += static_cast<double>(size);
     const double sent = static_cast<double>(size) * model.bytes_factor;
-    buckets.push_back(
-        {.final_seconds = model.overlap ? model.compute.final_seconds(bytes) : model.compute.backward_seconds,
-         .sum_seconds = cluster.ranks() > 1 ? all_reduce_seconds(sent, cluster) : 0});
+    buckets.push_back({.final_seconds = model.overlap ? model.compute.arrivals.final_seconds(bytes)
+                                                      : model.compute.backward_seconds,
+                       .sum_seconds = cluster.ranks() > 1 ? all_reduce_seconds(sent, cluster) : 0});
   }
   return buckets;
 }
 
 // A step of which compute takes `factor` times as long as the median.
-StepPrediction step_with(double factor, const StepModel& model, std::vector<SimulatedBucket> buckets) {
-  for (SimulatedBucket& bucket : buckets) bucket.final_seconds *= factor;
+StepPrediction step_with(double factor, const StepModel& model, std::vector<BucketInBackward> buckets) {
+  for (BucketInBackward& bucket : buckets) bucket.final_seconds *= factor;
   const ComputeModel& compute = model.compute;
-  const SimulatedBackward backward =
-      simulate_backward(buckets, compute.backward_seconds * factor, model.stretch);
+  const OverlappedBackward backward =
+      overlap_backward(buckets, compute.backward_seconds * factor, model.stretch);
   return {.seconds = (compute.before_seconds + compute.after_seconds) * factor + compute.rest_seconds +
                      backward.seconds + backward.exposed_seconds,
           .exposed_seconds = backward.exposed_seconds};
@@ -85,18 +56,6 @@ std::vector<Cluster> sizes_up_to(const Cluster& cluster) {
 
 }  // namespace
 
-SimulatedBackward simulate_backward(std::span<const SimulatedBucket> buckets, double backward_seconds,
-                                    double stretch) {
-  CHECK(stretch >= 1, "compute at {} of its time", stretch);
-  Backward backward(stretch);
-  for (const SimulatedBucket& bucket : buckets) {
-    backward.compute_until(std::min(bucket.final_seconds, backward_seconds));
-    backward.begin_sum(bucket.sum_seconds);
-  }
-  backward.compute_until(backward_seconds);
-  return {.seconds = backward.now(), .exposed_seconds = backward.exposed()};
-}
-
 ComputeModel ComputeModel::of(const StepTrace& trace) {
   CHECK(!trace.steps.empty());
   using Step = StepTrace::Step;
@@ -113,7 +72,6 @@ ComputeModel ComputeModel::of(const StepTrace& trace) {
   for (const Step& step : trace.steps) model.factors.push_back(step.compute() / compute);
   std::ranges::sort(model.factors);
 
-  model.arrivals.push_back({});
   double bytes = 0;
   for (std::size_t i = 0; i < trace.run.bucket_bytes.size(); ++i) {
     bytes += static_cast<double>(trace.run.bucket_bytes[i]);
@@ -126,24 +84,15 @@ ComputeModel ComputeModel::of(const StepTrace& trace) {
                                                         }) < kAtOnce;
     if (waited && !last) continue;
     const double seconds = waited ? model.backward_seconds : std::min(begin, model.backward_seconds);
-    model.arrivals.push_back({.bytes = bytes, .seconds = std::max(seconds, model.arrivals.back().seconds)});
+    model.arrivals.add(bytes, seconds);
   }
   return model;
-}
-
-double ComputeModel::final_seconds(double bytes) const {
-  const auto above = std::ranges::lower_bound(arrivals, bytes, {}, &Point::bytes);
-  if (above == arrivals.end()) return arrivals.empty() ? backward_seconds : arrivals.back().seconds;
-  if (above == arrivals.begin()) return above->seconds;
-  const Point& below = *std::prev(above);
-  const double share = (bytes - below.bytes) / (above->bytes - below.bytes);
-  return below.seconds + share * (above->seconds - below.seconds);
 }
 
 // The largest of n draws is below the q-quantile of all with probability q^n, and a step is longer where its
 // compute is: quantiles of steps are steps at quantiles.
 StepPrediction predict_step(const StepModel& model, const Cluster& cluster) {
-  const std::vector<SimulatedBucket> buckets = simulated_buckets(model, cluster);
+  const std::vector<BucketInBackward> buckets = buckets_of(model, cluster);
   const auto step_at = [&](double fraction) {
     const double slowest = std::pow(fraction, 1.0 / cluster.ranks());
     return step_with(quantile(model.compute.factors, slowest), model, buckets);
@@ -153,7 +102,7 @@ StepPrediction predict_step(const StepModel& model, const Cluster& cluster) {
   result.nodes = cluster.nodes;
   result.low_seconds = step_at(0.1).seconds;
   result.high_seconds = step_at(0.9).seconds;
-  for (const SimulatedBucket& bucket : buckets) result.sum_seconds += bucket.sum_seconds;
+  for (const BucketInBackward& bucket : buckets) result.sum_seconds += bucket.sum_seconds;
   const auto samples = static_cast<double>(model.samples_per_rank);
   result.samples_per_second = cluster.ranks() * samples / result.seconds;
   result.efficiency = model.compute.step_seconds() / result.seconds;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training step on a cluster that is not there: measured compute, the real buckets and an alpha-beta model
-// of the links. The sum of bucket i ends at max(final_i, end_{i-1}) + t_i; compute takes `stretch` times as
-// long while a sum is under way; and n ranks, which wait for each other at every sum, take as long as the
-// slowest of n draws from the measured steps. Pure: no clock, no ranks, no chance.
+// of the links (launch/overlap.h); compute takes `stretch` times as long while a sum is under way; and n
+// ranks, which wait for each other at every sum, take as long as the slowest of n draws from the measured
+// steps. Pure: no clock, no ranks, no chance.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,17 @@
 #include <span>
 #include <vector>
 
+#include "launch/overlap.h"
 #include "launch/plan/all_reduce_cost.h"
 #include "launch/plan/step_trace.h"
 
 namespace lockstep {
-
-// A bucket in a step: when its gradients are final, in seconds of compute since the last backward began, and
-// how long its sum takes.
-struct SimulatedBucket {
-  double final_seconds = 0;
-  double sum_seconds = 0;
-};
-struct SimulatedBackward {
-  double seconds = 0;          // of the last backward, stretched
-  double exposed_seconds = 0;  // behind it, until the last sum ends
-};
-// Buckets in the order they leave; stretch >= 1.
-SimulatedBackward simulate_backward(std::span<const SimulatedBucket> buckets, double backward_seconds,
-                                    double stretch);
 
 // How a step computes where nobody sums: what is measured of a device.
 struct ComputeModel {
   // From the traces of a run. Where several ranks were traced, a bucket that waited for the one before it
   // does not tell when its gradients were final, and is left out.
   static ComputeModel of(const StepTrace& trace);
-
-  // After how many seconds of the last backward so many bytes of gradients are final: linear between the
-  // ends of the traced buckets. `bytes` counts in the order in which buckets leave, of gradients as they were
-  // traced.
-  double final_seconds(double bytes) const;
 
   double forward_seconds = 0;   // of all micro-batches
   double before_seconds = 0;    // data, forward, backward of earlier micro-batches
@@ -48,11 +30,7 @@ struct ComputeModel {
   double rest_seconds = 0;      // between steps
   std::vector<double> factors;  // each traced step's time over the median, ascending
 
-  struct Point {
-    double bytes = 0;
-    double seconds = 0;
-  };
-  std::vector<Point> arrivals;  // ascending in both
+  GradientArrivals arrivals;  // in the last backward, of gradients as they were traced
 
   double step_seconds() const { return before_seconds + backward_seconds + after_seconds + rest_seconds; }
 };

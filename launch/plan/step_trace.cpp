@@ -38,6 +38,14 @@ struct TracedSum {
   bool meets = false;  // not the sum itself: the wait for all ranks at its beginning
 };
 
+// Traces made before they told are of the default.
+AllReduceWay way_named(const std::string& word) {
+  const auto found = std::ranges::find(kAllReduceWayWords, word);
+  return found == std::end(kAllReduceWayWords)
+             ? AllReduceWay::automatic
+             : static_cast<AllReduceWay>(found - std::begin(kAllReduceWayWords));
+}
+
 TracedRun run_of(const Json& trace) {
   const Json& about = trace.at("otherData").at("lockstep");
   return {.network = about.at("network"),
@@ -46,6 +54,7 @@ TracedRun run_of(const Json& trace) {
           .ranks = about.at("ranks"),
           .nodes = about.at("nodes"),
           .overlap = about.at("overlap"),
+          .between_nodes = way_named(about.value("between_nodes", "")),
           .bucket_bytes = about.at("bucket_bytes").get<std::vector<std::size_t>>()};
 }
 
@@ -149,6 +158,7 @@ std::string to_json(const TracedRun& run) {
                                 {"ranks", run.ranks},
                                 {"nodes", run.nodes},
                                 {"overlap", run.overlap},
+                                {"between_nodes", name_of(run.between_nodes)},
                                 {"bucket_bytes", run.bucket_bytes}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

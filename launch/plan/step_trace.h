@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/world.h"
+
 namespace lockstep {
 
 // The run, as a trace says it (Timeline::describe).
@@ -19,8 +21,9 @@ struct TracedRun {
   std::int64_t accumulation = 1;
   int ranks = 1;
   int nodes = 1;
-  bool overlap = true;                    // comm.overlap
-  std::vector<std::size_t> bucket_bytes;  // in the order they leave
+  bool overlap = true;                                   // comm.overlap
+  AllReduceWay between_nodes = AllReduceWay::automatic;  // comm.between_nodes
+  std::vector<std::size_t> bucket_bytes;                 // in the order they leave
 
   std::size_t gradient_bytes() const;
 };

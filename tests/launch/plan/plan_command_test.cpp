@@ -60,6 +60,8 @@ TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
   expect_failure(plan("--link 1GB/s"), exit_code::usage, {"--link wants --ranks N"});
   expect_failure(plan("--ranks 4 --set train.batch=16"), exit_code::config,
                  {"was traced with train.batch = 8, and the configuration has 16"});
+  expect_failure(plan("--ranks 4 --nodes 4 --link 1GB/s --set comm.between_nodes=mpi"), exit_code::config,
+                 {"comm.between_nodes = mpi: there is no model of MPI's own sums"});
   expect_failure(plan("--ranks 4", workplace_.path("config.toml").string()), exit_code::data,
                  {"config.toml: not a trace of lockstep train"});
   expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io, {"cannot read the trace /nowhere"});

@@ -85,20 +85,30 @@ TEST(StepTrace, TellsWhenGradientsOfOtherBucketsWouldBeFinal) {
   const ComputeModel compute = ComputeModel::of(traced(6, run_of_two_buckets()));
   EXPECT_NEAR(compute.step_seconds(), 0.100, 1e-9);
   EXPECT_NEAR(compute.rest_seconds, 0.025, 1e-9);
-  EXPECT_NEAR(compute.final_seconds(500'000), 0.005, 1e-9);
-  EXPECT_NEAR(compute.final_seconds(1'000'000), 0.010, 1e-9);
-  EXPECT_NEAR(compute.final_seconds(2'500'000), 0.025, 1e-9);
-  EXPECT_NEAR(compute.final_seconds(4'000'000), 0.040, 1e-9);
+  EXPECT_NEAR(compute.arrivals.final_seconds(500'000), 0.005, 1e-9);
+  EXPECT_NEAR(compute.arrivals.final_seconds(1'000'000), 0.010, 1e-9);
+  EXPECT_NEAR(compute.arrivals.final_seconds(2'500'000), 0.025, 1e-9);
+  EXPECT_NEAR(compute.arrivals.final_seconds(4'000'000), 0.040, 1e-9);
 }
 
 TEST(StepTrace, OfSeveralRanksTellsWhatSumsCost) {
   const StepTrace trace = traced(6, run_of_two_buckets(2), 8, 8);
-  const std::vector<MeasuredSum> sums = measured_sums(trace, AllReduceAlgorithm::halving, 125e6);
+  const std::vector<MeasuredSum> sums = measured_sums(trace, 125e6);
   ASSERT_EQ(sums.size(), 2U);
   EXPECT_NEAR(sums[1].seconds, 0.008, 1e-9);
   EXPECT_NEAR(sums[1].bytes, 3e6, 1);
   EXPECT_NEAR(sums[1].messages, 2, 1e-12);
-  EXPECT_THROW(measured_sums(traced(6, run_of_two_buckets()), AllReduceAlgorithm::halving, 0), ConfigError);
+  EXPECT_THROW(measured_sums(traced(6, run_of_two_buckets()), 0), ConfigError);
+}
+
+TEST(StepTrace, TellsWhichWaySumsWent) {
+  TracedRun run = run_of_two_buckets(3);
+  run.between_nodes = AllReduceWay::halving;
+  EXPECT_NEAR(measured_sums(traced(6, run, 8, 8), 125e6)[1].bytes, 1.5 * 3e6, 1);
+  run.between_nodes = AllReduceWay::automatic;
+  EXPECT_NEAR(measured_sums(traced(6, run, 8, 8), 125e6)[1].bytes, 4.0 / 3 * 3e6, 1);
+  run.between_nodes = AllReduceWay::mpi;
+  EXPECT_THROW(measured_sums(traced(6, run, 8, 8), 125e6), ConfigError);
 }
 
 // Half of the 8 ms of each second sum are a wait for another rank.
@@ -112,7 +122,7 @@ TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
   text.insert(text.rfind(']'), meetings);
   const StepTrace trace = parse_step_trace(text, "trace.json");
   EXPECT_TRUE(trace.tells_meetings);
-  const std::vector<MeasuredSum> sums = measured_sums(trace, AllReduceAlgorithm::halving, 0);
+  const std::vector<MeasuredSum> sums = measured_sums(trace, 0);
   EXPECT_NEAR(sums[0].seconds, 0.008, 1e-9);
   EXPECT_NEAR(sums[1].seconds, 0.004, 1e-9);
 }

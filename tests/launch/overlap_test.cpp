@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/overlap.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Overlap, HidesNothingOfOneBucketThatIsFinalAtItsEnd) {
+  const BucketInBackward bucket{.final_seconds = 2, .sum_seconds = 3};
+  const OverlappedBackward backward = overlap_backward({&bucket, 1}, 2, 1.5);
+  EXPECT_DOUBLE_EQ(backward.seconds, 2);
+  EXPECT_DOUBLE_EQ(backward.exposed_seconds, 3);
+}
+
+TEST(Overlap, HidesAllButTheLastBucketWhereTheLinkIsFast) {
+  const BucketInBackward buckets[] = {{1, 0.5}, {2, 0.5}, {3, 0.5}, {4, 0.25}};
+  const OverlappedBackward backward = overlap_backward(buckets, 4);
+  EXPECT_DOUBLE_EQ(backward.seconds, 4);
+  EXPECT_DOUBLE_EQ(backward.exposed_seconds, 0.25);
+}
+
+TEST(Overlap, QueuesSumsWhereTheLinkIsSlow) {
+  const BucketInBackward buckets[] = {{1, 5}, {2, 5}, {4, 5}};
+  EXPECT_DOUBLE_EQ(overlap_backward(buckets, 4).exposed_seconds, 1 + 3 * 5 - 4);
+}
+
+// From 1 on the link is busy for 2 seconds, in which a stretch of 2 lets 1 second of compute be done.
+TEST(Overlap, ComputesMoreSlowlyWhileALinkIsBusy) {
+  const BucketInBackward bucket{.final_seconds = 1, .sum_seconds = 2};
+  const OverlappedBackward hidden = overlap_backward({&bucket, 1}, 4, 2);
+  EXPECT_DOUBLE_EQ(hidden.seconds, 5);
+  EXPECT_DOUBLE_EQ(hidden.exposed_seconds, 0);
+  const OverlappedBackward exposed = overlap_backward({&bucket, 1}, 1.5, 2);
+  EXPECT_DOUBLE_EQ(exposed.seconds, 2);
+  EXPECT_DOUBLE_EQ(exposed.exposed_seconds, 1);
+}
+
+// Gradients of a bucket that are final before those of the one before it cannot leave before it.
+TEST(GradientArrivals, AreLinearBetweenBucketsAndNeverEarlierForMoreBytes) {
+  GradientArrivals arrivals;
+  EXPECT_EQ(arrivals.final_seconds(5), 0) << "nothing is known";
+  arrivals.add(10, 2);
+  arrivals.add(20, 1);
+  arrivals.add(20, 4);
+  EXPECT_DOUBLE_EQ(arrivals.final_seconds(0), 0);
+  EXPECT_DOUBLE_EQ(arrivals.final_seconds(5), 1);
+  EXPECT_DOUBLE_EQ(arrivals.final_seconds(15), 2);
+  EXPECT_DOUBLE_EQ(arrivals.final_seconds(30), 4) << "behind all that is known";
+  EXPECT_THROW(arrivals.add(19, 5), Error);
+}
+
+}  // namespace
+}  // namespace lockstep
