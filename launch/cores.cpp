@@ -96,13 +96,14 @@ std::string describe_contention(std::span<const RankCores> ranks, std::span<cons
                      found.size() == 2 ? "" : "s");
 }
 
-int choose_threads(std::int64_t wanted, const World& world, Communicator& host) {
+ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host) {
   const RankCores mine = cores_of_this_process(world.node());
   const std::vector<RankCores> ranks = gather_values(host, mine);
   const std::vector<int> threads = divide_cores(ranks, wanted);
   const std::string contention = describe_contention(ranks, threads);
   if (!contention.empty()) log::shared_warning("{}", contention);
-  return threads[static_cast<std::size_t>(host.rank())];
+  return {.threads = threads[static_cast<std::size_t>(host.rank())],
+          .node_cores = CPU_COUNT(&use_of_nodes(ranks, threads).at(world.node()).cores)};
 }
 
 }  // namespace lockstep

@@ -31,7 +31,11 @@ std::vector<int> divide_cores(std::span<const RankCores> ranks, std::int64_t wan
 // how many more there are; empty where all have what they need.
 std::string describe_contention(std::span<const RankCores> ranks, std::span<const int> threads);
 
-// Collective. This rank's compute threads: train.threads, or its share of the cores. Rank 0 warns.
-int choose_threads(std::int64_t wanted, const World& world, Communicator& host);
+struct ThreadChoice {
+  int threads = 1;     // that this rank computes with
+  int node_cores = 1;  // that the ranks of its node may use, each of them some
+};
+// Collective. Threads are train.threads, or the rank's share of the cores. Rank 0 warns.
+ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host);
 
 }  // namespace lockstep

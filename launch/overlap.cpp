@@ -8,33 +8,40 @@
 namespace lockstep {
 namespace {
 
-// Compute, which is slower while the link is busy.
+// Compute, which is slower while sums are under way.
 class Backward {
  public:
-  explicit Backward(double stretch) : stretch_(stretch) {}
-
   // Until so many seconds of compute are done.
   void compute_until(double done) {
     double left = std::max(0.0, done - done_);
-    const double slow = std::max(0.0, busy_until_ - now_) / stretch_;
-    if (left <= slow) {
-      now_ += left * stretch_;
-    } else {
-      if (slow > 0) now_ = busy_until_;
-      now_ += left - slow;
+    for (; left > 0 && next_ < sums_.size(); ++next_) {
+      const auto& [end, speed] = sums_[next_];
+      const double fits = std::max(0.0, end - now_) * speed;
+      now_ = left <= fits ? now_ + left / speed : std::max(now_, end);
+      left = std::max(0.0, left - fits);
+      if (now_ < end) break;
     }
+    now_ += left;
     done_ = std::max(done_, done);
   }
-  void begin_sum(double seconds) { busy_until_ = std::max(now_, busy_until_) + seconds; }
+  void begin_sum(const BucketInBackward& bucket) {
+    sums_.push_back({.end = std::max(now_, last_end()) + bucket.sum_seconds, .speed = 1 - bucket.lost_share});
+  }
 
   double now() const { return now_; }
-  double exposed() const { return std::max(0.0, busy_until_ - now_); }
+  double exposed() const { return std::max(0.0, last_end() - now_); }
 
  private:
-  double stretch_;
+  struct Sum {
+    double end = 0;
+    double speed = 1;  // of compute
+  };
+  double last_end() const { return sums_.empty() ? 0 : sums_.back().end; }
+
+  std::vector<Sum> sums_;
+  std::size_t next_ = 0;  // those before it have ended
   double now_ = 0;
   double done_ = 0;
-  double busy_until_ = 0;
 };
 
 }  // namespace
@@ -53,13 +60,18 @@ double GradientArrivals::final_seconds(double bytes) const {
   return below.seconds + share * (above->seconds - below.seconds);
 }
 
-OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds,
-                                    double stretch) {
-  CHECK(stretch >= 1, "compute at {} of its time", stretch);
-  Backward backward(stretch);
+GradientArrivals GradientArrivals::slowed(double factor) const {
+  GradientArrivals arrivals = *this;
+  for (Point& point : arrivals.points_) point.seconds *= factor;
+  return arrivals;
+}
+
+OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds) {
+  Backward backward;
   for (const BucketInBackward& bucket : buckets) {
+    CHECK(bucket.lost_share >= 0 && bucket.lost_share < 1, "{} of compute is lost", bucket.lost_share);
     backward.compute_until(std::min(bucket.final_seconds, backward_seconds));
-    backward.begin_sum(bucket.sum_seconds);
+    backward.begin_sum(bucket);
   }
   backward.compute_until(backward_seconds);
   return {.seconds = backward.now(), .exposed_seconds = backward.exposed()};

@@ -3,7 +3,7 @@
 // What a backward pass hides of the sums of its gradients: the one model of it, behind the advice of a
 // training (launch/advice.h) and the steps that `lockstep plan` predicts (launch/plan/step_model.h). Buckets
 // pass one after another, each as soon as its gradients are final: the sum of bucket i ends at max(final_i,
-// end_{i-1}) + t_i. Pure.
+// end_{i-1}) + t_i. Meanwhile compute may be slower: sums take cores, or a GPU's memory, from it. Pure.
 #pragma once
 
 #include <span>
@@ -19,6 +19,8 @@ class GradientArrivals {
   void add(double bytes, double seconds);
   // Behind the last one that is known, its moment; 0 where none is.
   double final_seconds(double bytes) const;
+  // The same where backward takes so many times as long.
+  GradientArrivals slowed(double factor) const;
 
  private:
   struct Point {
@@ -33,13 +35,13 @@ class GradientArrivals {
 struct BucketInBackward {
   double final_seconds = 0;
   double sum_seconds = 0;
+  double lost_share = 0;  // of compute, while its sum is under way; below 1
 };
 struct OverlappedBackward {
-  double seconds = 0;          // of backward, stretched
+  double seconds = 0;          // of backward
   double exposed_seconds = 0;  // behind it, until the last sum ends
 };
-// Buckets in the order they leave. Compute takes `stretch` >= 1 times as long while a sum is under way.
-OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds,
-                                    double stretch = 1);
+// Buckets in the order they leave.
+OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds);
 
 }  // namespace lockstep

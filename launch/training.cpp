@@ -17,7 +17,8 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   world.set_between_nodes(config_.between_nodes);
   const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
-  threads_ = choose_threads(config_.threads, world, host);
+  const ThreadChoice threads = choose_threads(config_.threads, world, host);
+  threads_ = threads.threads;
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
@@ -41,10 +42,10 @@ Training::Training(const Config& config, World& world, Communicator& host, const
                                        loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
-  if (timeline_) timeline_->describe(to_json(traced_run(world)));
+  if (timeline_) timeline_->describe(to_json(traced_run(world, threads.node_cores)));
 }
 
-TracedRun Training::traced_run(const World& world) const {
+TracedRun Training::traced_run(const World& world, int node_cores) const {
   TracedRun run{.network = config_.model.name,
                 .batch = config_.loader.batch,
                 .accumulation = config_.loader.accumulation,
@@ -52,6 +53,8 @@ TracedRun Training::traced_run(const World& world) const {
                 .nodes = world.nodes(),
                 .overlap = config_.gradients.overlap,
                 .between_nodes = config_.between_nodes,
+                .threads = is_host_memory(network_->device()) ? threads_ : 0,
+                .node_cores = node_cores,
                 .bucket_bytes = {}};
   for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
   return run;

@@ -72,7 +72,7 @@ class Training {
   MemoryNeed memory_need(std::int64_t batch);
   std::size_t sums_bytes(const MemoryPlan& plan) const;
   void connect(World& world, const DeviceChoice& choice);
-  TracedRun traced_run(const World& world) const;
+  TracedRun traced_run(const World& world, int node_cores) const;
 
   Config config_;
   Registry registry_;

@@ -126,6 +126,16 @@ AllReduceWay taken_way(double bytes, int members, AllReduceWay way, const Tier& 
   return direct < halving ? AllReduceWay::direct : AllReduceWay::halving;
 }
 
+AllReducePath path_between_nodes(double bytes, const Cluster& cluster) {
+  return all_reduce_path(cluster.nodes, taken_way(bytes, cluster.nodes, cluster.way, cluster.between_nodes));
+}
+
+// Everyone reads its part of all, and afterwards all parts.
+double volume_in_node(const Cluster& cluster) {
+  const double ranks = cluster.ranks_per_node;
+  return 2 * (ranks - 1) / ranks;
+}
+
 // What a member sends on the way back is what it got before.
 AllReducePath halving_path(std::size_t members) {
   const auto levels = static_cast<double>(std::bit_width(members - 1));
@@ -160,14 +170,16 @@ double all_reduce_seconds(double bytes, int members, AllReduceWay way, const Tie
 }
 
 double all_reduce_seconds(double bytes, const Cluster& cluster) {
-  const AllReducePath nodes =
-      all_reduce_path(cluster.nodes, taken_way(bytes, cluster.nodes, cluster.way, cluster.between_nodes));
+  const AllReducePath nodes = path_between_nodes(bytes, cluster);
   const double latency = nodes.messages * cluster.between_nodes.latency_seconds +
                          (cluster.ranks_per_node > 1 ? 2 * cluster.in_node.latency_seconds : 0);
-  // In a node everyone reads its part of all, and afterwards all parts.
-  const double ranks = cluster.ranks_per_node;
-  return latency + std::max(bytes_seconds(2 * (ranks - 1) / ranks * bytes, cluster.in_node),
+  return latency + std::max(bytes_seconds(volume_in_node(cluster) * bytes, cluster.in_node),
                             bytes_seconds(nodes.volume * bytes, cluster.between_nodes));
+}
+
+double all_reduce_sent_bytes(double bytes, const Cluster& cluster) {
+  return bytes *
+         (volume_in_node(cluster) + path_between_nodes(bytes, cluster).volume / cluster.ranks_per_node);
 }
 
 AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,

@@ -51,6 +51,8 @@ struct Cluster {
 // Pieces that are reduced in the node, travel between nodes, and are handed out in the node at the same time:
 // the slower tier counts.
 double all_reduce_seconds(double bytes, const Cluster& cluster);
+// What a rank sends of it to the others of its node, and as its share of what the node sends to others.
+double all_reduce_sent_bytes(double bytes, const Cluster& cluster);
 
 // An all-reduce message by message, in one piece: as long as the formula says for powers of two, longer for
 // others.

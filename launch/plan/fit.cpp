@@ -20,12 +20,26 @@ FitEquation relative(const FitTerms& terms, double measured) {
   return equation;
 }
 
-// How long sums were under way while the last backward computed.
-double hidden_seconds(const StepTrace::Step& step) {
-  double seconds = 0;
-  for (const StepTrace::Sum& sum : step.sums)
-    seconds += std::max(0.0, std::min(sum.end, step.last_backward) - std::max(sum.begin, 0.0));
-  return seconds;
+// How much of a sum was under way while the last backward computed.
+double hidden_seconds(const StepTrace::Step& step, const StepTrace::Sum& sum) {
+  return std::max(0.0, std::min(sum.end, step.last_backward) - std::max(sum.begin, 0.0));
+}
+
+AllReducePath path_of(const TracedRun& run) {
+  // In a node everyone meets everyone.
+  return run.nodes > 1 ? all_reduce_path(run.ranks, run.between_nodes)
+                       : AllReducePath{.messages = 2, .volume = 2.0 * (run.ranks - 1) / run.ranks};
+}
+
+// Of a step, what its rank sent meanwhile.
+double hidden_bytes(const StepTrace::Step& step, const TracedRun& run) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < step.sums.size(); ++i) {
+    const StepTrace::Sum& sum = step.sums[i];
+    if (sum.end > sum.begin)
+      bytes += static_cast<double>(run.bucket_bytes[i]) * hidden_seconds(step, sum) / (sum.end - sum.begin);
+  }
+  return bytes * path_of(run).volume;
 }
 
 }  // namespace
@@ -40,10 +54,7 @@ std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_
   }
   if (run.nodes > 1 && run.between_nodes == AllReduceWay::mpi)
     throw ConfigError("a trace of comm.between_nodes = mpi does not tell what Lockstep's own sums cost");
-  // In a node everyone meets everyone.
-  const AllReducePath path = run.nodes > 1
-                                 ? all_reduce_path(run.ranks, run.between_nodes)
-                                 : AllReducePath{.messages = 2, .volume = 2.0 * (run.ranks - 1) / run.ranks};
+  const AllReducePath path = path_of(run);
   std::vector<MeasuredSum> sums;
   for (std::size_t i = 0; i < run.bucket_bytes.size(); ++i) {
     const double seconds =
@@ -84,28 +95,45 @@ TierFit fit_tier(std::span<const MeasuredSum> sums) {
   return fit;
 }
 
-double pace_beside(const ComputeModel& device, std::span<const StepTrace> runs) {
-  std::vector<double> paces;
-  for (const StepTrace& run : runs)
-    paces.push_back(device.forward_seconds /
-                    quantile_over(run.steps, 0.5, [](const StepTrace::Step& step) { return step.forward; }));
-  return quantile_over(paces, 0.5, [](double pace) { return pace; });
+double slowdown_of(const TracedRun& run) {
+  const NodeCores node{.threads_per_rank = run.threads, .cores = run.node_cores};
+  return node.slowdown(run.ranks_per_node());
 }
 
-// While sums run for T seconds T / stretch of compute is done: what backward takes longer is
-// T (1 - 1 / stretch).
-double fit_stretch(const ComputeModel& alone, std::span<const StepTrace> with_sums) {
-  double products = 0, squares = 0;
-  for (const StepTrace& trace : with_sums) {
-    const double hidden = quantile_over(trace.steps, 0.5, hidden_seconds);
-    const double backward =
-        quantile_over(trace.steps, 0.5, [](const StepTrace::Step& step) { return step.last_backward; });
-    const double alone_seconds = alone.backward_seconds / pace_beside(alone, {&trace, 1});
-    products += (backward - alone_seconds) * hidden;
-    squares += hidden * hidden;
+double pace_beside(const ComputeModel& device, std::span<const StepTrace> runs) {
+  std::vector<double> paces;
+  for (const StepTrace& run : runs) {
+    const double forward =
+        quantile_over(run.steps, 0.5, [](const StepTrace::Step& step) { return step.forward; });
+    paces.push_back(device.forward_seconds / (forward / slowdown_of(run.run)));
   }
-  const double lost = squares > 0 ? std::clamp(products / squares, 0.0, 0.9) : 0;
-  return 1 / (1 - lost);
+  return median_of(paces);
+}
+
+ComputeLoss fit_loss(const ComputeModel& alone, std::span<const StepTrace> with_sums) {
+  std::vector<FitEquation> equations;
+  bool on_cores = false;
+  for (const StepTrace& trace : with_sums) {
+    using Step = StepTrace::Step;
+    on_cores |= trace.run.threads > 0;
+    const auto median = [&](const auto& value) { return quantile_over(trace.steps, 0.5, value); };
+    const double seconds = median([](const Step& step) {
+      double all = 0;
+      for (const StepTrace::Sum& sum : step.sums) all += hidden_seconds(step, sum);
+      return all;
+    });
+    const double bytes = median([&](const Step& step) { return hidden_bytes(step, trace.run); });
+    const double slowdown = slowdown_of(trace.run);
+    const double undisturbed = slowdown * alone.backward_seconds / pace_beside(alone, {&trace, 1});
+    const double lost = median([](const Step& step) { return step.last_backward; }) - undisturbed;
+    equations.push_back({.terms = {seconds, slowdown * bytes}, .value = std::max(0.0, lost)});
+  }
+  constexpr FitTermSet kBySeconds = 1, kByBytes = 2;
+  const FitTermSet likelier = on_cores ? kByBytes : kBySeconds;
+  const FitTermSet sets[] = {likelier, kBySeconds | kByBytes, kBySeconds, kByBytes};
+  const FitTerms loss = fit_terms(equations, sets).value_or(FitTerms());
+  constexpr double kMost = 0.9;
+  return {.per_second = std::min(kMost, loss[0]), .per_byte = loss[1]};
 }
 
 }  // namespace lockstep

@@ -47,11 +47,15 @@ struct TierFit {
 TierFit fit_tier(std::span<const MeasuredSum> sums);
 
 // How many times as long the device takes to compute as the ranks of these runs did, by the forward passes,
-// which no sum disturbs: not 1 where ranks share cores in one and not in the other.
+// which no sum disturbs. Of both as if their cores were their own (NodeCores).
 double pace_beside(const ComputeModel& device, std::span<const StepTrace> runs);
 
-// How many times as long compute takes while sums are under way: from the backward of runs with sums beside
-// that of the device alone, at the runs' pace. At least 1.
-double fit_stretch(const ComputeModel& alone, std::span<const StepTrace> with_sums);
+// Of a run's ranks on their nodes; 1 where its trace does not tell.
+double slowdown_of(const TracedRun& run);
+
+// What sums took from compute: from the backward of runs with sums beside that of the device alone, at the
+// runs' pace. By time or by bytes, or both, as fits best; where runs do not tell them apart by time on a GPU,
+// and by bytes where messages are handled on cores that compute.
+ComputeLoss fit_loss(const ComputeModel& alone, std::span<const StepTrace> with_sums);
 
 }  // namespace lockstep

@@ -150,20 +150,23 @@ std::string to_json(const SimulationReport& report) {
     json["change"] = change.change;
     changes.push_back(json);
   }
-  nlohmann::ordered_json json = {{"compute",
-                                  {{"before_seconds", compute.before_seconds},
-                                   {"backward_seconds", compute.backward_seconds},
-                                   {"after_seconds", compute.after_seconds},
-                                   {"rest_seconds", compute.rest_seconds}}},
-                                 {"stretch", report.model.stretch},
-                                 {"between_nodes", json_of(report.cluster.between_nodes)},
-                                 {"in_node", json_of(report.cluster.in_node)},
-                                 {"way", name_of(report.cluster.way)},
-                                 {"bucket_bytes", report.model.bucket_bytes},
-                                 {"predictions", rows},
-                                 {"knee_ranks", report.knee},
-                                 {"changes", changes},
-                                 {"from", report.from}};
+  nlohmann::ordered_json json = {
+      {"compute",
+       {{"before_seconds", compute.before_seconds},
+        {"backward_seconds", compute.backward_seconds},
+        {"after_seconds", compute.after_seconds},
+        {"rest_seconds", compute.rest_seconds}}},
+      {"loss", {{"per_second", report.model.loss.per_second}, {"per_byte", report.model.loss.per_byte}}},
+      {"node",
+       {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
+      {"between_nodes", json_of(report.cluster.between_nodes)},
+      {"in_node", json_of(report.cluster.in_node)},
+      {"way", name_of(report.cluster.way)},
+      {"bucket_bytes", report.model.bucket_bytes},
+      {"predictions", rows},
+      {"knee_ranks", report.knee},
+      {"changes", changes},
+      {"from", report.from}};
   if (report.largest_sum) {
     json["largest_bucket"] = {{"messages", report.largest_sum->messages},
                               {"messages_of_a_node", report.largest_sum->most_sent},

@@ -87,6 +87,13 @@ void add_simulation_flags(CLI::App& app, Command& command) {
          "given")
       ->check(CLI::Range(1.0, 100.0))
       ->type_name("FACTOR");
+  app.add_option(
+         "--cores", flags.cores,
+         "Cores of a node, which its ranks share: more compute threads than cores take as many times "
+         "as long, and so does what is done with messages. As many as the traced node has where it is "
+         "not given")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
   app.add_option("--json", flags.json, "Write the prediction to this file")->type_name("FILE");
 }
 
@@ -95,6 +102,7 @@ void require_ranks(const SimulationFlags& flags) {
   const std::pair<const char*, bool> others[] = {{"--nodes", flags.nodes != 1},
                                                  {"--link", !flags.link.empty()},
                                                  {"--node-link", !flags.node_link.empty()},
+                                                 {"--cores", flags.cores > 0},
                                                  {"--device-step", !flags.device_step.empty()},
                                                  {"--fit", !flags.fits.empty()},
                                                  {"--stretch", flags.stretch > 0},
@@ -155,6 +163,7 @@ void PlanSimulation::require_same_run(const StepTrace& trace, const std::string&
   require("model.name", run.network, config_.model.name);
   require("train.batch", run.batch, config_.loader.batch);
   require("train.accumulation", run.accumulation, config_.loader.accumulation);
+  if (run.threads > 0 && config_.threads > 0) require("train.threads", run.threads, config_.threads);
 }
 
 std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
@@ -244,17 +253,34 @@ void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, b
                                    on_gpu ? "8 H100 with NVLink" : "two cores that share memory"));
 }
 
-double PlanSimulation::choose_stretch(const ComputeModel& compute, SimulationReport& about) const {
-  const auto say = [&](double stretch, const char* from) {
+NodeCores PlanSimulation::choose_cores(SimulationReport& about) const {
+  const TracedRun& run = device_.run;
+  const NodeCores node{.threads_per_rank = run.threads,
+                       .cores = flags_.cores > 0 ? flags_.cores : run.node_cores};
+  const int ranks = flags_.ranks / flags_.nodes;
+  if (run.threads == 0) return node;
+  about.from.push_back(fmt::format(
+      "cores of a node: {}{}, for {} rank{} of {} thread{}: compute takes {:.2f} times as long as with cores "
+      "enough",
+      node.cores, flags_.cores > 0 ? ", as given" : ", as many as the traced one has; --cores changes it",
+      ranks, ranks == 1 ? "" : "s", run.threads, run.threads == 1 ? "" : "s", node.slowdown(ranks)));
+  return node;
+}
+
+ComputeLoss PlanSimulation::choose_loss(const ComputeModel& compute, SimulationReport& about) const {
+  const auto say = [&](const ComputeLoss& loss, const char* from) {
     about.from.push_back(
-        fmt::format("compute while gradients are under way: {:.3f} times as long, {}", stretch, from));
-    return stretch;
+        fmt::format("gradients under way take from compute: {:.1f} % of its time, and {} for each MB that a "
+                    "rank sends, {}",
+                    100 * loss.per_second, time_text(1e6 * loss.per_byte), from));
+    return loss;
   };
-  if (flags_.stretch > 0) return say(flags_.stretch, "as given");
+  const auto by_stretch = [](double stretch) { return ComputeLoss{.per_second = 1 - 1 / stretch}; };
+  if (flags_.stretch > 0) return say(by_stretch(flags_.stretch), "as given");
   std::vector<StepTrace> traces;
   for (const Fit& fit : fits_) traces.push_back(fit.trace);
-  if (!traces.empty()) return say(fit_stretch(compute, traces), "fitted");
-  return say(kPriorStretch, "assumed, not measured: the mean of published GPUs");
+  if (!traces.empty()) return say(fit_loss(compute, traces), "fitted");
+  return say(by_stretch(kPriorStretch), "assumed, not measured: the mean of published GPUs");
 }
 
 SimulationReport PlanSimulation::report(Network& network) const {
@@ -269,7 +295,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
     return bytes;
   };
   SimulationReport about;
-  StepModel model{.compute = ComputeModel::of(device_),
+  StepModel model{.compute = ComputeModel::of(device_).slowed(1 / slowdown_of(device_.run)),
                   .bucket_bytes = buckets(config_.gradients.bucket_mib),
                   .overlap = config_.gradients.overlap,
                   .samples_per_rank = config_.loader.batch * config_.loader.accumulation};
@@ -284,6 +310,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
   about.from.push_back(
       fmt::format("a device's step: {:.1f} ms, the median of {} traced steps of rank 0 of {}",
                   model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
+  model.node = choose_cores(about);
   const bool on_gpu = !is_host_memory(network.device());
   // NCCL, too, takes what is shorter: of rings and trees.
   Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
@@ -291,12 +318,15 @@ SimulationReport PlanSimulation::report(Network& network) const {
                   .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};
   choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
   choose_in_node(cluster, about, on_gpu);
-  model.stretch = choose_stretch(model.compute, about);
+  model.loss = choose_loss(model.compute, about);
   const bool wide = std::ranges::any_of(
       parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
   if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with compute as it was traced");
   about.from.emplace_back(
-      "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
+      model.node.slowdown(cluster.ranks_per_node) > 1
+          ? "slowest of n nodes: drawn from the traced steps; a late rank takes the cores of those that wait "
+            "for it"
+          : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
   if (config_.model.sync_batch_norm)
     about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
   SimulationReport report = simulate(model, cluster, buckets, wide);

@@ -27,6 +27,7 @@ struct SimulationFlags {
   std::string device_step;
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
   double stretch = 0;             // 0: fitted, or assumed
+  int cores = 0;                  // of a node; 0: as many as the traced one has
   std::string json;
 };
 void add_simulation_flags(CLI::App& app, Command& command);
@@ -48,11 +49,12 @@ class PlanSimulation {
     StepTrace trace;
     double bytes_per_second = 0;  // of the link, as it is called; 0: not said
   };
+  NodeCores choose_cores(SimulationReport& about) const;
   double choose_pace(const ComputeModel& compute, SimulationReport& about) const;
   // A tier of the cluster, and a line for the person.
   void choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const;
   void choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const;
-  double choose_stretch(const ComputeModel& compute, SimulationReport& about) const;
+  ComputeLoss choose_loss(const ComputeModel& compute, SimulationReport& about) const;
   std::vector<MeasuredSum> sums_between_nodes() const;
   std::vector<MeasuredSum> sums_in_node() const;
   void require_same_run(const StepTrace& trace, const std::string& file) const;

@@ -12,25 +12,44 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-std::vector<BucketInBackward> buckets_of(const StepModel& model, const Cluster& cluster) {
+// The cluster of which the processing of messages is as slow as compute.
+Cluster slowed(Cluster cluster, double slowdown) {
+  cluster.in_node.seconds_per_byte *= slowdown;
+  cluster.between_nodes.seconds_per_byte *= slowdown;
+  return cluster;
+}
+
+// What is the same in every step.
+struct Buckets {
+  ComputeModel compute;
+  double slowdown = 1;
   std::vector<BucketInBackward> buckets;
+};
+
+Buckets buckets_of(const StepModel& model, const Cluster& asked) {
+  Buckets result{.slowdown = model.node.slowdown(asked.ranks_per_node)};
+  result.compute = model.compute.slowed(result.slowdown);
+  const Cluster cluster = slowed(asked, result.slowdown);
   double bytes = 0;
   for (const std::size_t size : model.bucket_bytes) {
     bytes += static_cast<double>(size);
-    const double sent = static_cast<double>(size) * model.bytes_factor;
-    buckets.push_back({.final_seconds = model.overlap ? model.compute.arrivals.final_seconds(bytes)
-                                                      : model.compute.backward_seconds,
-                       .sum_seconds = cluster.ranks() > 1 ? all_reduce_seconds(sent, cluster) : 0});
+    BucketInBackward& bucket = result.buckets.emplace_back();
+    bucket.final_seconds =
+        model.overlap ? result.compute.arrivals.final_seconds(bytes) : result.compute.backward_seconds;
+    if (cluster.ranks() == 1) continue;
+    const double data = static_cast<double>(size) * model.bytes_factor;
+    bucket.sum_seconds = all_reduce_seconds(data, cluster);
+    bucket.lost_share =
+        model.loss.share_of(bucket.sum_seconds, result.slowdown * all_reduce_sent_bytes(data, cluster));
   }
-  return buckets;
+  return result;
 }
 
 // A step of which compute takes `factor` times as long as the median.
-StepPrediction step_with(double factor, const StepModel& model, std::vector<BucketInBackward> buckets) {
-  for (BucketInBackward& bucket : buckets) bucket.final_seconds *= factor;
-  const ComputeModel& compute = model.compute;
-  const OverlappedBackward backward =
-      overlap_backward(buckets, compute.backward_seconds * factor, model.stretch);
+StepPrediction step_with(double factor, Buckets step) {
+  for (BucketInBackward& bucket : step.buckets) bucket.final_seconds *= factor;
+  const ComputeModel& compute = step.compute;
+  const OverlappedBackward backward = overlap_backward(step.buckets, compute.backward_seconds * factor);
   return {.seconds = (compute.before_seconds + compute.after_seconds) * factor + compute.rest_seconds +
                      backward.seconds + backward.exposed_seconds,
           .exposed_seconds = backward.exposed_seconds};
@@ -89,20 +108,40 @@ ComputeModel ComputeModel::of(const StepTrace& trace) {
   return model;
 }
 
+ComputeModel ComputeModel::slowed(double factor) const {
+  ComputeModel model = *this;
+  for (double* seconds :
+       {&model.forward_seconds, &model.before_seconds, &model.backward_seconds, &model.after_seconds})
+    *seconds *= factor;
+  model.arrivals = arrivals.slowed(factor);
+  return model;
+}
+
+double NodeCores::slowdown(int ranks_per_node) const {
+  if (threads_per_rank == 0 || cores == 0) return 1;
+  return std::max(1.0, static_cast<double>(ranks_per_node) * threads_per_rank / cores);
+}
+
+// Compute goes on, if slowly.
+double ComputeLoss::share_of(double seconds, double bytes) const {
+  constexpr double kMost = 0.9;
+  return seconds > 0 ? std::min(kMost, per_second + per_byte * bytes / seconds) : 0;
+}
+
 // The largest of n draws is below the q-quantile of all with probability q^n, and a step is longer where its
 // compute is: quantiles of steps are steps at quantiles.
 StepPrediction predict_step(const StepModel& model, const Cluster& cluster) {
-  const std::vector<BucketInBackward> buckets = buckets_of(model, cluster);
+  const Buckets step = buckets_of(model, cluster);
+  const int draws = step.slowdown > 1 ? cluster.nodes : cluster.ranks();
   const auto step_at = [&](double fraction) {
-    const double slowest = std::pow(fraction, 1.0 / cluster.ranks());
-    return step_with(quantile(model.compute.factors, slowest), model, buckets);
+    return step_with(quantile(model.compute.factors, std::pow(fraction, 1.0 / draws)), step);
   };
   StepPrediction result = step_at(0.5);
   result.ranks = cluster.ranks();
   result.nodes = cluster.nodes;
   result.low_seconds = step_at(0.1).seconds;
   result.high_seconds = step_at(0.9).seconds;
-  for (const BucketInBackward& bucket : buckets) result.sum_seconds += bucket.sum_seconds;
+  for (const BucketInBackward& bucket : step.buckets) result.sum_seconds += bucket.sum_seconds;
   const auto samples = static_cast<double>(model.samples_per_rank);
   result.samples_per_second = cluster.ranks() * samples / result.seconds;
   result.efficiency = model.compute.step_seconds() / result.seconds;

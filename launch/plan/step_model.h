@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training step on a cluster that is not there: measured compute, the real buckets and an alpha-beta model
-// of the links (launch/overlap.h); compute takes `stretch` times as long while a sum is under way; and n
-// ranks, which wait for each other at every sum, take as long as the slowest of n draws from the measured
-// steps. Pure: no clock, no ranks, no chance.
+// of the links (launch/overlap.h); sums take a part of compute while they are under way; and n ranks, which
+// wait for each other at every sum, take as long as the slowest of n draws from the measured steps, or of
+// nodes, where the ranks of a node share its cores. Pure: no clock, no ranks, no chance.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,38 @@ struct ComputeModel {
 
   GradientArrivals arrivals;  // in the last backward, of gradients as they were traced
 
+  // The same on cores so much slower.
+  ComputeModel slowed(double factor) const;
+
   double step_seconds() const { return before_seconds + backward_seconds + after_seconds + rest_seconds; }
 };
 
+// The cores that the ranks of a node share. Where more threads compute than there are cores, all of them take
+// as many times as long; and of ranks that wait for each other, those that wait leave their cores to the
+// others.
+struct NodeCores {
+  int threads_per_rank = 0;  // 0: ranks have devices of their own
+  int cores = 0;             // 0: not known, enough
+
+  double slowdown(int ranks_per_node) const;
+};
+
+// What a sum takes from compute while it is under way, in seconds of compute: a share of the time, as where
+// both read a GPU's memory, and so much for each byte that the rank sends, as where its messages are copied
+// and added on the cores that compute.
+struct ComputeLoss {
+  double per_second = 0;
+  double per_byte = 0;
+
+  double share_of(double seconds, double bytes) const;
+};
+
 struct StepModel {
-  ComputeModel compute;
+  ComputeModel compute;  // of a rank that has its cores for itself
+  NodeCores node;
   std::vector<std::size_t> bucket_bytes;  // the plan's, in the order they leave
   double bytes_factor = 1;                // of what is sent: 0.5 for gradients of half the width
-  double stretch = 1;
+  ComputeLoss loss;
   bool overlap = true;
   std::int64_t samples_per_rank = 1;  // of a step
 };

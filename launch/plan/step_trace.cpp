@@ -55,6 +55,8 @@ TracedRun run_of(const Json& trace) {
           .nodes = about.at("nodes"),
           .overlap = about.at("overlap"),
           .between_nodes = way_named(about.value("between_nodes", "")),
+          .threads = about.value("threads", 0),
+          .node_cores = about.value("node_cores", 0),
           .bucket_bytes = about.at("bucket_bytes").get<std::vector<std::size_t>>()};
 }
 
@@ -159,6 +161,8 @@ std::string to_json(const TracedRun& run) {
                                 {"nodes", run.nodes},
                                 {"overlap", run.overlap},
                                 {"between_nodes", name_of(run.between_nodes)},
+                                {"threads", run.threads},
+                                {"node_cores", run.node_cores},
                                 {"bucket_bytes", run.bucket_bytes}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -23,9 +23,12 @@ struct TracedRun {
   int nodes = 1;
   bool overlap = true;                                   // comm.overlap
   AllReduceWay between_nodes = AllReduceWay::automatic;  // comm.between_nodes
-  std::vector<std::size_t> bucket_bytes;                 // in the order they leave
+  int threads = 0;     // that a rank computes with; 0: a device of its own does, or the trace does not tell
+  int node_cores = 0;  // that all ranks of a node have
+  std::vector<std::size_t> bucket_bytes;  // in the order they leave
 
   std::size_t gradient_bytes() const;
+  int ranks_per_node() const { return (ranks + nodes - 1) / nodes; }
 };
 std::string to_json(const TracedRun& run);
 

@@ -185,7 +185,7 @@ Config with_settings(const Config& config, const TuneSettings& settings, const R
 TuneSituation situation_of(const TuneRun& run, const TuneFlags& flags, const World& world) {
   const TuneBench::Facts& facts = run.bench->facts();
   const bool shared_out = run.config.threads == 0 && !run.config.reproducible;
-  const int mine = shared_out ? facts.threads : choose_threads(0, world, *run.communicator);
+  const int mine = shared_out ? facts.threads : choose_threads(0, world, *run.communicator).threads;
   const auto name_buckets = [&facts, ranks = world.size()](const std::array<double, 3>& bucket_mib) {
     GradientSettings settings;
     settings.bucket_mib = bucket_mib;

@@ -18,8 +18,8 @@ using Json = nlohmann::json;
 class SimulatedPlan : public ::testing::Test {
  protected:
   void SetUp() override {
-    const ProgramResult result = run_shell(
-        workplace_.train({"train.steps=12", "comm.bucket_mib=[0.001, 0.01, 0.001]"}, "--trace " + trace_));
+    const ProgramResult result = run_shell(workplace_.train(
+        {"train.steps=12", "train.threads=1", "comm.bucket_mib=[0.001, 0.01, 0.001]"}, "--trace " + trace_));
     ASSERT_EQ(result.exit_code, 0) << result.output;
   }
 
@@ -50,6 +50,20 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndSaysWhatItAssumes) {
   EXPECT_NEAR(json.at("between_nodes").at("latency_seconds").get<double>(), 5e-6, 1e-12);
 }
 
+// Ranks of one thread; the traced node's cores are this machine's.
+TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
+  const ProgramResult given = plan("--ranks 64 --cores 8");
+  ASSERT_EQ(given.exit_code, 0) << given.output;
+  EXPECT_EQ(
+      count(given.output, "cores of a node: 8, as given, for 64 ranks of 1 thread: compute takes 8.00 times"),
+      1)
+      << given.output;
+  EXPECT_EQ(count(given.output, "slowest of n nodes"), 1) << given.output;
+  const ProgramResult traced = plan("--ranks 1");
+  EXPECT_EQ(count(traced.output, "as many as the traced one has"), 1) << traced.output;
+  EXPECT_EQ(count(traced.output, "compute takes 1.00 times"), 1) << traced.output;
+}
+
 TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
   expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage,
                  {"--ranks 6 --nodes 4: every node has equally many ranks"});
@@ -58,6 +72,9 @@ TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
   expect_failure(plan("--ranks 4 --nodes 4"), exit_code::usage,
                  {"--nodes above 1 wants the link between them"});
   expect_failure(plan("--link 1GB/s"), exit_code::usage, {"--link wants --ranks N"});
+  expect_failure(plan("--cores 8"), exit_code::usage, {"--cores wants --ranks N"});
+  expect_failure(plan("--ranks 4 --set train.threads=3"), exit_code::config,
+                 {"was traced with train.threads = 1, and the configuration has 3"});
   expect_failure(plan("--ranks 4 --set train.batch=16"), exit_code::config,
                  {"was traced with train.batch = 8, and the configuration has 16"});
   expect_failure(plan("--ranks 4 --nodes 4 --link 1GB/s --set comm.between_nodes=mpi"), exit_code::config,

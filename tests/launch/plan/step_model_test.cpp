@@ -161,6 +161,59 @@ TEST(PredictedStep, OfManyRanksTakesAsLongAsTheSlowest) {
   EXPECT_NEAR(predict_step(model, nodes(4096, 1e9)).seconds, 0.110, 0.001);
 }
 
+// Two cores: two ranks of a thread have one each, four take twice as long to compute and to handle messages.
+TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
+  StepModel model = even_model({});
+  model.node = {.threads_per_rank = 1, .cores = 2};
+  Cluster cluster = nodes(1, 1e9);
+  cluster.in_node = {.bytes_per_second = 1e12};
+  const auto seconds = [&](int ranks) {
+    cluster.ranks_per_node = ranks;
+    return predict_step(model, cluster).seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(1), 0.055);
+  EXPECT_DOUBLE_EQ(seconds(2), 0.055);
+  EXPECT_DOUBLE_EQ(seconds(3), 0.0825);
+  EXPECT_DOUBLE_EQ(seconds(4), 0.110);
+  model.node.threads_per_rank = 0;
+  EXPECT_DOUBLE_EQ(seconds(4), 0.055) << "devices of their own";
+
+  model.node.threads_per_rank = 1;
+  model.bucket_bytes = {40'000'000};
+  cluster.nodes = 2;
+  cluster.between_nodes = {.bytes_per_second = 1e15, .seconds_per_byte = 1e-9};
+  cluster.ranks_per_node = 2;
+  EXPECT_NEAR(predict_step(model, cluster).exposed_seconds, 0.040, 1e-6);
+  cluster.ranks_per_node = 4;
+  EXPECT_NEAR(predict_step(model, cluster).exposed_seconds, 0.080, 1e-6);
+}
+
+// Where they share cores, those that wait for a late rank leave theirs to it.
+TEST(PredictedStep, OfANodeWhoseRanksShareCoresHasNoSlowestRank) {
+  StepModel model = even_model({});
+  model.compute.factors = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
+  Cluster cluster = nodes(1, 1e9);
+  cluster.ranks_per_node = 64;
+  cluster.in_node = {.bytes_per_second = 1e12};
+  EXPECT_GT(predict_step(model, cluster).seconds, 1.5 * 0.055);
+  model.node = {.threads_per_rank = 1, .cores = 32};
+  EXPECT_NEAR(predict_step(model, cluster).seconds, 2 * 0.055, 1e-6);
+}
+
+// 40 MB in ten buckets; each of the nine that are hidden takes 1 ms of compute for its 4 MB.
+TEST(PredictedStep, LosesComputeForEachByteOnAnyLink) {
+  StepModel model = even_model(std::vector<std::size_t>(10, 4'000'000));
+  model.loss.per_byte = 0.25e-9;
+  for (const double speed : {2e9, 1.2e9}) {
+    const StepPrediction step = predict_step(model, nodes(2, speed));
+    EXPECT_NEAR(step.seconds - step.exposed_seconds, 0.055 + 9 * 0.001, 1e-6) << speed;
+  }
+  model.loss = {.per_second = 0.5};
+  const StepPrediction slow = predict_step(model, nodes(2, 1e9));
+  const StepPrediction fast = predict_step(model, nodes(2, 4e9));
+  EXPECT_GT(slow.seconds - slow.exposed_seconds, fast.seconds - fast.exposed_seconds);
+}
+
 TEST(PredictedScaling, GoesThroughTheNodeAndThenOverNodes) {
   Cluster cluster = nodes(6, 1e9);
   cluster.ranks_per_node = 4;

@@ -135,17 +135,42 @@ TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
   slow.forward_seconds *= 2;
   slow.backward_seconds = 2 * 0.036;
   EXPECT_NEAR(pace_beside(slow, runs), 2, 1e-9);
-  EXPECT_NEAR(fit_stretch(slow, runs), 2, 1e-6) << "as beside a backward of 36 ms at the runs' pace";
+  EXPECT_NEAR(fit_loss(slow, runs).per_second, 0.5, 1e-6)
+      << "as beside a backward of 36 ms at the runs' pace";
+}
+
+// Two ranks of a thread that share a core are as slow as one on a core of half the speed, and no news of the
+// device.
+TEST(StepTrace, TellsOfRanksThatShareCores) {
+  TracedRun run = run_of_two_buckets(2);
+  run.nodes = 1;
+  run.threads = 1;
+  run.node_cores = 1;
+  EXPECT_EQ(slowdown_of(run), 2);
+  EXPECT_EQ(slowdown_of(run_of_two_buckets(2)), 1) << "of a trace that does not tell";
+  const StepTrace runs[] = {traced(6, run, 8, 8)};
+  EXPECT_EQ(slowdown_of(runs[0].run), 2) << "as written and read";
+  const ComputeModel device = ComputeModel::of(traced(6, run_of_two_buckets())).slowed(0.5);
+  EXPECT_NEAR(pace_beside(device, runs), 1, 1e-9);
 }
 
 // Backward takes 40 ms beside sums of which 8 ms are hidden, and 36 ms alone: of 8 ms 4 are lost.
 TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
   ComputeModel alone = ComputeModel::of(traced(6, run_of_two_buckets()));
   alone.backward_seconds = 0.036;
-  const StepTrace with_sums[] = {traced(6, run_of_two_buckets(2), 8, 8)};
-  EXPECT_NEAR(fit_stretch(alone, with_sums), 2, 1e-6);
+  TracedRun run = run_of_two_buckets(2);
+  const StepTrace on_gpu[] = {traced(6, run, 8, 8)};
+  EXPECT_NEAR(fit_loss(alone, on_gpu).per_second, 0.5, 1e-6);
+  EXPECT_EQ(fit_loss(alone, on_gpu).per_byte, 0);
+  run.threads = 1;
+  run.node_cores = 2;
+  const StepTrace on_cores[] = {traced(6, run, 8, 8)};
+  EXPECT_EQ(fit_loss(alone, on_cores).per_second, 0);
+  EXPECT_NEAR(fit_loss(alone, on_cores).per_byte, 0.004 / 1e6, 1e-12) << "the first bucket is hidden, 1 MB";
+  const StepTrace two_links[] = {traced(6, run, 8, 8), traced(6, run, 16, 16)};
+  EXPECT_NEAR(fit_loss(alone, two_links).per_byte, 0.004 / 1e6, 1e-12) << "on a slower link as much is lost";
   alone.backward_seconds = 0.050;
-  EXPECT_EQ(fit_stretch(alone, with_sums), 1) << "a run that is faster with sums shows noise";
+  EXPECT_EQ(fit_loss(alone, on_gpu).per_second, 0) << "a run that is faster with sums shows noise";
 }
 
 TEST(StepTrace, IsRefusedWhereItTellsOfNoStep) {
