@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Does `lockstep plan --ranks` tell what a cluster does? Ranks of one thread, one on each node, nodes on this machine
-(tests/nodes.sh) joined by links of given rates. What the plan is fitted to: two ranks over two links, and ranks that
-compute beside each other without any exchange, as many as are predicted, since they share this machine's cores. What it
-predicts: two ranks over a link it has not seen, and three and four ranks over all. No sum is under way in a forward
-pass: where it takes much longer than in the ranks without exchange (the last column), something else kept the machine
-busy, and the case tells nothing. Every run of this adds a turn to FILE and makes the table of the medians of all turns.
+(tests/nodes.sh) joined by links of given rates. Each node has the same part of a processor, and all together have no
+more than the machine: so each computes as fast as it does alone, as on a cluster, and none takes cores from another.
+What the plan is fitted to: one rank alone, and two over two links. What it predicts: two ranks over a link it has not
+seen, and three and four ranks over all. No sum is under way in a forward pass: where it takes much longer than alone
+(the last column), nodes were not apart or something else kept the machine busy, and the case tells nothing. A run takes
+about three minutes, adds a turn to FILE and makes the table of the medians of all turns.
 
   benchmarks/validate_plan.py benchmarks/results/plan_validation.json"""
 
@@ -26,6 +27,7 @@ import suite
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
+SPARE = 0.1  # of the machine's processors, for the kernel and the launcher
 LIMIT = 170  # seconds, of one run
 
 
@@ -42,17 +44,19 @@ def said(rate):
     return rate.replace("mbit", "Mb/s").replace("gbit", "Gb/s")
 
 
-def forward_seconds(trace):
-    durations = [event["dur"] for event in json.loads(trace.read_text())["traceEvents"]
-                 if event["ph"] == "X" and event["pid"] == 0 and event["name"] == "forward"]
-    return statistics.median(durations[2:]) * 1e-6
+class Trace:
+    """Of rank 0: medians of its steps, without the first two."""
 
+    def __init__(self, file):
+        self.events = [event for event in json.loads(file.read_text())["traceEvents"]
+                       if event["ph"] == "X" and event["pid"] == 0]
 
-def step_seconds(trace):
-    """The median of a trace's steps, by their forward passes; without the first two."""
-    begins = sorted(event["ts"] for event in json.loads(trace.read_text())["traceEvents"]
-                    if event["ph"] == "X" and event["pid"] == 0 and event["name"] == "forward")
-    return statistics.median(after - before for before, after in zip(begins[2:], begins[3:])) * 1e-6
+    def phase_seconds(self, name):
+        return statistics.median([event["dur"] for event in self.events if event["name"] == name][2:]) * 1e-6
+
+    def step_seconds(self):
+        begins = sorted(event["ts"] for event in self.events if event["name"] == "forward")
+        return statistics.median(after - before for before, after in zip(begins[2:], begins[3:])) * 1e-6
 
 
 class Turn:
@@ -60,6 +64,7 @@ class Turn:
         self.options, self.folder = options, folder
         self.settings = ["data.format=idx", f"data.path={folder}", "model.name=" + options.model,
                          f"train.batch={options.batch}", "train.threads=1", "train.epochs=100", "world.device=cpu",
+                         "kernels.choose=direct",  # what is timed may be chosen otherwise
                          f"comm.bucket_mib={options.bucket_mib}",
                          f"comm.between_nodes={options.between_nodes}", *options.set]
 
@@ -84,27 +89,11 @@ class Turn:
         if done.status != "ok":
             sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
 
-    def alone(self, ranks):
-        """So many ranks at once that know nothing of each other; the trace of one, beside which the others compute from
-        its beginning to its end."""
-        steps = self.options.steps
-        # In sessions of their own, like the one beside them: Linux deals cores to sessions.
-        count = 0 if self.options.again else ranks - 1
-        others = [subprocess.Popen([str(word) for word in self.train(f"beside_{ranks}_{i}", 10 * steps)[0]],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-                  for i in range(count)]
-        try:
-            command, trace = self.train(f"alone_{ranks}", steps)
-            self.run(command, trace)
-        finally:
-            for other in others:
-                other.kill()
-                other.wait()
-        return trace
-
-    def together(self, ranks, rate):
-        command, trace = self.train(f"{ranks}_over_{rate}", self.options.steps)
-        self.run([ROOT / "tests/nodes.sh", rate, ranks, 1, *command], trace)
+    def on_nodes(self, nodes, rate, name):
+        """A rank on each; the trace."""
+        command, trace = self.train(name, self.options.steps)
+        self.run(["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", ROOT / "tests/nodes.sh", rate, nodes, 1,
+                  *command], trace)
         return trace
 
     def plan(self, ranks, rate, device, fits):
@@ -120,21 +109,22 @@ class Turn:
         write_images(self.folder, "train", 4096)
         write_images(self.folder, "t10k", 32)
         rates = sorted(FITTED + UNSEEN, key=lambda rate: float(rate.rstrip("mgbit")) * (1000 if "gbit" in rate else 1))
-        device = {ranks: self.alone(ranks) for ranks in RANKS}
-        traces = {(ranks, rate): self.together(ranks, rate) for ranks in RANKS for rate in rates}
+        device = self.on_nodes(1, "none", "alone")
+        traces = {(ranks, rate): self.on_nodes(ranks, rate, f"{ranks}_over_{rate}")
+                  for ranks in RANKS for rate in rates}
         fits = {rate: traces[2, rate] for rate in FITTED}
-        rows = []
-        for (ranks, rate), trace in traces.items():
-            plan = self.plan(ranks, rate, device[ranks], fits)
+        alone, rows = Trace(device), []
+        for (ranks, rate), file in traces.items():
+            plan, trace = self.plan(ranks, rate, device, fits), Trace(file)
             asked = plan["predictions"][-1]
             rows.append({"ranks": ranks, "link": rate, "fitted": ranks == 2 and rate in FITTED,
-                         "predicted_seconds": asked["step_seconds"],
+                         "predicted_seconds": asked["step_seconds"], "measured_seconds": trace.step_seconds(),
                          "interval_seconds": [asked["low_seconds"], asked["high_seconds"]],
-                         "exposed_seconds": asked["exposed_seconds"],
-                         "measured_seconds": step_seconds(trace),
-                         "forward_ratio": forward_seconds(trace) / forward_seconds(device[ranks])})
-        return {"rows": rows, "fit": plan["fit_between_nodes"], "stretch": plan["stretch"],
-                "alone_seconds": {ranks: step_seconds(trace) for ranks, trace in device.items()}}
+                         "predicted_exposed_seconds": asked["exposed_seconds"],
+                         "measured_exposed_seconds": trace.phase_seconds("exchange"),
+                         "forward_ratio": trace.phase_seconds("forward") / alone.phase_seconds("forward")})
+        return {"rows": rows, "fit": plan["fit_between_nodes"], "loss": plan["loss"], "cores": self.options.cores,
+                "alone_seconds": alone.step_seconds()}
 
 
 def table_of(turns):
@@ -144,16 +134,19 @@ def table_of(turns):
         errors = [case["predicted_seconds"] / case["measured_seconds"] - 1 for case in cases]
         table.append({key: cases[0][key] for key in ("ranks", "link", "fitted")} |
                      {key: statistics.median(case[key] for case in cases)
-                      for key in ("predicted_seconds", "measured_seconds", "forward_ratio")} |
+                      for key in ("predicted_seconds", "measured_seconds", "predicted_exposed_seconds",
+                                  "measured_exposed_seconds", "forward_ratio")} |
                      {"error": statistics.median(errors), "errors": errors})
     return table
 
 
 def text_of(table):
-    lines = ["ranks  link     step predicted  measured   error  forward"]
+    lines = ["ranks  link     step predicted  measured   error  exposed predicted  measured  forward"]
     for row in table:
         lines.append(f"{row['ranks']:5}  {row['link']:7}  {row['predicted_seconds'] * 1e3:11.1f} ms  "
-                     f"{row['measured_seconds'] * 1e3:5.1f} ms  {row['error']:+6.1%}  {row['forward_ratio']:6.2f}x" +
+                     f"{row['measured_seconds'] * 1e3:5.1f} ms  {row['error']:+6.1%}  "
+                     f"{row['predicted_exposed_seconds'] * 1e3:14.1f} ms  "
+                     f"{row['measured_exposed_seconds'] * 1e3:5.1f} ms  {row['forward_ratio']:6.2f}x" +
                      ("  (fitted)" if row["fitted"] else ""))
     return "\n".join(lines)
 
@@ -163,10 +156,13 @@ def main():
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--batch", type=int, default=8, help="of each rank")
-    parser.add_argument("--bucket-mib", default="[1, 1, 1]")
+    parser.add_argument("--bucket-mib", default="[0.1, 1, 0.1]",
+                        help="sums of several sizes tell latency from bandwidth")
     parser.add_argument("--set", action="append", default=[], help="a further key of the configuration")
     parser.add_argument("--steps", type=int, default=25, help="of each run")
-    parser.add_argument("--between-nodes", default="halving", help="how nodes add up: comm.between_nodes")
+    parser.add_argument("--between-nodes", default="auto", help="how nodes add up: comm.between_nodes")
+    parser.add_argument("--cores", type=float, default=(1 - SPARE) * os.cpu_count() / max(RANKS),
+                        help="of each node: a part of this machine's, of which the most nodes together have 0.9")
     parser.add_argument("--fresh", action="store_true", help="forget the turns that FILE has")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the traces, which are else removed")
     parser.add_argument("--again", action="store_true", help="predict from the traces that --keep left, run nothing")

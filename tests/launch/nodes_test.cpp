@@ -3,6 +3,7 @@
 // Ranks on nodes that share no memory and have names, networks and /dev/shm of their own: tests/nodes.sh.
 
 #include <csignal>
+#include <cstdio>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -140,14 +141,35 @@ TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
 }
 
+// A node that keeps a core busy for a second.
+TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
+  const ProgramResult result =
+      run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
+                            R"(bash -c 'timeout 1 bash -c "while :; do :; done"; times')",
+                            LOCKSTEP_SOURCE_DIR));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  int minutes = 0, system_minutes = 0;
+  double seconds = 0, system_seconds = 0;
+  const std::size_t children = result.output.rfind('\n', result.output.size() - 2) + 1;
+  ASSERT_EQ(std::sscanf(result.output.c_str() + children, "%dm%lfs %dm%lfs", &minutes, &seconds,
+                        &system_minutes, &system_seconds),
+            4)
+      << result.output;
+  EXPECT_LT(seconds + system_seconds, 0.6);
+  EXPECT_GT(seconds, 0);
+}
+
 TEST(Nodes, RefuseWhatMakesNoSense) {
   const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
   for (const auto& [arguments, part] :
-       {std::pair{"fast 2 1 true", "RATE is \"fast\""}, std::pair{"none 1 1 true", "NODES is \"1\""},
+       {std::pair{"fast 2 1 true", "RATE is \"fast\""}, std::pair{"none 0 1 true", "NODES is \"0\""},
         std::pair{"none 2 2,1,1 true", "has 3 numbers for 2 nodes"},
         std::pair{"none 2 0 true", "each node has a rank"}, std::pair{"none 2 1", "and a command"}}) {
     expect_failure(run_shell(script + arguments), 64, {part});
   }
+  expect_failure(run_shell("export LOCKSTEP_NODES_CORES=0.1; " + script + "none 1 1 true"), 64,
+                 {"LOCKSTEP_NODES_CORES is \"0.1\": give 0.2 or more"});
 }
 
 }  // namespace
