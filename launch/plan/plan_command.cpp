@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
+#include "comm/exchanges/exchanges.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
@@ -90,7 +91,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   print_total("and the libraries' own");
 }
 
-void print_buckets(Training& training, int ranks) {
+void print_buckets(Training& training, const std::string& exchange, int ranks) {
   const auto parameters = training.network().parameters();
   const auto buckets = training.buckets().buckets();
   print_fitted(
@@ -103,6 +104,13 @@ void print_buckets(Training& training, int ranks) {
     const std::string& last = parameters[bucket.last_parameter - 1].name;
     print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),
                  first == last ? first : first + " .. " + last);
+  }
+  if (exchange != kDenseSum.name) {
+    return print_fitted(
+        fmt::format("bytes per step\n  {} in gradients; what ranks send of them is up to comm.exchange = {}, "
+                    "and lockstep train "
+                    "counts it",
+                    total, exchange));
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
   const double sent = static_cast<double>(total) * 2.0 * (ranks - 1) / ranks;
@@ -124,7 +132,7 @@ struct PlanRun {
 
 void print_plan(Training& training, const Config& config, const Communicator& communicator) {
   print_memory(training, communicator);
-  print_buckets(training, communicator.size());
+  print_buckets(training, config.gradients.exchange, communicator.size());
   BatchLoader& loader = training.train_loader();
   print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
