@@ -14,10 +14,11 @@
 namespace lockstep {
 namespace {
 
-FitEquation relative(const FitTerms& terms, double measured) {
-  FitEquation equation{.value = 1};
-  for (std::size_t i = 0; i < kMostFitTerms; ++i) equation.terms[i] = terms[i] / measured;
-  return equation;
+// The error of what a sum takes, relative to what was measured, counts as many times as the sum has bytes.
+FitEquation equation_of(const MeasuredSum& sum) {
+  const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
+  const double scale = sum.bytes / sum.seconds;
+  return {.terms = {scale * sum.messages, scale * sum.bytes / rate, scale * sum.bytes}, .value = sum.bytes};
 }
 
 // How much of a sum was under way while the last backward computed.
@@ -79,8 +80,7 @@ TierFit fit_tier(std::span<const MeasuredSum> sums) {
   std::vector<FitEquation> equations;
   for (const MeasuredSum& sum : sums) {
     speeds.insert(sum.bytes_per_second);
-    const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
-    equations.push_back(relative({sum.messages, sum.bytes / rate, sum.bytes}, sum.seconds));
+    equations.push_back(equation_of(sum));
   }
   // A link costs something.
   constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;

@@ -42,8 +42,9 @@ struct TierFit {
   }
   double seconds(const MeasuredSum& sum) const;
 };
-// Relative errors count. Links of one speed alone cannot tell the wire from what is done with the bytes:
-// all of it is then the wire's.
+// Relative errors count, of each sum by its bytes, since large ones are what a step waits for, and small ones
+// are often faster than their link: switches, and the limits of tests, let some bytes pass at once. Links of
+// one speed alone cannot tell the wire from what is done with the bytes: all of it is then the wire's.
 TierFit fit_tier(std::span<const MeasuredSum> sums);
 
 // How many times as long the device takes to compute as the ranks of these runs did, by the forward passes,

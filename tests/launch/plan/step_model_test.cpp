@@ -301,6 +301,25 @@ TEST(TierFit, OfOneLinkTakesAllForTheWire) {
   EXPECT_NEAR(fit.at(1).bytes_per_second, 25e6, 1);
 }
 
+// A link may let what is small pass at once: sums of 100 KB took a half of what the link would.
+TEST(TierFit, IsAboutLargeSums) {
+  const TierFit truth{.latency_seconds = 0, .slowness = 1.02, .seconds_per_byte = 3e-9};
+  std::vector<MeasuredSum> sums;
+  for (const double speed : {25e6, 125e6}) {
+    for (const double bytes : {1.7e6, 1.2e6, 1.1e6, 8e4, 1e5}) {
+      MeasuredSum sum{.messages = 2, .bytes = bytes, .bytes_per_second = speed, .seconds = 0};
+      sum.seconds = truth.seconds(sum) * (bytes < 1e6 ? 0.5 : 1);
+      sums.push_back(sum);
+    }
+  }
+  const TierFit fit = fit_tier(sums);
+  for (const MeasuredSum& sum : sums) {
+    if (sum.bytes > 1e6) {
+      EXPECT_NEAR(fit.seconds(sum) / sum.seconds, 1, 0.03);
+    }
+  }
+}
+
 TEST(TierFit, LeavesOutWhatWouldBeBelowZeroAndSaysHowFarItIsOff) {
   std::vector<MeasuredSum> sums =
       sums_of({.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 0}, {25e6, 125e6});
