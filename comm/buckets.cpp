@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
+#include "comm/codec.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
@@ -21,6 +22,47 @@ std::uint64_t hash_of(const std::string& text) {  // FNV-1a
   return hash;
 }
 
+ExchangeChoice choice_of(std::string_view name, const GradientSettings& settings,
+                         const std::vector<const ExchangeKind*>& table) {
+  ExchangeChoice choice{.kind = &exchange_kind(name, table)};
+  for (const NumberOption& option : choice.kind->options)
+    choice.settings.push_back({option.name, settings.own.of(choice.kind->name, option)});
+  return choice;
+}
+
+std::string_view without_spaces_around(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+// "PATTERN=CODEC, PATTERN=CODEC"
+std::vector<CodecRule> read_rules(const GradientSettings& settings,
+                                  const std::vector<const ExchangeKind*>& table) {
+  std::vector<CodecRule> rules;
+  std::string_view rest = settings.codec_for;
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view rule = without_spaces_around(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::size_t equals = rule.find('=');
+    if (equals == 0 || equals == std::string_view::npos) {
+      throw ConfigError(fmt::format(
+          "comm.codec_for = \"{}\": \"{}\" is not PATTERN=CODEC, as in \"fc.*=none, layer4.*=int8\"",
+          settings.codec_for, rule));
+    }
+    const std::string_view name = without_spaces_around(rule.substr(equals + 1));
+    ExchangeChoice choice = choice_of(name, settings, table);
+    if (choice.kind != &kDenseSum && choice.kind->codec == nullptr) {
+      throw ConfigError(
+          fmt::format("comm.codec_for: \"{}\" is no codec, and is for all parameters or none", name));
+    }
+    rules.push_back(
+        {.pattern = std::string(without_spaces_around(rule.substr(0, equals))), .choice = choice});
+  }
+  return rules;
+}
+
 }  // namespace
 
 BucketOptions bucket_options(const GradientSettings& settings,
@@ -30,10 +72,9 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .middle_bytes = bytes(settings.bucket_mib[1]),
                         .last_bytes = bytes(settings.bucket_mib[2]),
                         .overlap = settings.overlap,
-                        .exchange = {.kind = &exchange_kind(settings.exchange, table)}};
-  const ExchangeKind& kind = *options.exchange.kind;
-  for (const NumberOption& option : kind.options)
-    options.exchange.settings.push_back({option.name, settings.own.of(kind.name, option)});
+                        .exchange = choice_of(settings.codec, settings, table),
+                        .codecs = {.compress_within_node = settings.compress_within_node}};
+  if (settings.codec_for != kDenseSum.name) options.codecs.rules = read_rules(settings, table);
   return options;
 }
 
@@ -58,11 +99,18 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   options.exchange.check();
-  if (options.micro_batches > 0 && options.exchange.kind != &kDenseSum) {
+  for (const CodecRule& rule : options.codecs.rules) rule.choice.check();
+  if (options.micro_batches > 0 && (options.exchange.kind != &kDenseSum || !options.codecs.rules.empty())) {
     throw ConfigError(fmt::format(
-        "train.reproducible = true needs the dense sum of gradients: what the exchange \"{}\" makes of them "
+        "train.reproducible = true needs comm.codec = \"none\" (it is \"{}\"{}): what another makes of "
+        "gradients "
         "depends on how micro-batches are dealt to ranks",
-        options.exchange.kind->name));
+        options.exchange.kind->name, options.codecs.rules.empty() ? "" : ", with comm.codec_for"));
+  }
+  if (!options.codecs.rules.empty() && options.exchange.kind != &kDenseSum &&
+      options.exchange.kind->codec == nullptr) {
+    throw ConfigError(fmt::format("comm.codec_for needs a codec or \"none\" as comm.codec, not \"{}\"",
+                                  options.exchange.kind->name));
   }
   compare_plans();
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
@@ -76,11 +124,13 @@ void GradientBuckets::make_exchange() {
     exchange_ = std::move(sums);
     return;
   }
-  exchange_ = options_.exchange.kind->make({.choice = options_.exchange,
-                                            .parameters = parameters_,
-                                            .plan = plan_,
-                                            .arena = *arena_,
-                                            .communicator = communicator_});
+  const auto make = options_.codecs.rules.empty() ? options_.exchange.kind->make : make_codec_exchange;
+  exchange_ = make({.choice = options_.exchange,
+                    .parameters = parameters_,
+                    .plan = plan_,
+                    .arena = *arena_,
+                    .communicator = communicator_,
+                    .codecs = options_.codecs});
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -95,10 +145,11 @@ GradientBuckets::~GradientBuckets() {
   }
 }
 
-void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments) {
+void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments, const float* loss_scale) {
   const std::span<const Bucket> buckets = plan_.buckets();
   CHECK(moments.empty() || moments.size() == buckets.size(), "the moments of {} buckets for {}",
         moments.size(), buckets.size());
+  exchange_->begin(loss_scale);
   compute_ = &compute;
   moments_ = moments;
   next_ = 0;
@@ -169,9 +220,10 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
 }
 
 void GradientBuckets::compare_plans() {
-  const std::uint64_t mine = hash_of(plan_.describe(parameters_) +
-                                     fmt::format("exchange {}, {} micro-batches along the tree\n",
-                                                 options_.exchange.describe(), options_.micro_batches));
+  const std::uint64_t mine =
+      hash_of(plan_.describe(parameters_) + fmt::format("exchange {} {}, {} micro-batches along the tree\n",
+                                                        options_.exchange.describe(),
+                                                        options_.codecs.describe(), options_.micro_batches));
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {

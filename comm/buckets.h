@@ -29,7 +29,9 @@ namespace lockstep {
 struct GradientSettings {
   bool overlap = true;
   std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
-  std::string exchange = std::string(kDenseSum.name);
+  std::string codec = std::string(kDenseSum.name);
+  std::string codec_for = std::string(kDenseSum.name);  // "PATTERN=CODEC, PATTERN=CODEC", or none
+  bool compress_within_node = false;
   OwnNumbers own;  // of exchanges
 };
 
@@ -40,6 +42,7 @@ struct BucketOptions {
   std::size_t last_bytes = BucketCapacities{}.last_bytes;
   bool overlap = true;  // false: launch every bucket in wait(), after backward
   ExchangeChoice exchange = {.kind = &kDenseSum};
+  CodecRules codecs = {};
   // Of a step, where their gradients are summed along the tree (comm/micro_batch_sums.h) and
   // keep_micro_batch() is told of them; the exchange is then the dense sum. 0: backward adds to what the one
   // before it left.
@@ -50,7 +53,8 @@ struct BucketOptions {
   }
 };
 
-// Of the exchanges in the table; throws ConfigError for one that it has not.
+// Of the exchanges in the table; throws ConfigError for one that it has not, and for rules that it cannot
+// read.
 BucketOptions bucket_options(const GradientSettings& settings,
                              const std::vector<const ExchangeKind*>& table = exchange_kinds());
 
@@ -96,8 +100,8 @@ class GradientBuckets final : public GradientListener {
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
   // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
-  // whatever is recorded of it.
-  void begin(Stream& compute, std::span<BucketMoments> moments = {});
+  // whatever is recorded of it. loss_scale: see GradientExchange::begin.
+  void begin(Stream& compute, std::span<BucketMoments> moments = {}, const float* loss_scale = nullptr);
   // From the network, once for each parameter and pass, in any order.
   void gradient_ready(std::size_t index) override;
   // Makes later work on the stream wait for every bucket. Throws if a gradient is missing, naming it.

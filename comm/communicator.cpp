@@ -27,7 +27,12 @@ std::string describe_call(int rank, const CollectiveIdentity& call) {
 }  // namespace
 
 Communicator::Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job)
-    : rank_(rank), size_(size), job_(std::move(job)), log_(name, rank, size), calls_(kComparable) {}
+    : rank_(rank),
+      size_(size),
+      job_(std::move(job)),
+      node_of_rank_(static_cast<std::size_t>(size), 0),
+      log_(name, rank, size),
+      calls_(kComparable) {}
 
 std::uint64_t Communicator::enqueue(Collective collective) { return submit(collective, &Communicator::run); }
 

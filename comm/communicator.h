@@ -56,6 +56,10 @@ class Communicator {
   // The same ranks, for a few bytes in host memory: this one on the CPU, the one over MPI beside a device's.
   virtual Communicator& host() { return *this; }
 
+  // Which node each rank is on, by rank; nodes are numbered by their lowest rank. Without a word from the
+  // transport all are on one.
+  std::span<const int> node_of_rank() const { return node_of_rank_; }
+
   // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory).
   // Freeing it waits for nobody and may come after the communicator's end; memory that ranks share is given
   // back to the system when all of them have freed it and next allocate, or make a communicator.
@@ -74,6 +78,7 @@ class Communicator {
 
   // What collectives that do not say it are for, from now on.
   void set_purpose(const CollectivePurpose& purpose) { purpose_ = purpose; }
+  const CollectivePurpose& purpose() const { return purpose_; }
 
   // In place over `count` elements; f32, f16, bf16, i32. On the CPU 16-bit floats are added in fp32 and
   // rounded once; NCCL may round each partial sum.
@@ -117,6 +122,11 @@ class Communicator {
  protected:
   Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job);
 
+  // One number for each rank.
+  void set_nodes(std::span<const int> node_of_rank) {
+    node_of_rank_.assign(node_of_rank.begin(), node_of_rank.end());
+  }
+
   // Enqueues it on stream(). count is 0 for a barrier only. What is neither counted nor in the log (a check's
   // own messages) has no sequence; the methods below ignore it.
   virtual void run(const Collective& collective) = 0;
@@ -153,6 +163,7 @@ class Communicator {
   int rank_;
   int size_;
   std::shared_ptr<JobState> job_;
+  std::vector<int> node_of_rank_;
   CollectiveLog log_;
   CollectivePurpose purpose_;
   std::uint64_t sequence_ = 0;
@@ -172,9 +183,9 @@ int first_rank_where(Communicator& host, bool found);
 std::unique_ptr<Communicator> make_self_communicator(Device device = {});
 
 // Ranks as threads of one process, for tests: hub once, then one communicator for each rank, each used by its
-// own thread.
+// own thread. node_of_rank: where they pass for being; empty: all on one node.
 class ThreadHub;
-std::shared_ptr<ThreadHub> make_thread_hub(int size);
+std::shared_ptr<ThreadHub> make_thread_hub(int size, std::span<const int> node_of_rank = {});
 std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank);
 
 }  // namespace lockstep

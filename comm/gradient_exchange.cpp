@@ -48,4 +48,10 @@ std::string ExchangeChoice::describe() const {
   return text;
 }
 
+std::string CodecRules::describe() const {
+  std::string text = compress_within_node ? "within nodes" : "between nodes";
+  for (const CodecRule& rule : rules) text += fmt::format(", {}={}", rule.pattern, rule.choice.describe());
+  return text;
+}
+
 }  // namespace lockstep

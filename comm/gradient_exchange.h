@@ -29,7 +29,7 @@
 namespace lockstep {
 
 // A piece of what an exchange remembers from step to step, to be saved and restored: memory of the
-// communicator's device, which stays where it is. The name begins with the parameter's, if it is one's.
+// communicator's device, in fp32. The name begins with the parameter's, if it is one's.
 struct ExchangeState {
   enum class Scope {
     replicated,  // the same bits on every rank
@@ -45,6 +45,10 @@ class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
 
+  // Before the first bucket of a step. Gradients come multiplied by *loss_scale, in memory of the device,
+  // which stays where it is; null: by 1.
+  virtual void begin(const float* /*loss_scale*/) {}
+
   // Enqueues the exchange of one bucket, in place, on the communicator's stream. This rank's gradients are
   // final in the order of that stream, and the optimizer reads behind what is enqueued here.
   virtual void enqueue(std::size_t bucket) = 0;
@@ -57,12 +61,16 @@ class GradientExchange {
   // where all ranks skip the step. State must then be what it was before.
   virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
 
+  // Where it is now: after the next step it may lie elsewhere. No step is under way.
   virtual std::vector<ExchangeState> state() { return {}; }
+  // Those it uses beside the one it was made with, in the same order on every rank that has them.
+  virtual std::vector<Communicator*> communicators() { return {}; }
   // Held beside the gradients.
   virtual std::size_t memory_bytes() const { return 0; }
 };
 
 struct ExchangeContext;
+struct CodecKind;
 
 // An entry of the table (comm/exchanges/exchanges.h).
 struct ExchangeKind {
@@ -71,6 +79,8 @@ struct ExchangeKind {
   std::span<const NumberOption> options;  // keys comm.NAME.OPTION
   // Collective.
   std::unique_ptr<GradientExchange> (*make)(const ExchangeContext& context);
+  // Of a codec (comm/codec.h), whose exchange make_codec_exchange() makes; else null.
+  const CodecKind* codec = nullptr;
 };
 
 struct ExchangeSetting {
@@ -91,6 +101,20 @@ struct ExchangeChoice {
   std::string describe() const;
 };
 
+// Another codec, or none, for the parameters whose names match: "*" stands for any characters.
+struct CodecRule {
+  std::string pattern;
+  ExchangeChoice choice;
+};
+
+// How codecs are put to use.
+struct CodecRules {
+  std::vector<CodecRule> rules = {};  // the first that matches counts
+  bool compress_within_node = false;  // as if each rank were a node of its own
+  // Equal on two ranks exactly if the rules are.
+  std::string describe() const;
+};
+
 // What an exchange is made of; all of it outlives the exchange. The choice has been checked.
 struct ExchangeContext {
   ExchangeChoice choice;
@@ -98,6 +122,7 @@ struct ExchangeContext {
   const BucketPlan& plan;
   const GradientArena& arena;
   Communicator& communicator;
+  const CodecRules& codecs;
 };
 
 }  // namespace lockstep

@@ -39,7 +39,9 @@ void HostTransport::met(std::int64_t at_ns) {
 HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
     : Communicator(transport->name(), transport->rank(), transport->size(), transport->job()),
       transport_(std::move(transport)),
-      stream_(Device{}, StreamUse::communication) {}
+      stream_(Device{}, StreamUse::communication) {
+  if (!transport_->node_of_rank().empty()) set_nodes(transport_->node_of_rank());
+}
 
 // What is under way may wait for peers that never come.
 HostCommunicator::~HostCommunicator() {

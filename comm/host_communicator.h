@@ -31,6 +31,8 @@ class HostTransport {
   // were there, by now_ns(), or 0 where it cannot tell. count is 0 for a barrier only.
   std::int64_t run(const Collective& collective);
   virtual std::uint64_t sent_bytes() const = 0;
+  // By rank; empty: all are on one node.
+  virtual std::span<const int> node_of_rank() const { return {}; }
   virtual std::size_t memory_bytes() const { return 0; }
 
  protected:

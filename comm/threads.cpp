@@ -9,6 +9,7 @@
 
 #include "comm/host_communicator.h"
 #include "comm/partition.h"
+#include "comm/placement.h"
 #include "comm/reduce.h"
 #include "core/error.h"
 #include "core/timeline.h"
@@ -33,11 +34,12 @@ class ThreadHub {
     }
   };
 
-  ThreadHub(int size, std::shared_ptr<JobState> job)
-      : job_(std::move(job)), calls_(static_cast<std::size_t>(size)) {}
+  ThreadHub(std::vector<int> node_of_rank, std::shared_ptr<JobState> job)
+      : job_(std::move(job)), node_of_rank_(std::move(node_of_rank)), calls_(node_of_rank_.size()) {}
 
   int size() const { return static_cast<int>(calls_.size()); }
   const std::shared_ptr<JobState>& job() const { return job_; }
+  std::span<const int> node_of_rank() const { return node_of_rank_; }
   const Call& call(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
 
   // Shows this rank's call and waits for everybody's. Throws on every rank when they differ.
@@ -92,6 +94,7 @@ class ThreadHub {
   }
 
   std::shared_ptr<JobState> job_;
+  std::vector<int> node_of_rank_;
   std::vector<Call> calls_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -107,6 +110,7 @@ struct ThreadGroupCall {
   int rank;
   int colour;
   int key;
+  int node;
   std::shared_ptr<ThreadHub> hub;  // by the group's first rank
 
   bool operator<(const ThreadGroupCall& other) const {
@@ -126,9 +130,14 @@ class ThreadTransport final : public HostTransport {
   std::string_view name() const override { return "threads"; }
   std::shared_ptr<void> allocate(std::size_t) override { return nullptr; }
   std::uint64_t sent_bytes() const override { return sent_bytes_; }
+  std::span<const int> node_of_rank() const override { return hub_->node_of_rank(); }
 
   std::unique_ptr<HostTransport> split(int colour, int key) override {
-    ThreadGroupCall own{.rank = rank(), .colour = colour, .key = key, .hub = {}};
+    ThreadGroupCall own{.rank = rank(),
+                        .colour = colour,
+                        .key = key,
+                        .node = hub_->node_of_rank()[static_cast<std::size_t>(rank())],
+                        .hub = {}};
     meet({.operation = "split", .data = &own});
     std::vector<ThreadGroupCall*> members;
     for (int other = 0; other < size(); ++other) {
@@ -137,7 +146,9 @@ class ThreadTransport final : public HostTransport {
     }
     std::ranges::sort(members, [](const auto* a, const auto* b) { return *a < *b; });
     if (members.front() == &own) {
-      own.hub = std::make_shared<ThreadHub>(static_cast<int>(members.size()), job());
+      std::vector<int> nodes;
+      for (const ThreadGroupCall* member : members) nodes.push_back(member->node);
+      own.hub = std::make_shared<ThreadHub>(place_ranks(0, nodes).node_of, job());
     }
     hub_->finish();
     std::shared_ptr<ThreadHub> hub = members.front()->hub;
@@ -219,9 +230,11 @@ class ThreadTransport final : public HostTransport {
 
 }  // namespace
 
-std::shared_ptr<ThreadHub> make_thread_hub(int size) {
+std::shared_ptr<ThreadHub> make_thread_hub(int size, std::span<const int> node_of_rank) {
   CHECK(size > 0, "{} ranks", size);
-  return std::make_shared<ThreadHub>(size, std::make_shared<JobState>());
+  std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
+  nodes.resize(static_cast<std::size_t>(size));
+  return std::make_shared<ThreadHub>(place_ranks(0, nodes).node_of, std::make_shared<JobState>());
 }
 
 std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank) {

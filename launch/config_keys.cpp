@@ -44,8 +44,8 @@ std::vector<std::string> names_in(const std::vector<Entry>& table) {
   return names;
 }
 
-std::string exchange_meaning(const Registry& registry) {
-  std::string text = "how ranks exchange gradients";
+std::string codec_meaning(const Registry& registry) {
+  std::string text = "how gradients travel between nodes";
   for (const ExchangeKind* kind : registry.exchanges)
     text += fmt::format("; {}: {}", kind->name, kind->meaning);
   return text;
@@ -212,11 +212,13 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(timeout_seconds),
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
        {0, 1e6}},
-      {"comm.exchange",
-       MEMBER(gradients.exchange),
-       exchange_meaning(registry),
-       {},
-       names_in(registry.exchanges)},
+      {"comm.codec", MEMBER(gradients.codec), codec_meaning(registry), {}, names_in(registry.exchanges)},
+      {"comm.codec_for", MEMBER(gradients.codec_for),
+       "other codecs for parameters whose names match: \"PATTERN=CODEC, PATTERN=CODEC\", where * stands for "
+       "any "
+       "characters and the first match counts; none: comm.codec for all"},
+      {"comm.compress_within_node", MEMBER(gradients.compress_within_node),
+       "compress between the ranks of a node, too, as if each were a node of its own"},
       {"kernels.choose",
        MEMBER(kernels.choose),
        "among kernels that compute the same: the fastest here (direct where train.reproducible), or by name",

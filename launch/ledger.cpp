@@ -17,34 +17,40 @@ std::int64_t inside(const ComputeMoments& wait, std::int64_t begin, std::int64_t
 
 }  // namespace
 
-Ledger::Ledger(std::size_t buckets, const CollectiveLog* log)
-    : log_(log), read_(log == nullptr ? 0 : log->newest()), under_way_(buckets), ended_(buckets) {
+Ledger::Ledger(std::size_t buckets, const CollectiveLog* log) : under_way_(buckets), ended_(buckets) {
   sums_.buckets.resize(buckets);
+  if (log != nullptr) read_also(*log);
 }
+
+void Ledger::read_also(const CollectiveLog& log) { sources_.push_back({.log = &log, .read = log.newest()}); }
 
 void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes) {
   CHECK(bucket < under_way_.size(), "bucket {} of {}", bucket, under_way_.size());
   BucketPassage& passage = under_way_[bucket];
-  if (passage.started_ns == 0) {
+  if (passage.started_ns == 0 || moments.started_ns < passage.started_ns) {
     passage.final_ns = moments.final_ns;
     passage.enqueued_ns = moments.enqueued_ns;
     passage.started_ns = moments.started_ns;
     passage.met_ns = moments.met_ns;
   }
-  passage.finished_ns = moments.finished_ns;
+  passage.finished_ns = std::max(passage.finished_ns, moments.finished_ns);
   if (moments.met_ns > 0) passage.late_ns += moments.met_ns - moments.started_ns;
   passage.sent_bytes += sent_bytes;
 }
 
 void Ledger::read_log() {
-  const std::uint64_t newest = log_->newest();
+  for (Source& source : sources_) read(source);
+}
+
+void Ledger::read(Source& source) {
+  const std::uint64_t newest = source.log->newest();
   const std::uint64_t kept = newest > CollectiveLog::kRecords ? newest - CollectiveLog::kRecords : 0;
-  for (std::uint64_t sequence = std::max(read_, kept) + 1; sequence <= newest; ++sequence) {
-    const auto record = log_->find_record(sequence);
+  for (std::uint64_t sequence = std::max(source.read, kept) + 1; sequence <= newest; ++sequence) {
+    const auto record = source.log->find_record(sequence);
     if (!record || record->collective.purpose.bucket < 0) continue;
     add(static_cast<std::size_t>(record->collective.purpose.bucket), record->moments, record->sent_bytes);
   }
-  read_ = newest;
+  source.read = newest;
 }
 
 // before_ns: the bucket before it had finished.

@@ -61,10 +61,12 @@ class Ledger {
   // log: of the communicator that sums gradients, where the host's records tell all moments; null where add()
   // is told. It outlives this.
   Ledger(std::size_t buckets, const CollectiveLog* log);
+  // Of another communicator that buckets travel by.
+  void read_also(const CollectiveLog& log);
 
   // Of the step under way.
   void add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes);
-  // All that is newer in the log than what was read before, as far as the log goes back.
+  // All that is newer in the logs than what was read before, as far as they go back.
   void read_log();
   // The sums of the step's gradients are there. What no bucket was told of stays out of the sums.
   void end_step(const ComputeMoments& compute);
@@ -77,10 +79,14 @@ class Ledger {
   LedgerSums take();
 
  private:
+  struct Source {
+    const CollectiveLog* log;
+    std::uint64_t read;  // sequences up to this
+  };
+  void read(Source& source);
   void account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums);
 
-  const CollectiveLog* log_;
-  std::uint64_t read_ = 0;                // sequences up to this
+  std::vector<Source> sources_;
   std::vector<BucketPassage> under_way_;  // by bucket
   std::vector<BucketPassage> ended_;
   ComputeMoments compute_;

@@ -34,7 +34,7 @@ struct Registry {
   std::vector<DatasetFormat> formats = dataset_formats();          // data.format
   std::vector<OptimizerKind> optimizers = optimizer_kinds();       // optimizer.name
   std::vector<ScheduleKind> schedules = schedule_kinds();          // schedule.name
-  std::vector<const ExchangeKind*> exchanges = exchange_kinds();   // comm.exchange
+  std::vector<const ExchangeKind*> exchanges = exchange_kinds();   // comm.codec
   std::vector<const CommandEntry*> commands = shipped_commands();  // `lockstep COMMAND`
   std::vector<Preset> presets = shipped_presets();                 // `train PRESET`
 };

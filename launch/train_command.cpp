@@ -98,7 +98,8 @@ void choose_threads_by_trial(TrainRun& run, const Command& command) {
   Training& training = *run.training;
   const bool on_cpu = training.network().device().kind == DeviceKind::cpu;
   if (!on_cpu || run.config.threads != 0 || run.config.reproducible || !command.trace.empty()) return;
-  if (!training.buckets().exchange().state().empty()) return;
+  const bool remembers = !training.buckets().exchange().state().empty();
+  if (first_rank_where(run.communicator->host(), remembers) >= 0) return;
   if (!sparing_is_open(*run.communicator, training.threads(), training.length().steps)) return;
   const int threads = training.threads();
   const ThreadTrial trial = try_sparing_a_core(*run.trainer, backend_for({}), *run.communicator, threads);

@@ -28,8 +28,12 @@ double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
 
 std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
-  return std::optional<Ledger>(std::in_place, parts.buckets.buckets().size(),
+  std::optional<Ledger> ledger(std::in_place, parts.buckets.buckets().size(),
                                on_host ? &parts.communicator.log() : nullptr);
+  if (!on_host) return ledger;
+  for (Communicator* communicator : parts.buckets.exchange().communicators())
+    ledger->read_also(communicator->log());
+  return ledger;
 }
 
 }  // namespace
@@ -50,6 +54,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       records_(options.record_steps && stream_.can_record()),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
+  for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
   if (!records_) return;
   records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
   if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
@@ -208,7 +213,7 @@ void Trainer::enqueue_step() {
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
   GradientBuckets& buckets = parts_.buckets;
-  buckets.begin(stream_, clock_.buckets());
+  buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
   micro_batch(last, &buckets);
   clock_.time(Phase::exposed_communication, last, [&] {
     buckets.wait(stream_);
@@ -362,6 +367,7 @@ void Trainer::visit_state(StateVisitor& visitor) {
   clock_.restart();
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
+  visit_exchange(visitor);
   visit_place(visitor);
   visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
   visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
@@ -372,6 +378,18 @@ void Trainer::visit_state(StateVisitor& visitor) {
   loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
   epoch_began_ = -1;  // what the epoch adds up to is there
   train_.seek(epoch_, epoch_step_);
+}
+
+void Trainer::visit_exchange(StateVisitor& visitor) {
+  constexpr StateScope kScopes[] = {StateScope::replicated, StateScope::per_rank, StateScope::sharded};
+  for (const ExchangeState& state : parts_.buckets.exchange().state()) {
+    const std::int64_t elements = state.memory.shape.elements();
+    visitor.tensor({.name = state.name,
+                    .layout = Layout(state.memory.shape, DType::f32),
+                    .value = static_cast<float*>(state.memory.data),
+                    .elements = elements},
+                   kScopes[static_cast<std::size_t>(state.scope)]);
+  }
 }
 
 void Trainer::visit_place(StateVisitor& visitor) {

@@ -133,6 +133,7 @@ class Trainer {
   void begin_epoch();
   void begin_totals();
   void visit_place(StateVisitor& visitor);
+  void visit_exchange(StateVisitor& visitor);
   void average_statistics();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
 

@@ -27,8 +27,8 @@ class DenseSum final : public GradientExchange {
 }  // namespace
 
 constinit const ExchangeKind kDenseSum = {
-    .name = "dense",
-    .meaning = "the sum over ranks, element by element",
+    .name = "none",
+    .meaning = "summed and sent as they are",
     .options = {},
     .make = [](const ExchangeContext& context) -> std::unique_ptr<GradientExchange> {
       return std::make_unique<DenseSum>(context);

@@ -10,6 +10,8 @@ namespace lockstep {
 const std::vector<const ExchangeKind*>& exchange_kinds() {
   static const std::vector<const ExchangeKind*> table = {
       &kDenseSum,
+      &kFp16Codec,
+      &kBf16Codec,
   };
   return table;
 }
@@ -21,7 +23,7 @@ const ExchangeKind& exchange_kind(std::string_view name, const std::vector<const
     names.push_back(kind->name);
   }
   throw ConfigError(
-      fmt::format("unknown exchange of gradients \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+      fmt::format("unknown codec of gradients \"{}\": allowed are {}", name, fmt::join(names, ", ")));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,9 @@
 namespace lockstep {
 
 extern const ExchangeKind kDenseSum;  // what is taken where nobody says otherwise
+// Codecs (comm/codec.h).
+extern const ExchangeKind kFp16Codec;
+extern const ExchangeKind kBf16Codec;
 
 // Those that are shipped.
 const std::vector<const ExchangeKind*>& exchange_kinds();

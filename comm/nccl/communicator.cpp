@@ -132,6 +132,7 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
       flag_(sizeof(std::int32_t), device),
       stream_(device, StreamUse::communication),
       connection_(std::make_shared<NcclConnection>(connect(device, host, options.max_ctas), device)) {
+  set_nodes(host.node_of_rank());
   watch_.emplace(kWatchInterval, [this] { return healthy(); });
 }
 

@@ -288,7 +288,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
   const auto buckets = [&](const BucketMib& mib) {
     GradientSettings settings = config_.gradients;
     settings.bucket_mib = mib;
-    settings.exchange = kDenseSum.name;
+    settings.codec = settings.codec_for = kDenseSum.name;
     const BucketPlan plan(parameters, bucket_options(settings).capacities(), flags_.ranks);
     std::vector<std::size_t> bytes;
     for (const Bucket& bucket : plan.buckets()) bytes.push_back(bucket.bytes());

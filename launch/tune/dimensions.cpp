@@ -96,7 +96,7 @@ void Dimensions::add_threads() {
 
 void Dimensions::add_communication() {
   add_flip("comm.overlap");
-  if (const detail::Key* key = find("comm.exchange"); key != nullptr && situation_.allow_inexact) {
+  if (const detail::Key* key = find("comm.codec"); key != nullptr && situation_.allow_inexact) {
     std::vector<std::string> values;
     for (const std::string& word : key->words) values.push_back(detail::quoted(word));
     add(key->name, values, 2);

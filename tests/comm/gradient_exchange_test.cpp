@@ -204,7 +204,7 @@ TEST(Exchanges, AreFoundByTheirNames) {
     EXPECT_TRUE(names.insert(kind->name).second) << kind->name;
   }
   const std::string error = message_of([] { exchange_kind("sparse"); });
-  EXPECT_NE(error.find("unknown exchange of gradients \"sparse\": allowed are dense"), std::string::npos)
+  EXPECT_NE(error.find("unknown codec of gradients \"sparse\": allowed are none"), std::string::npos)
       << error;
 }
 

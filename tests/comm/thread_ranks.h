@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,8 +17,9 @@ namespace lockstep {
 
 // Runs body once for each rank, each on its own thread with its own communicator. Returns what each rank
 // threw ("" for nothing); a rank that throws makes the others throw where they wait for it.
-inline std::vector<std::string> try_thread_ranks(int ranks, const std::function<void(Communicator&)>& body) {
-  const std::shared_ptr<ThreadHub> hub = make_thread_hub(ranks);
+inline std::vector<std::string> try_thread_ranks(int ranks, const std::function<void(Communicator&)>& body,
+                                                 std::span<const int> node_of_rank = {}) {
+  const std::shared_ptr<ThreadHub> hub = make_thread_hub(ranks, node_of_rank);
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -36,8 +38,9 @@ inline std::vector<std::string> try_thread_ranks(int ranks, const std::function<
 }
 
 // The same, where none may throw.
-inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& body) {
-  const std::vector<std::string> errors = try_thread_ranks(ranks, body);
+inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& body,
+                             std::span<const int> node_of_rank = {}) {
+  const std::vector<std::string> errors = try_thread_ranks(ranks, body, node_of_rank);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     CHECK(errors[rank].empty(), "rank {} threw: {}", rank, errors[rank]);
   }

@@ -74,6 +74,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.overlap", buckets.overlap);
   tell("buckets.micro_batches", buckets.micro_batches);
   tell("buckets.exchange", buckets.exchange.describe());
+  tell("buckets.codecs", buckets.codecs.describe());
   tell("check", name_of(config.check, {"off", "plan", "step", "collective"}));
   tell("between_nodes", name_of(config.between_nodes, {"auto", "direct", "halving", "mpi"}));
 
@@ -228,7 +229,9 @@ std::vector<Case> cases() {
       {"comm.check=off", {"check=off"}},
       {"comm.between_nodes=halving", {"between_nodes=halving"}},
       {"comm.timeout=60", {"timeout_seconds=60"}},
-      {"comm.exchange=dense", {}},
+      {"comm.codec=fp16", {"buckets.exchange=fp16"}},
+      {"comm.codec_for=fc.*=none", {"buckets.codecs=between nodes, fc.*=none"}},
+      {"comm.compress_within_node=true", {"buckets.codecs=within nodes"}},
       {"kernels.choose=direct", {"kernels.by=name"}},
       {"kernels.choose=winograd", {"kernels.by=name", "kernels.chosen=1"}},
       {"kernels.choose=tiled winograd", {"kernels.by=name", "kernels.chosen=2"}},

@@ -76,7 +76,7 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
                                              "optimizer.jump.speed=3",
                                              "schedule.name=polynomial",
                                              "schedule.polynomial.power=3",
-                                             "comm.exchange=sparse",
+                                             "comm.codec=sparse",
                                              "comm.sparse.density=0.5",
                                              "optimizer.learning_rate=1",
                                              "schedule.warmup_epochs=0",
@@ -86,9 +86,8 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
   EXPECT_EQ(config.optimizer.own.of("jump", kSpeed[0]), 3);
   const BucketOptions buckets = bucket_options(config.gradients, registry().exchanges);
   EXPECT_EQ(buckets.exchange.describe(), "sparse density=0.5");
-  EXPECT_EQ(
-      bucket_options(loaded({"comm.exchange=sparse"}).gradients, registry().exchanges).exchange.describe(),
-      "sparse density=0.01");
+  EXPECT_EQ(bucket_options(loaded({"comm.codec=sparse"}).gradients, registry().exchanges).exchange.describe(),
+            "sparse density=0.01");
   const Schedule schedule = make_schedule(config.schedule, 2, 10, registry().schedules);
   EXPECT_DOUBLE_EQ(schedule.at(5), 0.125);
 
@@ -106,8 +105,8 @@ TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
             "comm.sparse.density = 2: allowed are numbers from 0 to 1");
   EXPECT_EQ(message_of([] { loaded({"comm.sparse.densty=1"}); }),
             "unknown key comm.sparse.densty; did you mean comm.sparse.density?");
-  EXPECT_EQ(message_of([] { loaded({"comm.exchange=spars"}); }),
-            "comm.exchange = \"spars\": allowed are dense, sparse; did you mean sparse?");
+  EXPECT_EQ(message_of([] { loaded({"comm.codec=spars"}); }),
+            "comm.codec = \"spars\": allowed are none, fp16, bf16, sparse; did you mean sparse?");
 }
 
 TEST(Registry, IsInHelpKeysAndCompletion) {
@@ -116,12 +115,12 @@ TEST(Registry, IsInHelpKeysAndCompletion) {
   const std::string keys = text_of({"keys"});
   for (const char* part :
        {"comm.sparse.density = 0.01\n      sparse: share that is sent (numbers from 0 to 1)",
-        "sparse: the largest (dense, sparse)", "(constant, step, cosine, polynomial)",
+        "sparse: the largest (none, fp16, bf16, sparse)", "(constant, step, cosine, polynomial)",
         "(sgd, adamw, lars, jump)", "schedule.polynomial.power = 2"})
     EXPECT_NE(keys.find(part), std::string::npos) << part << " in\n" << keys;
   const std::string completion = text_of({"completion", "bash"});
   for (const char* part :
-       {" greet", "comm.sparse.density=", "comm.exchange) COMPREPLY=($(compgen -W \"dense sparse\""})
+       {" greet", "comm.sparse.density=", "comm.codec) COMPREPLY=($(compgen -W \"none fp16 bf16 sparse\""})
     EXPECT_NE(completion.find(part), std::string::npos) << part;
 }
 

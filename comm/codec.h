@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Codec: what travels between nodes in place of fp32. Gradients are summed densely inside a node; each rank
+// that drives then has a share of a bucket's sum, its codec exchanges the share with the same local rank of
+// the other nodes, and what comes out is handed out inside the node (comm/codec_exchange.h). So a codec knows
+// nothing of nodes, buckets or where gradients lie: it turns flat fp32 values into their sum over the ranks
+// of one communicator.
+//
+// A codec is made once, with all its memory; what it enqueues neither allocates nor blocks, and is recorded
+// and replayed on a GPU. What differs from step to step it keeps in memory of the device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/gradient_exchange.h"
+
+namespace lockstep {
+
+// Shares of codecs that take single elements begin at multiples of this.
+inline constexpr std::int64_t kCodecBlock = 256;
+
+// A stretch of a parameter, in the order of its memory (Layout), within a share.
+struct CodecPiece {
+  std::size_t parameter = 0;
+  ElementRange range;      // of the parameter's physical elements
+  std::int64_t place = 0;  // of the first one in the share
+  bool whole(const Parameter& of) const {
+    return range.begin == 0 && range.end == of.layout.physical_elements();
+  }
+};
+
+// What this rank drives of one bucket. Between the pieces and behind the last one there are zeros, which stay
+// zero.
+struct CodecShare {
+  void* values = nullptr;  // in memory of the device, aligned; every bucket's lie in the same
+  std::int64_t count = 0;  // a multiple of kCodecBlock times the ranks of `across`, unless parameters are
+                           // whole; 0: nothing
+  std::vector<CodecPiece> pieces;
+};
+
+// All of it outlives the codec, and is the same on all ranks of `across` but for addresses.
+struct CodecContext {
+  const ExchangeChoice& choice;
+  std::span<const Parameter> parameters;
+  std::span<const CodecShare> shares;  // by bucket
+  DType type = DType::f32;             // of values: f32, or CodecKind::alone
+  Communicator& across;                // 2 ranks or more
+
+  std::int64_t largest_share() const {
+    std::int64_t most = 0;
+    for (const CodecShare& share : shares) most = std::max(most, share.count);
+    return most;
+  }
+};
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+
+  // Enqueues on across.stream(): the values of this bucket's share become their sum over the ranks of across,
+  // decoded, with the same bits on each of them. Buckets come one after another, once each step. What is not
+  // finite anywhere leaves something that is not finite in the sum. Values come multiplied by *loss_scale, in
+  // memory of the device (null: by 1); what is remembered is not.
+  virtual void exchange(std::size_t bucket, const float* loss_scale) = 0;
+  // See GradientExchange.
+  virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
+  virtual std::vector<ExchangeState> state() { return {}; }
+  virtual std::size_t memory_bytes() const { return 0; }
+};
+
+// Small tensors and those of one dimension (biases, batch norm) cost little and tolerate little.
+inline constexpr std::int64_t kLeastCompressed = 1000;
+bool takes_large_tensors(const ExchangeChoice& choice, const Parameter& parameter);
+
+// What an ExchangeKind says of its codec.
+struct CodecKind {
+  // Which parameters it compresses; all others are summed densely.
+  bool (*takes)(const ExchangeChoice& choice, const Parameter& parameter) = takes_large_tensors;
+  // Its share is whole parameters, instead of equal numbers of elements.
+  bool whole_parameters = false;
+  // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.
+  DType alone = DType::f32;
+  // Collective over across.
+  std::unique_ptr<Codec> (*make)(const CodecContext& context) = nullptr;
+};
+
+// ExchangeKind::make of every codec.
+std::unique_ptr<GradientExchange> make_codec_exchange(const ExchangeContext& context);
+
+}  // namespace lockstep

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/codec_exchange.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+namespace {
+
+ConfigError nothing_to_compress(const ExchangeChoice& choice, const CodecRule* rule) {
+  const std::string which =
+      rule == nullptr ? fmt::format("comm.codec = \"{}\": the model", choice.kind->name)
+                      : fmt::format("comm.codec_for, {}={}: what matches", rule->pattern, choice.kind->name);
+  return ConfigError(
+      fmt::format("{} has nothing to compress, which is tensors of 2 dimensions and {} elements or more that "
+                  "the codec makes smaller; use \"none\"",
+                  which, kLeastCompressed));
+}
+
+std::size_t bytes_of(std::int64_t elements, DType type) {
+  return static_cast<std::size_t>(elements) * size_of(type);
+}
+
+}  // namespace
+
+bool takes_large_tensors(const ExchangeChoice&, const Parameter& parameter) {
+  const Shape& shape = parameter.layout.shape();
+  return shape.rank() > 1 && shape.elements() >= kLeastCompressed;
+}
+
+std::unique_ptr<GradientExchange> make_codec_exchange(const ExchangeContext& context) {
+  return std::make_unique<CodecExchange>(context);
+}
+
+CodecExchange::CodecExchange(const ExchangeContext& context)
+    : parameters_(context.parameters),
+      plan_(context.plan),
+      arena_(context.arena),
+      communicator_(context.communicator),
+      groups_(communicator_, context.codecs.compress_within_node),
+      behind_(communicator_.stream().device()) {
+  make_lanes(context);
+  if (!groups_.several_nodes()) {
+    log::info("gradients are summed densely: comm.codec is for sums between nodes, and there is one node{}",
+              communicator_.size() > 1 ? " (comm.compress_within_node = true compresses there, too)" : "");
+    return;
+  }
+  allocate_dense();
+  for (Lane& lane : lanes_) make_codec(lane);
+  allocate_zeros();
+}
+
+// What is compressed is told even where there is one node, so that the same configuration is refused there.
+void CodecExchange::make_lanes(const ExchangeContext& context) {
+  const CodecRules& rules = context.codecs;
+  const std::vector<std::size_t> choice_of = choose_codecs(parameters_, rules);
+  std::vector<bool> dense(parameters_.size(), true);
+  for (std::size_t number = 0; number <= rules.rules.size(); ++number) {
+    const CodecRule* rule = number == 0 ? nullptr : &rules.rules[number - 1];
+    const ExchangeChoice& choice = rule == nullptr ? context.choice : rule->choice;
+    const CodecKind* codec = choice.kind->codec;
+    if (codec == nullptr) continue;
+    std::vector<bool> chosen(parameters_.size(), false);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      chosen[i] = choice_of[i] == number && codec->takes(choice, parameters_[i]);
+      if (chosen[i]) dense[i] = false;
+    }
+    const bool wanted = std::ranges::find(choice_of, number) != choice_of.end();
+    if (std::ranges::find(chosen, true) == chosen.end()) {
+      if (wanted) throw nothing_to_compress(choice, rule);
+      continue;
+    }
+    Lane& lane = lanes_.emplace_back();
+    lane.choice = choice;
+    lane.stretches = stretches_of(chosen);
+  }
+  if (!groups_.several_nodes()) {
+    lanes_.clear();
+    dense.assign(dense.size(), true);
+  }
+  dense_ = stretches_of(dense);
+}
+
+std::vector<PackedStretch> CodecExchange::stretches_of(const std::vector<bool>& chosen) const {
+  std::vector<PackedStretch> stretches;
+  for (const Bucket& bucket : plan_.buckets()) stretches.push_back(pack_stretch(bucket, parameters_, chosen));
+  return stretches;
+}
+
+void CodecExchange::allocate_dense() {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < dense_.size(); ++i) {
+    if (dense_[i].runs.size() > 1) most = std::max(most, bytes_of(dense_[i].packed, plan_.buckets()[i].type));
+  }
+  dense_memory_ = communicator_.allocate(most);
+}
+
+Buffer CodecExchange::allocate(std::int64_t elements, DType type) {
+  const std::size_t bytes = bytes_of(elements, type);
+  if (groups_.node() != nullptr) return groups_.node()->allocate(bytes);
+  if (groups_.all_alone()) return groups_.across()->allocate(bytes);
+  return Buffer(bytes, communicator_.stream().device());
+}
+
+void CodecExchange::make_codec(Lane& lane) {
+  const CodecKind& kind = *lane.choice.kind->codec;
+  const ShareRule rule{.drivers = groups_.drivers(),
+                       .unit = kCodecBlock * groups_.placement().nodes,
+                       .whole_parameters = kind.whole_parameters};
+  std::int64_t most = 0;
+  for (PackedStretch& stretch : lane.stretches) {
+    deal_shares(stretch, parameters_, rule);
+    most = std::max(most, stretch.room);
+  }
+  const DType type = groups_.all_alone() ? kind.alone : DType::f32;
+  lane.memory = allocate(most, type);
+  lane.packing = {.type = type, .memory = lane.memory.data()};
+  if (!groups_.drives()) return;
+  for (const PackedStretch& stretch : lane.stretches) {
+    const ElementRange share = stretch.shares[static_cast<std::size_t>(groups_.placement().local_rank)];
+    lane.shares.push_back({.values = lane.packing.at(share.begin),
+                           .count = share.count(),
+                           .pieces = pieces_of(stretch, parameters_, share)});
+  }
+  lane.codec = kind.make({.choice = lane.choice,
+                          .parameters = parameters_,
+                          .shares = lane.shares,
+                          .type = type,
+                          .across = *groups_.across()});
+}
+
+void CodecExchange::allocate_zeros() {
+  std::size_t most = 0;
+  for (const Lane& lane : lanes_) {
+    for (const PackedStretch& stretch : lane.stretches)
+      most = std::max(most, bytes_of(stretch.room - stretch.packed, lane.packing.type));
+  }
+  zeros_ = Buffer(most, communicator_.stream().device());
+}
+
+void CodecExchange::enqueue(std::size_t bucket) {
+  for (Communicator* communicator : groups_.own()) communicator->set_purpose(communicator_.purpose());
+  enqueue_dense(plan_.buckets()[bucket], dense_[bucket]);
+  for (Lane& lane : lanes_) {
+    if (lane.stretches[bucket].packed > 0) enqueue_lane(bucket, lane);
+  }
+}
+
+// One stretch is summed where it lies.
+void CodecExchange::enqueue_dense(const Bucket& bucket, const PackedStretch& stretch) {
+  if (stretch.packed == 0) return;
+  const auto count = static_cast<std::size_t>(stretch.packed);
+  if (stretch.runs.size() == 1) {
+    return communicator_.all_reduce(arena_.at(stretch.runs[0].range.begin), count, bucket.type,
+                                    ReduceOp::sum);
+  }
+  const Packing packing{.type = bucket.type, .memory = dense_memory_.data()};
+  pack(bucket, stretch, packing);
+  communicator_.all_reduce(packing.memory, count, bucket.type, ReduceOp::sum);
+  unpack(bucket, stretch, packing);
+}
+
+void CodecExchange::enqueue_lane(std::size_t index, Lane& lane) {
+  const Bucket& bucket = plan_.buckets()[index];
+  const PackedStretch& stretch = lane.stretches[index];
+  Stream* at = &communicator_.stream();
+  const auto move_to = [&](Communicator& communicator) {
+    if (&communicator.stream() == at) return;
+    go_on(*at, communicator.stream());
+    at = &communicator.stream();
+  };
+  pack(bucket, stretch, lane.packing);
+  if (groups_.node() != nullptr) {
+    move_to(*groups_.node());
+    sum_in_node(stretch, lane.packing);
+  }
+  if (lane.codec != nullptr && lane.shares[index].count > 0) {
+    move_to(*groups_.across());
+    lane.codec->exchange(index, loss_scale_);
+  }
+  if (groups_.node() != nullptr) {
+    move_to(*groups_.node());
+    hand_out(stretch, lane.packing);
+  }
+  move_to(communicator_);
+  unpack(bucket, stretch, lane.packing);
+}
+
+// Each rank of the node sums its own share, where that deals out all of them.
+void CodecExchange::sum_in_node(const PackedStretch& stretch, const Packing& packing) {
+  Communicator& node = *groups_.node();
+  if (stretch.equal == 0 || node.size() != groups_.drivers()) {
+    return node.all_reduce(packing.memory, static_cast<std::size_t>(stretch.room), packing.type,
+                           ReduceOp::sum);
+  }
+  node.reduce_scatter(packing.memory, packing.at(node.rank() * stretch.equal),
+                      static_cast<std::size_t>(stretch.equal), packing.type, ReduceOp::sum);
+}
+
+void CodecExchange::hand_out(const PackedStretch& stretch, const Packing& packing) {
+  Communicator& node = *groups_.node();
+  if (stretch.equal > 0 && node.size() == groups_.drivers()) {
+    return node.all_gather(packing.at(node.rank() * stretch.equal), packing.memory,
+                           static_cast<std::size_t>(stretch.equal), packing.type);
+  }
+  for (int driver = 0; driver < groups_.drivers(); ++driver) {
+    const ElementRange share = stretch.shares[static_cast<std::size_t>(driver)];
+    if (share.count() == 0) continue;
+    node.broadcast(packing.at(share.begin), static_cast<std::size_t>(share.count()), packing.type, driver);
+  }
+}
+
+void CodecExchange::pack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing) {
+  Stream& stream = communicator_.stream();
+  Backend& backend = backend_for(stream.device());
+  for (const PackedRun& run : stretch.runs) {
+    backend.cast(stream, {.count = run.range.count(),
+                          .from_type = bucket.type,
+                          .to_type = packing.type,
+                          .from = arena_.at(run.range.begin),
+                          .to = packing.at(run.place)});
+  }
+  const std::size_t behind = bytes_of(stretch.room - stretch.packed, packing.type);
+  if (behind > 0) stream.copy(packing.at(stretch.packed), zeros_.data(), behind);
+}
+
+void CodecExchange::unpack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing) {
+  Stream& stream = communicator_.stream();
+  Backend& backend = backend_for(stream.device());
+  for (const PackedRun& run : stretch.runs) {
+    backend.cast(stream, {.count = run.range.count(),
+                          .from_type = packing.type,
+                          .to_type = bucket.type,
+                          .from = packing.at(run.place),
+                          .to = arena_.at(run.range.begin)});
+  }
+}
+
+void CodecExchange::go_on(Stream& from, Stream& to) {
+  from.record(behind_);
+  to.wait(behind_);
+}
+
+void CodecExchange::settle(Stream& compute, const std::int32_t* finite) {
+  for (Lane& lane : lanes_) {
+    if (lane.codec != nullptr) lane.codec->settle(compute, finite);
+  }
+}
+
+std::vector<ExchangeState> CodecExchange::state() {
+  std::vector<ExchangeState> all;
+  for (Lane& lane : lanes_) {
+    if (lane.codec == nullptr) continue;
+    for (ExchangeState& each : lane.codec->state()) all.push_back(std::move(each));
+  }
+  return all;
+}
+
+std::size_t CodecExchange::memory_bytes() const {
+  std::size_t bytes = dense_memory_.bytes() + zeros_.bytes();
+  for (const Lane& lane : lanes_)
+    bytes += lane.memory.bytes() + (lane.codec == nullptr ? 0 : lane.codec->memory_bytes());
+  for (const Communicator* communicator : groups_.own()) bytes += communicator->memory_bytes();
+  return bytes;
+}
+
+}  // namespace lockstep

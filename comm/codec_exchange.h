@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CodecExchange: gradients summed densely inside a node and by codecs between nodes. Of each bucket, on the
+// communication stream:
+//
+//   1. What is too small to compress is packed and summed over all ranks.
+//   2. What a codec takes is packed in fp32 and summed over the ranks of the node, of which each that drives
+//      keeps its share. A node of one rank has nothing to sum.
+//   3. Each share is exchanged by its codec with the same local rank of the other nodes.
+//   4. Shares are handed out inside the node and unpacked to where gradients lie.
+//
+// With one node there is nothing to compress: the exchange is the dense sum.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/codec.h"
+#include "comm/codec_plan.h"
+#include "comm/node_groups.h"
+#include "core/buffer.h"
+
+namespace lockstep {
+
+class CodecExchange final : public GradientExchange {
+ public:
+  // Collective. Throws ConfigError where a codec finds nothing to compress.
+  explicit CodecExchange(const ExchangeContext& context);
+
+  void begin(const float* loss_scale) override { loss_scale_ = loss_scale; }
+  void enqueue(std::size_t bucket) override;
+  bool same_on_every_rank() const override { return true; }
+  void settle(Stream& compute, const std::int32_t* finite) override;
+  std::vector<ExchangeState> state() override;
+  std::vector<Communicator*> communicators() override { return groups_.own(); }
+  std::size_t memory_bytes() const override;
+
+ private:
+  // Where stretches are packed, one bucket after another.
+  struct Packing {
+    DType type = DType::f32;
+    std::byte* memory = nullptr;
+    void* at(std::int64_t element) const {
+      return memory + element * static_cast<std::int64_t>(size_of(type));
+    }
+  };
+  // All that one codec does.
+  struct Lane {
+    ExchangeChoice choice;
+    std::vector<PackedStretch> stretches;  // by bucket
+    Buffer memory;
+    Packing packing;
+    std::vector<CodecShare> shares;  // by bucket; of a rank that drives
+    std::unique_ptr<Codec> codec;    // of a rank that drives
+  };
+
+  void make_lanes(const ExchangeContext& context);
+  void make_codec(Lane& lane);
+  std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
+  // Collective. Of the ranks that sum what is packed there.
+  Buffer allocate(std::int64_t elements, DType type);
+  void allocate_dense();
+  void allocate_zeros();
+
+  void enqueue_dense(const Bucket& bucket, const PackedStretch& stretch);
+  void enqueue_lane(std::size_t bucket, Lane& lane);
+  void sum_in_node(const PackedStretch& stretch, const Packing& packing);
+  void hand_out(const PackedStretch& stretch, const Packing& packing);
+  void pack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing);
+  void unpack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing);
+  // What `to` is asked for from now on runs behind what `from` was asked for.
+  void go_on(Stream& from, Stream& to);
+
+  std::span<const Parameter> parameters_;
+  const BucketPlan& plan_;
+  const GradientArena& arena_;
+  Communicator& communicator_;
+  NodeGroups groups_;
+  std::vector<PackedStretch> dense_;  // by bucket
+  Buffer dense_memory_;
+  std::vector<Lane> lanes_;
+  Buffer zeros_;  // as many as there are behind any stretch
+  Event behind_;
+  const float* loss_scale_ = nullptr;
+};
+
+}  // namespace lockstep

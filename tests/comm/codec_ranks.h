@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests of codecs: parameters as matrices and vectors, and a pass of given gradients.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "comm/buckets.h"
+#include "core/buffer.h"
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+
+// Gradients of one type, in the flat order, aligned as a network aligns them.
+inline std::vector<Parameter> shaped_parameters(std::span<const Shape> shapes, DType type = DType::f32) {
+  std::vector<Parameter> parameters;
+  std::int64_t offset = 0;
+  const auto line = static_cast<std::int64_t>(kAlignment / size_of(type));
+  for (const Shape& shape : shapes) {
+    parameters.push_back({.name = fmt::format("p{}", parameters.size()),
+                          .layout = Layout(shape, DType::f32),
+                          .gradient_type = type,
+                          .offset = offset});
+    offset += (shape.elements() + line - 1) / line * line;
+  }
+  return parameters;
+}
+
+// Matrices with biases, of which some are too small to compress.
+inline std::vector<Parameter> some_parameters(DType type = DType::f32) {
+  static const Shape shapes[] = {{10, 300}, {10},   {40, 40},  {40}, {40},   {16, 8, 3, 3},
+                                 {16},      {4, 4}, {100, 33}, {33}, {5000}, {7, 211}};
+  return shaped_parameters(shapes, type);
+}
+
+// From -1 to 1, different for each rank, step and element.
+inline float made_up_gradient(int rank, int step, std::int64_t element) {
+  std::uint64_t x = static_cast<std::uint64_t>(element) * 0x9e3779b97f4a7c15u +
+                    static_cast<std::uint64_t>(rank * 7919 + step * 104729 + 1) * 0xbf58476d1ce4e5b9u;
+  x ^= x >> 31;
+  x *= 0x94d049bb133111ebu;
+  x ^= x >> 29;
+  return static_cast<float>(static_cast<double>(x >> 11) * 0x1p-52 - 1.0);
+}
+
+using MakeGradient = std::function<float(int rank, std::int64_t element)>;
+
+// One pass of an fp32 or 16-bit arena. Padding stays as it is.
+inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
+                     const MakeGradient& gradient, const float* loss_scale = nullptr) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const Parameter& parameter : parameters) {
+    for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
+      const float value = gradient(rank, parameter.offset + i);
+      if (parameter.gradient_type == DType::f32) static_cast<float*>(parameter.gradient)[i] = value;
+      if (parameter.gradient_type == DType::f16) static_cast<Half*>(parameter.gradient)[i] = Half(value);
+      if (parameter.gradient_type == DType::bf16)
+        static_cast<BFloat16*>(parameter.gradient)[i] = BFloat16(value);
+    }
+  }
+  buckets.begin(stream, {}, loss_scale);
+  for (std::size_t i = 0; i < parameters.size(); ++i) buckets.gradient_ready(i);
+  buckets.wait(stream);
+}
+
+inline float gradient_at(const Parameter& parameter, std::int64_t i) {
+  if (parameter.gradient_type == DType::f16)
+    return static_cast<float>(static_cast<Half*>(parameter.gradient)[i]);
+  if (parameter.gradient_type == DType::bf16)
+    return static_cast<float>(static_cast<BFloat16*>(parameter.gradient)[i]);
+  return static_cast<float*>(parameter.gradient)[i];
+}
+
+// All gradients, padding left out, one parameter behind another.
+inline std::vector<float> gradients_of(std::span<const Parameter> parameters) {
+  std::vector<float> all;
+  for (const Parameter& parameter : parameters) {
+    for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i)
+      all.push_back(gradient_at(parameter, i));
+  }
+  return all;
+}
+
+// What every rank has, which must be the same bits on each.
+inline std::vector<float> agreed_gradients(Communicator& communicator,
+                                           std::span<const Parameter> parameters) {
+  const std::vector<float> mine = gradients_of(parameters);
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(mine.data(), all.data(), mine.size(), DType::f32);
+  communicator.stream().synchronize();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(std::memcmp(&all[i], &mine[i % mine.size()], sizeof(float)) == 0,
+          "element {} of rank {} is {}, of rank {} it is {}", i % mine.size(), i / mine.size(), all[i],
+          communicator.rank(), mine[i % mine.size()]);
+  }
+  return mine;
+}
+
+inline BucketOptions codec_buckets(const ExchangeKind& kind, std::vector<ExchangeSetting> settings = {}) {
+  BucketOptions options{.first_bytes = 8192, .middle_bytes = 24 << 10, .last_bytes = 4096};
+  options.exchange = {.kind = &kind, .settings = std::move(settings)};
+  return options;
+}
+
+// How ranks are dealt to nodes, for tests that want each.
+inline const std::vector<std::vector<int>>& node_dealings() {
+  static const std::vector<std::vector<int>> dealings = {
+      {0}, {0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1}, {0, 1, 2, 3, 4}};
+  return dealings;
+}
+
+}  // namespace lockstep
