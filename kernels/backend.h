@@ -4,10 +4,10 @@
 // with backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
 //
 // Calls are ordered on the given stream. On the CPU those of a compute stream run inline, and must be called
-// from one thread per process (they share one OpenMP team). The functions over flat memory, elementwise and
-// of optimizers, may be given any other stream, too: its worker then runs them in their order, with
-// Stream::threads() threads of its own, while the compute stream goes on. Planned kernels, dropout and the
-// loss are for compute streams alone.
+// from one thread per process (they share one OpenMP team). The functions over flat memory, elementwise, of
+// optimizers and of codecs, may be given any other stream, too: its worker then runs them in their order,
+// with Stream::threads() threads of its own, while the compute stream goes on. Planned kernels, dropout and
+// the loss are for compute streams alone.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/codec.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/image_input.h"
@@ -89,6 +90,11 @@ class Backend {
   virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;
   // After the updates of a step: counts it, or where it was skipped does not, and moves the loss scale.
   virtual void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) = 0;
+
+  // See kernels/codec.h.
+  virtual void encode_blocks(Stream& stream, const BlockEncode& arguments) = 0;
+  virtual void sum_blocks(Stream& stream, const BlockSum& arguments) = 0;
+  virtual void keep_if_finite(Stream& stream, const Keep& arguments) = 0;
 };
 
 // The device's backend; lives as long as the process. Throws ConfigError when it was not built.

@@ -42,6 +42,10 @@ class CpuBackend final : public Backend {
   void restore_if_skipped(Stream& stream, const Restore& arguments) override;
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override;
 
+  void encode_blocks(Stream& stream, const BlockEncode& arguments) override;
+  void sum_blocks(Stream& stream, const BlockSum& arguments) override;
+  void keep_if_finite(Stream& stream, const Keep& arguments) override;
+
  private:
   // On a compute stream at once, on the caller's thread and its team; else in the stream's order, by its
   // worker and as many threads as the stream has. Then work outlives the call: it holds what it needs.

@@ -10,6 +10,7 @@
 #include "core/cuda/check.h"
 #include "core/error.h"
 #include "kernels/backend_factories.h"
+#include "kernels/cuda/codec.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernels.h"
@@ -99,6 +100,14 @@ class CudaBackend final : public Backend {
   }
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
     cuda_finish_step(stream, rule, control);
+  }
+
+  void encode_blocks(Stream& stream, const BlockEncode& arguments) override {
+    cuda_encode_blocks(stream, arguments);
+  }
+  void sum_blocks(Stream& stream, const BlockSum& arguments) override { cuda_sum_blocks(stream, arguments); }
+  void keep_if_finite(Stream& stream, const Keep& arguments) override {
+    cuda_keep_if_finite(stream, arguments);
   }
 
  private:

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of codecs that send a few bits for each gradient: blocks of 256 fp32 values become records
+// of a scale and so many bits for each, and records of several ranks become a sum. What a record does not
+// tell is kept, as the residual, and added to the next step's values ("error feedback": Seide et al., "1-Bit
+// Stochastic Gradient Descent", 2014; Karimireddy et al., "Error Feedback Fixes SignSGD", 2019).
+//
+//   int8   scale = largest magnitude / 127; value / scale, rounded to the nearest or at random   260 bytes
+//   sign   scale = mean magnitude; one bit                                                        36 bytes
+//
+// A block with something that is not finite has a scale that is not finite, and so is all that comes of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/random.h"
+
+namespace lockstep {
+
+enum class BlockCode { int8, sign };
+
+inline constexpr std::int64_t kBlockElements = 256;
+
+// A scale (float), then bytes, or bits in words of 32, element by element.
+constexpr std::int64_t record_bytes(BlockCode code) {
+  return static_cast<std::int64_t>(sizeof(float)) +
+         (code == BlockCode::int8 ? kBlockElements : kBlockElements / 8);
+}
+
+// records = what is sent of values + residual, and what that leaves. Values come multiplied by *loss_scale,
+// residuals do not. Memory is aligned to 4 bytes.
+struct BlockEncode {
+  BlockCode code = BlockCode::int8;
+  std::int64_t blocks = 0;
+  const float* values = nullptr;
+  const float* residual = nullptr;    // null: nothing was left, and what is left now is not kept
+  float* left = nullptr;              // with residual; another memory
+  const float* loss_scale = nullptr;  // null: 1
+  // sign: a bit for each element, 8 words for each block; those that are 0 are no gradients, neither sent nor
+  // kept. null: all are. int8 sends zeros as zeros by itself.
+  const std::uint32_t* real = nullptr;
+  std::byte* records = nullptr;
+  // int8, where step is not null: rounded at random, by numbers of the key for this step, purpose and
+  // element.
+  PhiloxKey key = {};
+  const float* step = nullptr;
+  std::uint32_t purpose = 0;
+};
+
+// values = the sum of what `parts` ranks' records tell, added in their order: those of one rank for all
+// blocks, then the next rank's.
+struct BlockSum {
+  BlockCode code = BlockCode::int8;
+  std::int64_t blocks = 0;
+  std::int64_t parts = 1;
+  const std::byte* records = nullptr;
+  const std::uint32_t* real = nullptr;  // see BlockEncode; others become 0
+  float* values = nullptr;
+};
+
+// Where *finite is not 0: to = from, and *steps += 1 (null: not counted). Else nothing.
+struct Keep {
+  const std::int32_t* finite = nullptr;
+  std::int64_t count = 0;
+  const float* from = nullptr;
+  float* to = nullptr;
+  float* steps = nullptr;
+};
+
+}  // namespace lockstep
