@@ -2,6 +2,7 @@
 #include "comm/gradient_exchange.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,7 +22,13 @@ void check_setting(const ExchangeKind& kind, const ExchangeSetting& setting) {
         "the exchange \"{}\" has no option \"{}\"{}", kind.name, setting.option,
         names.empty() ? std::string(", nor any other") : fmt::format(": it has {}", fmt::join(names, ", "))));
   }
-  if (setting.value >= found->least && setting.value <= found->most) return;
+  const bool inside = setting.value >= found->least && setting.value <= found->most;
+  if (inside && found->whole && setting.value != std::round(setting.value)) {
+    throw ConfigError(
+        fmt::format("comm.{}.{} = {}: allowed are whole numbers from {} to {}, the nearest is {}", kind.name,
+                    setting.option, setting.value, found->least, found->most, std::round(setting.value)));
+  }
+  if (inside) return;
   const double nearest = setting.value > found->most ? found->most : found->least;
   throw ConfigError(fmt::format("{} of the exchange \"{}\" is {}; allowed are {} to {}, the nearest is {}",
                                 setting.option, kind.name, setting.value, found->least, found->most,

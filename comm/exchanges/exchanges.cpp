@@ -9,9 +9,7 @@ namespace lockstep {
 
 const std::vector<const ExchangeKind*>& exchange_kinds() {
   static const std::vector<const ExchangeKind*> table = {
-      &kDenseSum,
-      &kFp16Codec,
-      &kBf16Codec,
+      &kDenseSum, &kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec,
   };
   return table;
 }

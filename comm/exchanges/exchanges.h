@@ -15,6 +15,8 @@ extern const ExchangeKind kDenseSum;  // what is taken where nobody says otherwi
 // Codecs (comm/codec.h).
 extern const ExchangeKind kFp16Codec;
 extern const ExchangeKind kBf16Codec;
+extern const ExchangeKind kInt8Codec;
+extern const ExchangeKind kSignCodec;
 
 // Those that are shipped.
 const std::vector<const ExchangeKind*>& exchange_kinds();

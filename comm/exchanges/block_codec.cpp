@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codecs int8 and sign: blocks of 256 values become records of a scale and 8 bits, or 1, for each
+// (kernels/codec.h), in two shots. Every rank sends each other one the records of its part, which sums what
+// all have sent of it in fp32; the sum becomes records again, and goes to all. So the bytes do not grow with
+// the number of ranks: of n values 2 (1 - 1 / ranks) n / 256 records, as an all_reduce would send values.
+//
+// What either encoding leaves is added to what is encoded there in the next step: of this rank's values, and
+// of the sums of its part.
+#include <algorithm>
+#include <optional>
+
+#include "comm/codec.h"
+#include "comm/exchanges/exchanges.h"
+#include "comm/residual.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+namespace {
+
+constexpr NumberOption kErrorFeedback = {
+    .name = "error_feedback",
+    .initial = 1,
+    .least = 0,
+    .most = 1,
+    .meaning = "1: what was not sent is added to the next step's gradients; 0: it is lost",
+    .whole = true};
+constexpr NumberOption kInt8Options[] = {
+    {.name = "stochastic",
+     .initial = 0,
+     .least = 0,
+     .most = 1,
+     .meaning = "1: rounded up or down at random, right in the mean; 0: to the nearest",
+     .whole = true},
+    kErrorFeedback};
+constexpr NumberOption kSignOptions[] = {kErrorFeedback};
+
+bool is_on(const ExchangeChoice& choice, std::string_view option) { return choice.option(option) != 0; }
+
+std::int64_t blocks_of(const CodecShare& share) { return share.count / kBlockElements; }
+
+// The rank's part of each share.
+std::vector<CodecShare> parts_of(std::span<const CodecShare> shares, int rank, int ranks) {
+  std::vector<CodecShare> parts;
+  for (const CodecShare& share : shares) {
+    const std::int64_t count = share.count / ranks;
+    const ElementRange part{rank * count, (rank + 1) * count};
+    CodecShare own{.values = static_cast<float*>(share.values) + part.begin, .count = count, .pieces = {}};
+    for (const CodecPiece& piece : share.pieces) {
+      const std::int64_t begin = std::max(piece.place, part.begin);
+      const std::int64_t end = std::min(piece.place + piece.range.count(), part.end);
+      if (begin >= end) continue;
+      const std::int64_t first = piece.range.begin + begin - piece.place;
+      own.pieces.push_back(
+          {.parameter = piece.parameter, .range = {first, first + end - begin}, .place = begin - part.begin});
+    }
+    parts.push_back(std::move(own));
+  }
+  return parts;
+}
+
+// By physical element: 1, or 0 where the layout pads.
+std::vector<float> real_elements(const Layout& layout, Device device) {
+  const auto physical = static_cast<std::size_t>(layout.physical_elements());
+  if (layout.shape().elements() == layout.physical_elements()) return std::vector<float>(physical, 1.0f);
+  Stream stream(device, StreamUse::compute);
+  const Layout plain(layout.shape(), DType::f32);
+  const std::vector<float> ones(static_cast<std::size_t>(layout.shape().elements()), 1.0f);
+  const Buffer from(plain.bytes(), device), to(layout.bytes(), device);
+  stream.copy(from.data(), ones.data(), plain.bytes());
+  backend_for(device).reorder(plain, layout)->run(stream, from.data(), to.data());
+  std::vector<float> real(physical);
+  stream.copy(real.data(), to.data(), layout.bytes());
+  stream.synchronize();
+  return real;
+}
+
+// A bit for each value of the shares that is a gradient's, and no padding (BlockEncode::real).
+class RealBits {
+ public:
+  RealBits() = default;
+  RealBits(const CodecContext& context, Device device) {
+    std::int64_t words = 0;
+    for (const CodecShare& share : context.shares) {
+      begin_.push_back(words);
+      words += share.count / 32;
+    }
+    std::vector<std::uint32_t> bits(static_cast<std::size_t>(words));
+    for (std::size_t bucket = 0; bucket < context.shares.size(); ++bucket) {
+      for (const CodecPiece& piece : context.shares[bucket].pieces) {
+        const std::vector<float> real = real_elements(context.parameters[piece.parameter].layout, device);
+        for (std::int64_t i = 0; i < piece.range.count(); ++i) {
+          if (real[static_cast<std::size_t>(piece.range.begin + i)] == 0) continue;
+          const std::int64_t place = piece.place + i;
+          bits[static_cast<std::size_t>(begin_[bucket] + place / 32)] |= std::uint32_t{1} << (place % 32);
+        }
+      }
+    }
+    memory_ = Buffer(bits.size() * sizeof(std::uint32_t), device);
+    Stream stream(device, StreamUse::compute);
+    stream.copy(memory_.data(), bits.data(), memory_.bytes());
+    stream.synchronize();
+  }
+
+  // Of the bucket's block on; null where nobody asks.
+  const std::uint32_t* of(std::size_t bucket, std::int64_t block) const {
+    if (memory_.bytes() == 0) return nullptr;
+    return reinterpret_cast<const std::uint32_t*>(memory_.data()) + begin_[bucket] +
+           block * (kBlockElements / 32);
+  }
+  std::size_t memory_bytes() const { return memory_.bytes(); }
+
+ private:
+  std::vector<std::int64_t> begin_;  // words, by bucket
+  Buffer memory_;
+};
+
+class BlockCodec final : public Codec {
+ public:
+  BlockCodec(const CodecContext& context, BlockCode code)
+      : code_(code),
+        shares_(context.shares),
+        parameters_(context.parameters),
+        across_(context.across),
+        parts_(parts_of(shares_, across_.rank(), across_.size())) {
+    const Device device = across_.stream().device();
+    if (is_on(context.choice, "error_feedback")) {
+      residual_.emplace("residual", shares_, parameters_, device);
+      sum_residual_.emplace("sum_residual", parts_, parameters_, device);
+    }
+    if (code == BlockCode::sign) real_ = RealBits(context, device);
+    if (code == BlockCode::int8 && is_on(context.choice, "stochastic")) {
+      step_ = Buffer(sizeof(float), device);
+      key_ = key_for(static_cast<std::uint64_t>(across_.rank()), "rounding of int8");
+    }
+    const auto bytes =
+        static_cast<std::size_t>(context.largest_share() / kBlockElements * record_bytes(code));
+    sent_ = across_.allocate(bytes);
+    received_ = across_.allocate(bytes);
+  }
+
+  void exchange(std::size_t bucket, const float* loss_scale) override {
+    const CodecShare& share = shares_[bucket];
+    const CodecShare& part = parts_[bucket];
+    const auto part_bytes = static_cast<std::size_t>(blocks_of(part) * record_bytes(code_));
+    const std::int64_t first = blocks_of(part) * across_.rank();
+    std::byte* own = sent_.data() + first * record_bytes(code_);
+    Stream& stream = across_.stream();
+    Backend& backend = backend_for(stream.device());
+    encode({.bucket = bucket, .share = share, .residual = residual_, .to = sent_.data()}, loss_scale);
+    across_.all_to_all(sent_.data(), received_.data(), part_bytes, DType::u8);
+    backend.sum_blocks(stream, {.code = code_,
+                                .blocks = blocks_of(part),
+                                .parts = across_.size(),
+                                .records = received_.data(),
+                                .real = real_.of(bucket, first),
+                                .values = static_cast<float*>(part.values)});
+    encode({.bucket = bucket, .first_block = first, .share = part, .residual = sum_residual_, .to = own},
+           loss_scale);
+    across_.all_gather(own, sent_.data(), part_bytes, DType::u8);
+    backend.sum_blocks(stream, {.code = code_,
+                                .blocks = blocks_of(share),
+                                .records = sent_.data(),
+                                .real = real_.of(bucket, 0),
+                                .values = static_cast<float*>(share.values)});
+  }
+
+  void settle(Stream& compute, const std::int32_t* finite) override {
+    if (residual_) residual_->settle(compute, finite);
+    if (sum_residual_) sum_residual_->settle(compute, finite);
+    if (step() == nullptr) return;
+    backend_for(compute.device()).keep_if_finite(compute, {.finite = finite, .steps = step()});
+  }
+
+  std::vector<ExchangeState> state() override {
+    std::vector<ExchangeState> all;
+    if (residual_) residual_->add_state(all);
+    if (sum_residual_) sum_residual_->add_state(all);
+    const auto first = std::ranges::find_if(shares_, [](const CodecShare& share) { return share.count > 0; });
+    if (step() != nullptr && first != shares_.end()) {
+      all.push_back({.name = parameters_[first->pieces.front().parameter].name + ".rounding_step",
+                     .scope = ExchangeState::Scope::per_rank,
+                     .memory = {.data = step(), .shape = {1}, .dtype = DType::f32}});
+    }
+    return all;
+  }
+
+  std::size_t memory_bytes() const override {
+    return sent_.bytes() + received_.bytes() + step_.bytes() + real_.memory_bytes() +
+           (residual_ ? residual_->memory_bytes() + sum_residual_->memory_bytes() : 0);
+  }
+
+ private:
+  struct Encoding {
+    std::size_t bucket;
+    std::int64_t first_block = 0;  // in the bucket's share
+    const CodecShare& share;
+    std::optional<Residual>& residual;
+    std::byte* to;
+  };
+
+  void encode(const Encoding& what, const float* loss_scale) {
+    Stream& stream = across_.stream();
+    const bool second = &what.residual == &sum_residual_;
+    backend_for(stream.device())
+        .encode_blocks(stream, {.code = code_,
+                                .blocks = blocks_of(what.share),
+                                .values = static_cast<const float*>(what.share.values),
+                                .residual = what.residual ? what.residual->now(what.bucket) : nullptr,
+                                .left = what.residual ? what.residual->next(what.bucket) : nullptr,
+                                .loss_scale = loss_scale,
+                                .real = real_.of(what.bucket, what.first_block),
+                                .records = what.to,
+                                .key = key_,
+                                .step = step(),
+                                .purpose = static_cast<std::uint32_t>(2 * what.bucket + (second ? 1 : 0))});
+  }
+  float* step() const { return reinterpret_cast<float*>(step_.data()); }
+
+  BlockCode code_;
+  std::span<const CodecShare> shares_;
+  std::span<const Parameter> parameters_;
+  Communicator& across_;
+  std::vector<CodecShare> parts_;  // that this rank sums
+  std::optional<Residual> residual_;
+  std::optional<Residual> sum_residual_;
+  RealBits real_;  // of sign
+  Buffer step_;    // of int8 at random: how many there were
+  PhiloxKey key_ = {};
+  Buffer sent_;      // records of a share
+  Buffer received_;  // of this rank's part, by every rank
+};
+
+template <BlockCode code>
+constexpr CodecKind kBlocks = {.make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
+  return std::make_unique<BlockCodec>(context, code);
+}};
+
+}  // namespace
+
+constinit const ExchangeKind kInt8Codec = {
+    .name = "int8",
+    .meaning = "8 bits and a scale for each 256 values, 3.9 times fewer bytes",
+    .options = kInt8Options,
+    .make = make_codec_exchange,
+    .codec = &kBlocks<BlockCode::int8>};
+
+constinit const ExchangeKind kSignCodec = {
+    .name = "sign",
+    .meaning = "signs and a scale for each 256 values, 28 times fewer bytes; converges more slowly",
+    .options = kSignOptions,
+    .make = make_codec_exchange,
+    .codec = &kBlocks<BlockCode::sign>};
+
+}  // namespace lockstep

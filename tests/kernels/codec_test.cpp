@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/codec.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "tests/kernels/codec_blocks.h"
+
+namespace lockstep {
+namespace {
+
+// Around a piece that is dealt to a thread.
+constexpr std::int64_t kBlockCounts[] = {0, 1, 31, 32, 33, 200};
+
+class CodecKernels : public testing::TestWithParam<BlockCode> {
+ protected:
+  Values decoded(const CodecBlocks& blocks) {
+    Values values(blocks.values.size(), 99.0f);
+    backend_.sum_blocks(stream_, blocks.sum(values));
+    return values;
+  }
+
+  Backend& backend_ = backend_for(Device{});
+  Stream stream_{Device{}, StreamUse::compute};
+};
+
+INSTANTIATE_TEST_SUITE_P(Codes, CodecKernels, testing::ValuesIn(kBlockCodes), [](const auto& type) {
+  return std::string(type.param == BlockCode::int8 ? "int8" : "sign");
+});
+
+TEST_P(CodecKernels, WhatIsSentAndWhatIsLeftAreTheWhole) {
+  for (const std::int64_t count : kBlockCounts) {
+    CodecBlocks blocks(GetParam(), count, "values");
+    backend_.encode_blocks(stream_, blocks.encode());
+    const Values sent = decoded(blocks);
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const float fed = blocks.fed(i);
+      ASSERT_NEAR(sent[i] + blocks.loss_scale * blocks.left[i], fed,
+                  4e-7f * (std::abs(fed) + std::abs(sent[i])))
+          << i;
+    }
+  }
+}
+
+// Of a block: int8 is off by half a step at most; a sign leaves |x|^2 - |x|_1^2 / n.
+TEST_P(CodecKernels, ErrorsAreBounded) {
+  CodecBlocks blocks(GetParam(), 40, "values");
+  backend_.encode_blocks(stream_, blocks.encode());
+  const Values sent = decoded(blocks);
+  for (std::size_t first = 0; first < sent.size(); first += kBlockElements) {
+    double largest = 0, magnitudes = 0, squares = 0, errors = 0, worst = 0;
+    for (std::size_t i = first; i < first + kBlockElements; ++i) {
+      const double fed = static_cast<double>(blocks.fed(i));
+      const double error = std::abs(static_cast<double>(sent[i]) - fed);
+      largest = std::max(largest, std::abs(fed));
+      magnitudes += std::abs(fed);
+      squares += fed * fed;
+      errors += error * error;
+      worst = std::max(worst, error);
+    }
+    if (GetParam() == BlockCode::int8) {
+      EXPECT_LE(worst, largest / 254 * 1.0001);
+    } else {
+      EXPECT_NEAR(errors, squares - magnitudes * magnitudes / kBlockElements, 1e-5 * squares);
+    }
+  }
+}
+
+TEST_P(CodecKernels, WithoutAResidualNothingIsAddedOrKept) {
+  CodecBlocks blocks(GetParam(), 5, "values");
+  BlockEncode encode = blocks.encode();
+  encode.residual = nullptr;
+  encode.left = nullptr;
+  backend_.encode_blocks(stream_, encode);
+  const std::vector<std::byte> records = blocks.records;
+  EXPECT_EQ(blocks.left, Values(blocks.left.size(), 77.0f));
+  std::ranges::fill(blocks.residual, 0.0f);
+  backend_.encode_blocks(stream_, blocks.encode());
+  EXPECT_EQ(blocks.records, records);
+}
+
+TEST_P(CodecKernels, SumsRanksInTheirOrder) {
+  constexpr std::int64_t kBlocks = 35, kParts = 3;
+  std::vector<std::byte> records;
+  Values expected;
+  for (const char* purpose : {"rank 0", "rank 1", "rank 2"}) {
+    CodecBlocks blocks(GetParam(), kBlocks, purpose);
+    backend_.encode_blocks(stream_, blocks.encode());
+    records.insert(records.end(), blocks.records.begin(), blocks.records.end());
+    const Values sent = decoded(blocks);
+    if (expected.empty()) {
+      expected = sent;
+    } else {
+      for (std::size_t i = 0; i < sent.size(); ++i) expected[i] += sent[i];
+    }
+  }
+  Values sum(expected.size());
+  backend_.sum_blocks(stream_, {.code = GetParam(),
+                                .blocks = kBlocks,
+                                .parts = kParts,
+                                .records = records.data(),
+                                .values = sum.data()});
+  for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_FLOAT_EQ(sum[i], expected[i]) << i;
+}
+
+TEST_P(CodecKernels, ABlockThatIsNotFiniteStaysSo) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -INFINITY}) {
+    for (const bool in_residual : {false, true}) {
+      CodecBlocks blocks(GetParam(), 3, "values");
+      (in_residual ? blocks.residual : blocks.values)[kBlockElements + 200] = bad;
+      backend_.encode_blocks(stream_, blocks.encode());
+      const Values sent = decoded(blocks);
+      for (std::size_t i = 0; i < sent.size(); ++i)
+        ASSERT_EQ(std::isfinite(sent[i]), i / kBlockElements != 1) << i << " with " << bad;
+    }
+  }
+}
+
+TEST_P(CodecKernels, OfNothingNothingIsSent) {
+  CodecBlocks blocks(GetParam(), 2, "values");
+  std::ranges::fill(blocks.values, 0.0f);
+  std::ranges::fill(blocks.residual, 0.0f);
+  blocks.values[3] = 1e-38f;  // too small for an inverse: int8 leaves it for later
+  backend_.encode_blocks(stream_, blocks.encode());
+  const Values sent = decoded(blocks);
+  for (std::size_t i = 0; i < sent.size(); ++i) ASSERT_LE(std::abs(sent[i]), 1e-38f);
+  EXPECT_NEAR(sent[3] + 8 * blocks.left[3], 1e-38f, 1e-44f);
+}
+
+TEST_P(CodecKernels, RunsInTheOrderOfAnotherStream) {
+  Stream worker(Device{}, StreamUse::communication);
+  CodecBlocks blocks(GetParam(), 70, "values"), there(GetParam(), 70, "values");
+  backend_.encode_blocks(stream_, blocks.encode());
+  Values values(there.values.size());
+  backend_.encode_blocks(worker, there.encode());
+  backend_.sum_blocks(worker, there.sum(values));
+  worker.synchronize();
+  EXPECT_EQ(there.records, blocks.records);
+  EXPECT_EQ(there.left, blocks.left);
+  EXPECT_EQ(values, decoded(blocks));
+}
+
+TEST(SignKernel, LeavesOutWhatIsNoGradient) {
+  Backend& backend = backend_for(Device{});
+  Stream stream(Device{}, StreamUse::compute);
+  CodecBlocks blocks(BlockCode::sign, 4, "values");
+  blocks.real[3] = 0x00ff00ffu;  // of block 0
+  for (std::size_t word = 8; word < 16; ++word) blocks.real[word] = 0;
+  double magnitudes = 0;
+  for (std::size_t i = 0; i < kBlockElements; ++i) {
+    if (((blocks.real[i / 32] >> (i % 32)) & 1u) != 0)
+      magnitudes += static_cast<double>(std::abs(blocks.fed(i)));
+  }
+  BlockEncode encode = blocks.encode();
+  encode.real = blocks.real.data();
+  backend.encode_blocks(stream, encode);
+  Values sent(blocks.values.size());
+  BlockSum sum = blocks.sum(sent);
+  sum.real = blocks.real.data();
+  backend.sum_blocks(stream, sum);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    const bool real = ((blocks.real[i / 32] >> (i % 32)) & 1u) != 0;
+    if (!real) {
+      ASSERT_EQ(sent[i], 0) << i;
+      ASSERT_EQ(blocks.left[i], 0) << i;
+    } else if (i < kBlockElements) {
+      ASSERT_NEAR(std::abs(sent[i]), magnitudes / 240, 1e-5) << i;
+    }
+  }
+}
+
+TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
+  constexpr int kSteps = 4000;
+  Backend& backend = backend_for(Device{});
+  Stream stream(Device{}, StreamUse::compute);
+  CodecBlocks blocks(BlockCode::int8, 2, "values");
+  blocks.values[5] = 1000;  // most values are a few steps large
+  for (std::size_t i = kBlockElements; i < blocks.values.size(); ++i)
+    blocks.values[i] = i % 2 == 0 ? 1.0f : -1.0f;
+  std::vector<double> mean(blocks.values.size());
+  double scale = 1000.0 / 127;
+  float step = 0;
+  Values sent(blocks.values.size());
+  for (; step < kSteps; ++step) {
+    BlockEncode encode = blocks.encode();
+    encode.residual = nullptr;
+    encode.left = nullptr;
+    encode.key = key_for(7, "test");
+    encode.step = &step;
+    backend.encode_blocks(stream, encode);
+    backend.sum_blocks(stream, blocks.sum(sent));
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      ASSERT_LE(std::abs(sent[i] - blocks.values[i]), i < kBlockElements ? 1.0001 * scale : 1e-6) << i;
+      mean[i] += static_cast<double>(sent[i]) / kSteps;
+    }
+  }
+  // Five standard deviations of a mean of values that are up to half a step from it.
+  for (std::size_t i = 0; i < kBlockElements; ++i)
+    EXPECT_NEAR(mean[i], blocks.values[i], 5 * scale / 2 / std::sqrt(kSteps)) << i;
+}
+
+TEST(KeepIfFinite, TakesOverOnlyWhatIs) {
+  Backend& backend = backend_for(Device{});
+  Stream stream(Device{}, StreamUse::compute);
+  const Values from = {1, 2, 3};
+  Values to = {7, 8, 9};
+  float steps = 4;
+  for (const std::int32_t finite : {0, 1}) {
+    backend.keep_if_finite(
+        stream, {.finite = &finite, .count = 2, .from = from.data(), .to = to.data(), .steps = &steps});
+    EXPECT_EQ(to, finite != 0 ? (Values{1, 2, 9}) : (Values{7, 8, 9}));
+    EXPECT_EQ(steps, finite != 0 ? 5 : 4);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
