@@ -5,7 +5,7 @@ set(emulated_runtime runtime/device.cpp runtime/event.cpp runtime/graph.cpp runt
     runtime/stream.cpp)
 set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/communicators.cpp nccl/errors.cpp
     nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/process.cpp
-    nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp)
+    nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp nccl/transfers.cpp)
 # The runtime's books and NCCL's have names in common.
 set_source_files_properties(${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(MPI REQUIRED COMPONENTS CXX)

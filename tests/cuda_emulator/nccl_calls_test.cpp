@@ -37,6 +37,41 @@ TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
   });
 }
 
+TEST(NcclEmulatorCalls, TransfersThatCannotBeRightAreRefusedWithTheirGroup) {
+  alone([](TestRank& rank) {
+    float* data = rank.memory(std::vector<float>(200, 1.0f));
+    float* host = nullptr;
+    const auto send = [&](const float* from, int peer) {
+      return ncclSend(from, 100, ncclFloat32, peer, rank.comm, rank.stream);
+    };
+    const auto receive = [&](float* to) { return ncclRecv(to, 100, ncclFloat32, 0, rank.comm, rank.stream); };
+    EXPECT_EQ(send(data, 1), ncclInvalidArgument);
+    EXPECT_EQ(send(data, -1), ncclInvalidArgument);
+    EXPECT_EQ(send(host, 0), ncclInvalidArgument);
+    EXPECT_EQ(receive(data + 101), ncclInvalidArgument) << "beyond its end";
+    EXPECT_EQ(ncclSend(data, 100, ncclFloat32, 0, nullptr, rank.stream), ncclInvalidArgument);
+
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(send(data, 0), ncclSuccess);
+    EXPECT_EQ(receive(data + 99), ncclInvalidArgument) << "onto what is sent";
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument) << "what was right of it is not done, either";
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(send(data, 0), ncclSuccess);
+    EXPECT_EQ(send(data, 0), ncclInvalidUsage) << "not emulated";
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(send(data, 0), ncclInvalidUsage) << "not emulated";
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(send(data, 0), ncclSuccess);
+    EXPECT_EQ(receive(data + 100), ncclSuccess);
+    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << "the next group is sound";
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+  });
+}
+
 TEST(NcclEmulatorCalls, MemoryOfAnotherDeviceIsRefused) {
   alone([](TestRank& rank) {
     float* data = nullptr;
@@ -122,6 +157,18 @@ TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorAndItsMemory)
     EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     EXPECT_EQ(rank.synchronize(), cudaSuccess) << "it still works";
     EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+
+    float* other = rank.memory(std::vector<float>(100));
+    ASSERT_EQ(ncclCommRegister(rank.comm, other, 400, &handle), ncclSuccess);
+    const cudaGraphExec_t transfers = rank.capture([&] {
+      EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+      EXPECT_EQ(ncclSend(data, 100, ncclFloat32, 0, rank.comm, rank.stream), ncclSuccess);
+      EXPECT_EQ(ncclRecv(other, 100, ncclFloat32, 0, rank.comm, rank.stream), ncclSuccess);
+      EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+    });
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage) << "received into";
+    EXPECT_EQ(cudaGraphExecDestroy(transfers), cudaSuccess);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
   });
 }

@@ -98,6 +98,7 @@ class Collectives {
     SCOPED_TRACE(testing::Message() << "type " << kType << ", " << count_ << " elements");
     all_gather();
     broadcast();
+    transfers();
   }
 
  private:
@@ -164,6 +165,27 @@ class Collectives {
       const auto expected = [&](std::size_t i) { return value<T>(root, i); };
       expect_values(rank_.read(in_place, count_), expected);
       expect_values(rank_.read(recv, count_), expected);
+    }
+  }
+
+  // To each rank another number of elements, to this one, too, and to the last nothing.
+  void transfers() {
+    const auto between = [&](int from, int to) {
+      return to + 1 == rank_.ranks && to > 0 ? 0 : count_ + static_cast<std::size_t>(2 * from + to);
+    };
+    std::vector<T*> received;
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int peer = 0; peer < rank_.ranks; ++peer) {
+      const std::size_t out = between(rank_.rank, peer);
+      const std::size_t in = between(peer, rank_.rank);
+      received.push_back(zeros(in));
+      ASSERT_EQ(ncclRecv(received.back(), in, kType, peer, rank_.comm, rank_.stream), ncclSuccess);
+      ASSERT_EQ(ncclSend(own(out), out, kType, peer, rank_.comm, rank_.stream), ncclSuccess);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    for (int peer = 0; peer < rank_.ranks; ++peer) {
+      const auto found = rank_.read(received[static_cast<std::size_t>(peer)], between(peer, rank_.rank));
+      expect_values(found, [&](std::size_t i) { return value<T>(peer, i); });
     }
   }
 
@@ -241,6 +263,27 @@ TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
     for (int launch = 0; launch < 3; ++launch) ASSERT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     const auto sum = static_cast<float>(ranks() * ranks() * ranks());
     for (const float element : rank.read(all, 500)) ASSERT_EQ(element, sum);
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+  });
+}
+
+TEST_P(NcclEmulator, RunsTransfersInGraphsInTheirPlaceAmongCollectives) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    float* sent = rank.memory(std::vector<float>(100, 1.0f));
+    float* taken = rank.memory(std::vector<float>(100));
+    const int next = (number + 1) % ranks(), before = (number + ranks() - 1) % ranks();
+    const cudaGraphExec_t graph = rank.capture([&] {
+      EXPECT_EQ(rank.all_reduce(sent, 100), ncclSuccess);
+      EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+      EXPECT_EQ(ncclSend(sent, 100, ncclFloat32, next, rank.comm, rank.stream), ncclSuccess);
+      EXPECT_EQ(ncclRecv(taken, 100, ncclFloat32, before, rank.comm, rank.stream), ncclSuccess);
+      EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+      EXPECT_EQ(rank.all_reduce(taken, 100), ncclSuccess);
+    });
+    for (int launch = 0; launch < 2; ++launch) ASSERT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
+    const auto sum = static_cast<float>(ranks() * ranks() * ranks());
+    for (const float element : rank.read(taken, 100)) ASSERT_EQ(element, sum);
     EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
   });
 }

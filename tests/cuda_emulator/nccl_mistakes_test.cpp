@@ -58,6 +58,22 @@ const Mistake kMistakes[] = {
        if (rank.rank == 0) rank.all_reduce(data, 0);
        rank.all_reduce(data, 100);
      }},
+    {"LengthsOfTransfers",
+     [](TestRank& rank, float* data, float* result) {
+       ncclGroupStart();
+       ncclSend(data, rank.rank == 0 ? 100 : 99, ncclFloat32, 1 - rank.rank, rank.comm, rank.stream);
+       ncclRecv(result, 100, ncclFloat32, 1 - rank.rank, rank.comm, rank.stream);
+       ncclGroupEnd();
+     }},
+    {"SendsThatNobodyReceives",
+     [](TestRank& rank, float* data, float*) {
+       ncclSend(data, 100, ncclFloat32, 1 - rank.rank, rank.comm, rank.stream);
+     }},
+    {"ATransferAndACollective",
+     [](TestRank& rank, float* data, float*) {
+       if (rank.rank == 0) rank.all_reduce(data, 100);
+       if (rank.rank == 1) ncclSend(data, 100, ncclFloat32, 0, rank.comm, rank.stream);
+     }},
     {"CapturedOnOneRank",
      [](TestRank& rank, float* data, float*) {
        if (rank.rank == 0) {

@@ -35,7 +35,9 @@ TEST(NcclNodes, OneNodesRingTakesItsStepsAndItsBytes) {
   EXPECT_EQ(ring.least_time(call), 3 * microseconds(10) + milliseconds(10));
   call.kind = Kind::all_gather;  // of as much from each rank
   EXPECT_EQ(ring.least_time(call), 3 * microseconds(10) + milliseconds(30));
+  EXPECT_EQ(ring.least_time_of_transfers(1e6), microseconds(10) + milliseconds(10)) << "straight to each";
   ring.ranks = 1;
+  EXPECT_EQ(ring.least_time_of_transfers(1e6).count(), 0);
   EXPECT_EQ(ring.least_time(kMegabyte).count(), 0);
   EXPECT_EQ(ring.least_time(call).count(), 0);
 }

@@ -92,6 +92,27 @@ TEST(NcclEmulatorOrder, IsMissingFromWhoOnlyReceives) {
   });
 }
 
+// Rank 0 sends and rank 1 receives.
+ncclResult_t send_one_way(TestRank& of, float* at) {
+  return of.rank == 0 ? ncclSend(at, 10, ncclFloat32, 1, of.comm, of.stream)
+                      : ncclRecv(at, 10, ncclFloat32, 0, of.comm, of.stream);
+}
+
+TEST(NcclEmulatorOrder, IsMissingFromWhoReceivesToWhoSends) {
+  run_threads_of_ranks(kRaceFound,
+                       [](TestRank& rank, float* data) { pass_a_word(rank, send_one_way, data); });
+}
+
+TEST(NcclEmulatorOrder, IsFromWhoSendsToWhoReceives) {
+  run_threads_of_ranks(0, [](TestRank& rank, float* data) {
+    const auto back = [](TestRank& of, float* at) {
+      return of.rank == 1 ? ncclSend(at, 10, ncclFloat32, 0, of.comm, of.stream)
+                          : ncclRecv(at, 10, ncclFloat32, 1, of.comm, of.stream);
+    };
+    pass_a_word(rank, back, data);
+  });
+}
+
 TEST(NcclEmulatorOrder, IsMissingBetweenThreadsThatCallWithOneCommunicator) {
   run_threads_of_ranks(kRaceFound, [](TestRank& rank, float* data) {
     std::thread other([&] { EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess); });

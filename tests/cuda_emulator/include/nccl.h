@@ -105,6 +105,11 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t recv_co
 ncclResult_t ncclAllGather(const void* send, void* recv, std::size_t send_count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
 
+ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void* recv, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 

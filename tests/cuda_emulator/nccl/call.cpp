@@ -39,6 +39,8 @@ const char* name_of(Kind kind) {
       return "ncclBroadcast";
     case Kind::reduce:
       return "ncclReduce";
+    case Kind::transfers:
+      return "a group of ncclSend and ncclRecv";
   }
   return "?";
 }
@@ -48,9 +50,16 @@ std::size_t size_of_type(int type) {
                                                              : 0;
 }
 
+const char* name_of_type(int type) { return kTypes.at(static_cast<std::size_t>(type)).name; }
+
+std::size_t Transfer::bytes() const { return count * size_of_type(type); }
+
 std::string describe(const Call& call) {
-  std::string text = fmt::format("{} of {} elements ({}", name_of(call.kind), call.count,
-                                 kTypes.at(static_cast<std::size_t>(call.type)).name);
+  if (call.kind == Kind::transfers) {
+    return name_of(call.kind) + (call.captured ? ", captured" : fmt::format(", call {}", call.number));
+  }
+  std::string text =
+      fmt::format("{} of {} elements ({}", name_of(call.kind), call.count, name_of_type(call.type));
   if (call.op >= 0) text += fmt::format(", {}", kOps.at(static_cast<std::size_t>(call.op)));
   if (call.root >= 0) text += fmt::format(", root {}", call.root);
   text += call.captured ? "), captured" : fmt::format("), call {}", call.number);

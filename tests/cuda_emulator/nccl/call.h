@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Call: what a rank asks a communicator to do, as its peers see it in shared memory: they all must have asked
-// for the same. Operation: a call with this rank's memory.
+// for the same. Operation: a call with this rank's memory. The sends and receives of one group are one call,
+// and what each rank sends and receives is its operation's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nccl.h>
 
 namespace lockstep::emulator {
 
-enum class Kind : std::int32_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
+enum class Kind : std::int32_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, transfers };
 
 struct Call {
   Kind kind = Kind::all_reduce;
@@ -27,17 +29,31 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
+// Of a send or a receive.
+struct Transfer {
+  int peer = 0;
+  std::int32_t type = ncclFloat32;
+  std::uint64_t count = 0;
+  std::byte* data = nullptr;  // of a send only read
+
+  std::size_t bytes() const;
+};
+
 struct Operation {
   Call call;
   const std::byte* send = nullptr;  // null where this rank's is not used
   std::size_t send_bytes = 0;
   std::byte* recv = nullptr;
   std::size_t recv_bytes = 0;
+  // Of transfers, instead: one for a peer at most.
+  std::vector<Transfer> sends = {};
+  std::vector<Transfer> receives = {};
 };
 
 const char* name_of(Kind kind);
 // 0 for what is no type, or not emulated.
 std::size_t size_of_type(int type);
+const char* name_of_type(int type);
 // "ncclAllReduce of 1000 elements (ncclFloat32, ncclSum), call 17, registered"
 std::string describe(const Call& call);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's functions: collectives and groups.
+// NCCL's functions: collectives, sends and receives, and groups.
 #include <nccl.h>
 
 #include "tests/cuda_emulator/nccl/errors.h"
 #include "tests/cuda_emulator/nccl/submission.h"
 
+using lockstep::emulator::Direction;
 using lockstep::emulator::Kind;
 using lockstep::emulator::submit;
 
@@ -35,6 +36,18 @@ ncclResult_t ncclReduce(const void* send, void* recv, std::size_t count, ncclDat
                         int root, ncclComm_t comm, cudaStream_t stream) {
   return submit({.kind = Kind::reduce, .type = type, .op = op, .root = root, .count = count}, send, recv,
                 comm, stream);
+}
+
+ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  auto* data = static_cast<std::byte*>(const_cast<void*>(send));
+  return submit(Direction::out, {.peer = peer, .type = type, .count = count, .data = data}, comm, stream);
+}
+
+ncclResult_t ncclRecv(void* recv, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  auto* data = static_cast<std::byte*>(recv);
+  return submit(Direction::in, {.peer = peer, .type = type, .count = count, .data = data}, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {

@@ -23,6 +23,34 @@ std::size_t share_begin(std::size_t count, int rank, int ranks) { return count *
 
 }  // namespace
 
+void require_memory(const EmulatedCommunicator& communicator, const Call& call, const void* data,
+                    std::size_t bytes) {
+  if (bytes == 0 || is_device_memory(data, bytes, communicator.device())) return;
+  const std::string message =
+      fmt::format("rank {}: {} runs on memory that was freed", communicator.rank(), describe(call));
+  complain(ncclUnhandledCudaError, message);
+  throw DeviceFault(message);
+}
+
+void end_with_mistake(EmulatedCommunicator& communicator, const std::string& message) {
+  communicator.set_broken();
+  communicator.fail(ncclInvalidUsage, message);
+  throw DeviceFault(message);
+}
+
+void compare_calls(EmulatedCommunicator& communicator, const Call& mine) {
+  const Unseen unseen;
+  const auto call_of = [&](int rank) {
+    return communicator.segment().member(rank).calls[communicator.parity()];
+  };
+  int other = 0;
+  while (other < communicator.ranks() && call_of(other) == mine) ++other;
+  if (other == communicator.ranks()) return;
+  end_with_mistake(communicator,
+                   fmt::format("ranks must all ask for the same, but rank {} asks for {}, rank {} for {}",
+                               communicator.rank(), describe(mine), other, describe(call_of(other))));
+}
+
 Exchange::Exchange(EmulatedCommunicator& communicator, const Operation& operation)
     : communicator_(communicator),
       operation_(operation),
@@ -35,7 +63,8 @@ Exchange::Exchange(EmulatedCommunicator& communicator, const Operation& operatio
 }
 
 void Exchange::run() {
-  check_memory();
+  require_memory(communicator_, call_, operation_.send, operation_.send_bytes);
+  require_memory(communicator_, call_, operation_.recv, operation_.recv_bytes);
   {
     const Unseen unseen;
     if (communicator_.broken()) throw DeviceFault("a communicator whose ranks did not ask for the same");
@@ -46,19 +75,6 @@ void Exchange::run() {
   communicator_.count();
 }
 
-void Exchange::check_memory() const {
-  const int device = communicator_.device();
-  const bool send =
-      operation_.send_bytes == 0 || is_device_memory(operation_.send, operation_.send_bytes, device);
-  const bool recv =
-      operation_.recv_bytes == 0 || is_device_memory(operation_.recv, operation_.recv_bytes, device);
-  if (send && recv) return;
-  const std::string message =
-      fmt::format("rank {}: {} runs on memory that was freed", rank_, describe(call_));
-  complain(ncclUnhandledCudaError, message);
-  throw DeviceFault(message);
-}
-
 bool Exchange::run_chunks() {
   auto done = std::chrono::steady_clock::now();
   for (std::size_t first = 0; first < call_.count; first += chunk_) {
@@ -66,7 +82,7 @@ bool Exchange::run_chunks() {
     publish(first, count);
     if (!meet()) return false;
     if (first == 0) {
-      compare_calls();
+      compare_calls(communicator_, call_);
       done = std::chrono::steady_clock::now() + communicator_.ring().least_time(call_);
     }
     if (!collect(first, count)) return false;
@@ -79,23 +95,6 @@ bool Exchange::run_chunks() {
 bool Exchange::meet() {
   const Unseen unseen;
   return communicator_.meet();
-}
-
-// All ranks see the same calls, so either none of them goes on or all do.
-void Exchange::compare_calls() {
-  const Unseen unseen;
-  int other = 0;
-  const auto call_of = [this](int rank) {
-    return communicator_.segment().member(rank).calls[communicator_.parity()];
-  };
-  while (other < ranks_ && call_of(other) == call_) ++other;
-  if (other == ranks_) return;
-  const std::string message =
-      fmt::format("ranks must all ask for the same, but rank {} asks for {}, rank {} for {}", rank_,
-                  describe(call_), other, describe(call_of(other)));
-  communicator_.set_broken();
-  communicator_.fail(ncclInvalidUsage, message);
-  throw DeviceFault(message);
 }
 
 void Exchange::announce_contribution() {
@@ -142,6 +141,8 @@ bool Exchange::collect(std::size_t first, std::size_t count) {
       break;
     case Kind::broadcast:
       if (operation_.recv != operation_.send) std::memcpy(to, slot(call_.root), count * element_bytes_);
+      break;
+    case Kind::transfers:  // TransferExchange runs those
       break;
   }
   return true;

@@ -10,10 +10,20 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "tests/cuda_emulator/nccl/communicator.h"
 
 namespace lockstep::emulator {
+
+// At the first meeting of an operation: throws DeviceFault where the ranks' calls differ. All ranks see the
+// same calls, so either none of them goes on or all do.
+void compare_calls(EmulatedCommunicator& communicator, const Call& mine);
+// Of what all ranks see alike.
+[[noreturn]] void end_with_mistake(EmulatedCommunicator& communicator, const std::string& message);
+// Throws DeviceFault where an operation's memory is gone.
+void require_memory(const EmulatedCommunicator& communicator, const Call& call, const void* data,
+                    std::size_t bytes);
 
 class Exchange {
  public:
@@ -26,8 +36,6 @@ class Exchange {
  private:
   bool run_chunks();
   bool meet();
-  void check_memory() const;
-  void compare_calls();
   void publish(std::size_t first, std::size_t count);
   // False when aborted.
   bool collect(std::size_t first, std::size_t count);

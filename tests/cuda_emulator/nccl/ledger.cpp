@@ -86,8 +86,13 @@ std::size_t Ledger::captured_after(std::chrono::milliseconds patience) {
 bool Ledger::uses(const std::byte* data, std::size_t bytes) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry* entry) {
     const Operation& operation = entry->operation;
+    const auto transfers = [&](const Transfer& transfer) {
+      return meet(transfer.data, transfer.bytes(), data, bytes);
+    };
     return !entry->over && (meet(operation.send, operation.send_bytes, data, bytes) ||
-                            meet(operation.recv, operation.recv_bytes, data, bytes));
+                            meet(operation.recv, operation.recv_bytes, data, bytes) ||
+                            std::ranges::any_of(operation.sends, transfers) ||
+                            std::ranges::any_of(operation.receives, transfers));
   });
 }
 

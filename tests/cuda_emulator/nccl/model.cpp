@@ -83,6 +83,12 @@ std::chrono::nanoseconds Ring::least_time(const Call& call) const {
   return latency + nanoseconds(std::max(inside, outside));
 }
 
+std::chrono::nanoseconds Ring::least_time_of_transfers(double bytes) const {
+  if (ranks == 1) return std::chrono::nanoseconds(0);
+  const Link& link = nodes > 1 ? between : within;
+  return link.latency + nanoseconds(seconds_on(link, bytes));
+}
+
 std::optional<AsyncFault> AsyncFault::from_environment(int rank) {
   constexpr const char* kVariable = "LOCKSTEP_EMULATED_NCCL_ASYNC";
   const char* text = std::getenv(kVariable);

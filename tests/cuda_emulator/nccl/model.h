@@ -34,6 +34,9 @@ struct Ring {
   // Of a collective from when the last rank has come. As NCCL's own estimate has it, each piece crosses every
   // link on its way, so latencies add up, and the slowest link of the ring sets the pace of all bytes.
   std::chrono::nanoseconds least_time(const Call& call) const;
+  // Of sends and receives, which go straight to their ranks: of the rank that sends, or takes, the most
+  // bytes.
+  std::chrono::nanoseconds least_time_of_transfers(double bytes) const;
 };
 
 // LOCKSTEP_EMULATED_NCCL_ASYNC=7:6 or 1/7:6: after its seventh collective, the communicator (of rank 1) has

@@ -9,6 +9,7 @@
 #include "tests/cuda_emulator/nccl/errors.h"
 #include "tests/cuda_emulator/nccl/exchange.h"
 #include "tests/cuda_emulator/nccl/handles.h"
+#include "tests/cuda_emulator/nccl/transfers.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep::emulator {
@@ -31,7 +32,9 @@ class Submitted {
   void run() {
     if (!begin()) return;
     const End end{*this};
-    Exchange(*communicator_, entry_.operation).run();
+    const Operation& operation = entry_.operation;
+    if (operation.call.kind == Kind::transfers) return TransferExchange(*communicator_, operation).run();
+    Exchange(*communicator_, operation).run();
   }
 
  private:
@@ -68,6 +71,7 @@ struct Pending {
 
 struct Group {
   int depth = 0;
+  ncclResult_t refused = ncclSuccess;  // of its calls the first that was
   std::vector<Pending> calls;
 };
 
@@ -95,6 +99,12 @@ class OnDevice {
   bool changed_ = false;
 };
 
+// Of a call that is refused.
+ncclResult_t refuse(ncclResult_t status) {
+  if (in_group() && group().refused == ncclSuccess) group().refused = status;
+  return status;
+}
+
 void require(bool condition, ncclResult_t status, const std::string& message) {
   if (!condition) throw NcclError(status, message);
 }
@@ -118,6 +128,12 @@ void check_range(const void* data, std::size_t bytes, std::size_t element_bytes,
           fmt::format("{} is not aligned to elements of {} bytes", data, element_bytes));
 }
 
+void check_stream(cudaStream_t stream, const EmulatedCommunicator& communicator) {
+  require(device_of(stream) == communicator.device(), ncclUnhandledCudaError,
+          fmt::format("a stream of device {}, a communicator of device {}", device_of(stream),
+                      communicator.device()));
+}
+
 void check_memory(const Operation& operation, EmulatedCommunicator& communicator, cudaStream_t stream) {
   const OnDevice on_device(communicator.device());
   const std::size_t element_bytes = size_of_type(operation.call.type);
@@ -125,9 +141,7 @@ void check_memory(const Operation& operation, EmulatedCommunicator& communicator
   check_range(operation.recv, operation.recv_bytes, element_bytes, communicator.device());
   require(well_placed(operation, communicator.rank()), ncclInvalidArgument,
           "what is sent and what is received overlap, and not as operations in place do");
-  require(device_of(stream) == communicator.device(), ncclUnhandledCudaError,
-          fmt::format("a stream of device {}, a communicator of device {}", device_of(stream),
-                      communicator.device()));
+  check_stream(stream, communicator);
 }
 
 // A communicator with an error refuses all that comes later.
@@ -139,6 +153,7 @@ void check_state(EmulatedCommunicator& communicator) {
 }
 
 bool all_registered(EmulatedCommunicator& communicator, const Operation& operation) {
+  if (operation.call.kind == Kind::transfers) return false;  // which nobody asks of them
   const Unseen unseen;
   return (operation.send_bytes == 0 || communicator.registered(operation.send, operation.send_bytes)) &&
          (operation.recv_bytes == 0 || communicator.registered(operation.recv, operation.recv_bytes));
@@ -167,6 +182,10 @@ void add_to_group(const CommunicatorPointer& communicator, const Operation& oper
   for (const Pending& pending : group().calls) {
     require(&*pending.communicator != &*communicator || pending.stream == stream, ncclInvalidUsage,
             "several streams for one communicator in one group are not emulated");
+    require(&*pending.communicator != &*communicator ||
+                (operation.call.kind != Kind::transfers && pending.operation.call.kind != Kind::transfers),
+            ncclInvalidUsage,
+            "collectives beside sends and receives of one communicator in one group are not emulated");
   }
   group().calls.push_back({communicator, operation, stream});
 }
@@ -186,17 +205,80 @@ ncclResult_t submit_checked(const Call& call, const void* send, void* recv,
   return ncclSuccess;
 }
 
+// The group's operation to which the communicator's transfers belong.
+Operation& transfers_of(const CommunicatorPointer& communicator, cudaStream_t stream) {
+  for (Pending& pending : group().calls) {
+    if (&*pending.communicator == &*communicator && pending.stream == stream &&
+        pending.operation.call.kind == Kind::transfers)
+      return pending.operation;
+  }
+  add_to_group(communicator, {.call = {.kind = Kind::transfers}}, stream);
+  return group().calls.back().operation;
+}
+
+bool overlap(const Transfer& a, const Transfer& b) {
+  return a.data < b.data + b.bytes() && b.data < a.data + a.bytes();
+}
+
+// What is received lies apart from all else that the group sends and receives.
+void add_transfer(Direction direction, const Transfer& transfer, Operation& operation) {
+  std::vector<Transfer>& same = direction == Direction::out ? operation.sends : operation.receives;
+  for (const Transfer& other : same) {
+    require(other.peer != transfer.peer, ncclInvalidUsage,
+            fmt::format("several for rank {} in one group are not emulated", transfer.peer));
+    require(direction == Direction::out || !overlap(other, transfer), ncclInvalidArgument,
+            fmt::format("what is received from ranks {} and {} overlaps", other.peer, transfer.peer));
+  }
+  for (const Transfer& other : direction == Direction::out ? operation.receives : operation.sends) {
+    require(!overlap(other, transfer), ncclInvalidArgument,
+            fmt::format("what is sent and what is received overlap, of ranks {} and {}", other.peer,
+                        transfer.peer));
+  }
+  same.push_back(transfer);
+}
+
+void submit_checked(Direction direction, const Transfer& transfer, const CommunicatorPointer& communicator,
+                    cudaStream_t stream) {
+  check_state(*communicator);
+  check_call({.kind = Kind::transfers, .type = transfer.type, .count = transfer.count},
+             communicator->ranks());
+  require(transfer.peer >= 0 && transfer.peer < communicator->ranks(), ncclInvalidArgument,
+          fmt::format("peer {} of {} ranks", transfer.peer, communicator->ranks()));
+  const OnDevice on_device(communicator->device());
+  check_range(transfer.data, transfer.bytes(), size_of_type(transfer.type), communicator->device());
+  check_stream(stream, *communicator);
+  add_transfer(direction, transfer, transfers_of(communicator, stream));
+}
+
 }  // namespace
 
-ncclResult_t submit(const Call& call, const void* send, void* recv, ncclComm_t handle, cudaStream_t stream) {
-  if (const ncclResult_t fault = requested_fault(name_of(call.kind))) return fault;
+ncclResult_t submit(Direction direction, const Transfer& transfer, ncclComm_t handle, cudaStream_t stream) {
+  const char* const name = direction == Direction::out ? "ncclSend" : "ncclRecv";
+  if (const ncclResult_t fault = requested_fault(name)) return refuse(fault);
   const CommunicatorPointer communicator = find_handle(handle);
-  if (!communicator) return refuse_handle(name_of(call.kind), handle);
+  if (!communicator) return refuse(refuse_handle(name, handle));
+  begin_group();
+  try {
+    submit_checked(direction, transfer, communicator, stream);
+  } catch (const NcclError& error) {
+    refuse(
+        complain(error.status, fmt::format("{} of rank {}: {}", name, communicator->rank(), error.what())));
+    static_cast<void>(end_group());
+    return error.status;
+  }
+  return end_group();
+}
+
+ncclResult_t submit(const Call& call, const void* send, void* recv, ncclComm_t handle, cudaStream_t stream) {
+  if (const ncclResult_t fault = requested_fault(name_of(call.kind))) return refuse(fault);
+  const CommunicatorPointer communicator = find_handle(handle);
+  if (!communicator) return refuse(refuse_handle(name_of(call.kind), handle));
   try {
     return submit_checked(call, send, recv, communicator, stream);
   } catch (const NcclError& error) {
-    return complain(error.status,
-                    fmt::format("{} of rank {}: {}", name_of(call.kind), communicator->rank(), error.what()));
+    const std::string message =
+        fmt::format("{} of rank {}: {}", name_of(call.kind), communicator->rank(), error.what());
+    return refuse(complain(error.status, message));
   }
 }
 
@@ -208,6 +290,7 @@ ncclResult_t end_group() {
   if (!in_group()) return complain(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--group().depth > 0) return ncclSuccess;
   const std::vector<Pending> calls = std::exchange(group().calls, {});
+  if (const ncclResult_t refused = std::exchange(group().refused, ncclSuccess)) return refused;
   for (const Pending& call : calls) {
     const ncclResult_t status = give_to_stream(call.communicator, call.operation, call.stream);
     if (status != ncclSuccess) return status;

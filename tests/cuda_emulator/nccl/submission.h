@@ -14,7 +14,11 @@ namespace lockstep::emulator {
 // What ncclAllReduce and its likes do.
 ncclResult_t submit(const Call& call, const void* send, void* recv, ncclComm_t handle, cudaStream_t stream);
 
-// Of the calling thread.
+enum class Direction { out, in };
+// What ncclSend and ncclRecv do: begins with the others of its group.
+ncclResult_t submit(Direction direction, const Transfer& transfer, ncclComm_t handle, cudaStream_t stream);
+
+// Of the calling thread. What a group refuses, its end refuses, too, and does nothing.
 void begin_group();
 ncclResult_t end_group();
 bool in_group();
