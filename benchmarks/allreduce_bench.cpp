@@ -135,19 +135,22 @@ int main(int argc, char** argv) {
       "that "
       "the communicator allocated (window) and in other memory (plain), MPI's own (mpi), Gloo's over the "
       "loopback (gloo) and NCCL's through our communicator (nccl).\n\n"
-      "size is the bytes of the whole: of all_gather and reduce_scatter all ranks' shares together, of which "
+      "size is the bytes of the whole: of all_gather, reduce_scatter and all_to_all all ranks' shares "
+      "together, of which "
       "count is one. time is the median of the turns, each the mean over ranks. algbw is size / time, in "
       "GB/s of "
       "1e9 bytes. busbw is what the slowest link must have carried, whatever the number n of ranks: algbw * "
       "2 (n "
-      "- 1) / n for all_reduce, algbw * (n - 1) / n for reduce_scatter and all_gather, algbw for broadcast. "
+      "- 1) / n for all_reduce, algbw * (n - 1) / n for reduce_scatter, all_gather and all_to_all, algbw for "
+      "broadcast. "
       "#wrong counts elements that are not what they should be, over all turns and ranks; any ends the "
       "program "
       "with exit code 70. vs mpi is how many times as fast as mpi's the way is in place: the median of the "
       "turns' ratios.\n\n"
       "Of window, plain and nccl, all_reduce and broadcast work in place alone: their times out of place "
       "include "
-      "the copy of the input, as mpi's broadcast does. A barrier has a time and nothing else.",
+      "the copy of the input, as mpi's broadcast does; of all_to_all those in place do. A barrier has a time "
+      "and nothing else.",
       "allreduce_bench");
   options.add_flags(app);
   app.add_flag(

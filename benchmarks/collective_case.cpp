@@ -42,6 +42,11 @@ int input(const CollectiveCase& c, int rank, std::size_t i) {
   return static_cast<int>((i + 3 * static_cast<std::size_t>(rank)) % kPeriod) % levels(c);
 }
 
+// Of an all_to_all: what rank `from` has for rank `to`.
+int block_input(const CollectiveCase& c, int from, int to, std::size_t i) {
+  return input(c, from + 5 * to, i);
+}
+
 int reduced(const CollectiveCase& c, std::size_t i) {
   int result = input(c, 0, i);
   for (int rank = 1; rank < c.ranks; ++rank) {
@@ -121,11 +126,13 @@ bool CollectiveCase::reduces() const {
 }
 
 std::size_t CollectiveCase::send_count() const {
-  return kind == CollectiveKind::reduce_scatter ? times_ranks(*this) : count;
+  const bool of_all = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_to_all;
+  return of_all ? times_ranks(*this) : count;
 }
 
 std::size_t CollectiveCase::recv_count() const {
-  return kind == CollectiveKind::all_gather ? times_ranks(*this) : count;
+  const bool of_all = kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
+  return of_all ? times_ranks(*this) : count;
 }
 
 std::size_t CollectiveCase::bytes() const { return std::max(send_bytes(), recv_bytes()); }
@@ -145,7 +152,8 @@ CollectiveCase case_of(CollectiveKind kind, DType dtype, ReduceOp op, int ranks,
     throw UsageError(fmt::format("{} of {}: give --datatype float, half, bfloat16 or int32", name_of(kind),
                                  type_name(dtype)));
   }
-  const bool shared = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather;
+  const bool shared = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ||
+                      kind == CollectiveKind::all_to_all;
   const std::size_t share = bytes / size_of(dtype) / (shared ? static_cast<std::size_t>(ranks) : 1);
   if (share == 0) {
     throw UsageError(
@@ -165,6 +173,7 @@ double bus_factor(CollectiveKind kind, int ranks) {
       return 2 * others;
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all:
       return others;
     case CollectiveKind::broadcast:
       return 1;
@@ -196,6 +205,12 @@ std::string_view redop_name(const CollectiveCase& c) {
 }
 
 void fill_input(const CollectiveCase& c, int rank, std::byte* send) {
+  for (int peer = 0; c.kind == CollectiveKind::all_to_all && peer < c.ranks; ++peer) {
+    Pattern(c.dtype, [&](std::size_t i) {
+      return block_input(c, rank, peer, i);
+    }).write(send + place_of(c, peer), c.count);
+  }
+  if (c.kind == CollectiveKind::all_to_all) return;
   Pattern(c.dtype, [&](std::size_t i) { return input(c, rank, i); }).write(send, c.send_count());
 }
 
@@ -214,6 +229,15 @@ std::size_t count_wrong(const CollectiveCase& c, int rank, const std::byte* recv
       for (int peer = 0; peer < c.ranks; ++peer) {
         wrong += Pattern(c.dtype, [&](std::size_t i) {
                    return input(c, peer, i);
+                 }).wrong(recv + place_of(c, peer), c.count);
+      }
+      return wrong;
+    }
+    case CollectiveKind::all_to_all: {
+      std::size_t wrong = 0;
+      for (int peer = 0; peer < c.ranks; ++peer) {
+        wrong += Pattern(c.dtype, [&](std::size_t i) {
+                   return block_input(c, peer, rank, i);
                  }).wrong(recv + place_of(c, peer), c.count);
       }
       return wrong;

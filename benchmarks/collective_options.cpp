@@ -17,11 +17,9 @@ const std::map<std::string, DType> kTypes = {{"float", DType::f32},
 const std::map<std::string, ReduceOp> kOps = {
     {"sum", ReduceOp::sum}, {"max", ReduceOp::max}, {"min", ReduceOp::min}};
 const std::map<std::string, CollectiveKind> kCollectives = {
-    {"all_reduce", CollectiveKind::all_reduce},
-    {"reduce_scatter", CollectiveKind::reduce_scatter},
-    {"all_gather", CollectiveKind::all_gather},
-    {"broadcast", CollectiveKind::broadcast},
-    {"barrier", CollectiveKind::barrier}};
+    {"all_reduce", CollectiveKind::all_reduce}, {"reduce_scatter", CollectiveKind::reduce_scatter},
+    {"all_gather", CollectiveKind::all_gather}, {"all_to_all", CollectiveKind::all_to_all},
+    {"broadcast", CollectiveKind::broadcast},   {"barrier", CollectiveKind::barrier}};
 
 template <typename T>
 CLI::Validator one_of(const std::map<std::string, T>& values) {
@@ -65,7 +63,8 @@ void CollectiveOptions::add_flags(CLI::App& app) {
            collectives.clear();
            for (const std::string& name : names) collectives.push_back(kCollectives.at(name));
          },
-         "all_reduce (default), reduce_scatter, all_gather, broadcast or barrier; several with commas")
+         "all_reduce (default), reduce_scatter, all_gather, all_to_all, broadcast or barrier; several with "
+         "commas")
       ->delimiter(',')
       ->check(one_of(kCollectives));
   app.add_option("--ways", ways,

@@ -22,11 +22,16 @@ class OwnWay : public Way {
   void run(const CollectiveCase& c, std::byte* send, std::byte* recv) override {
     const bool gives = c.kind != CollectiveKind::broadcast || communicator_.rank() == c.root;
     if (works_in_place(c) && gives && send != recv) copy(recv, send, c.bytes());
+    const std::byte* from = send;
+    if (c.kind == CollectiveKind::all_to_all && in_place(send)) {  // it has no form in place
+      copy(memory().send.data(), send, c.bytes());
+      from = memory().send.data();
+    }
     communicator_.complete({.kind = c.kind,
                             .dtype = c.dtype,
                             .op = c.op,
                             .root = c.root,
-                            .send = works_in_place(c) ? nullptr : send,
+                            .send = works_in_place(c) ? nullptr : from,
                             .recv = recv,
                             .count = c.count});
   }
@@ -80,6 +85,9 @@ class MpiWay : public Way {
         break;
       case CollectiveKind::all_gather:
         MPI_Allgather(from, count, type, recv, count, type, MPI_COMM_WORLD);
+        break;
+      case CollectiveKind::all_to_all:
+        MPI_Alltoall(from, count, type, recv, count, type, MPI_COMM_WORLD);
         break;
       case CollectiveKind::broadcast:
         if (send != recv && rank_ == c.root) std::memcpy(recv, send, c.bytes());

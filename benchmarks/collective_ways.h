@@ -53,7 +53,7 @@ class Way {
 };
 
 // Through a communicator, which must outlive it. What works in place alone, all_reduce and broadcast, is
-// preceded by a copy where send and recv are separate.
+// preceded by a copy where send and recv are separate, and all_to_all, which does not, where they are not.
 std::unique_ptr<Way> own_way(std::string_view name, Communicator& communicator,
                              std::shared_ptr<WayMemory> memory);
 

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 5> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather",
-                                                              "broadcast", "barrier"};
+constexpr std::array<std::string_view, 6> kCollectiveNames = {"all_reduce", "reduce_scatter", "all_gather",
+                                                              "broadcast",  "barrier",        "all_to_all"};
 
 constexpr std::array<std::string_view, 3> kOpNames = {"sum", "max", "min"};
 

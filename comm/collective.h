@@ -14,7 +14,14 @@
 
 namespace lockstep {
 
-enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  barrier,
+  all_to_all
+};
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
 std::string_view name_of(CollectiveKind kind);
@@ -32,9 +39,11 @@ struct Collective {
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;  // of an all_reduce or reduce_scatter
   std::int32_t root = 0;        // of a broadcast
-  const void* send = nullptr;   // of a reduce_scatter or all_gather
+  const void* send = nullptr;   // of a reduce_scatter, all_gather or all_to_all
   void* recv = nullptr;         // the data of what works in place
-  std::size_t count = 0;        // elements: all, or each rank's share of a reduce_scatter or all_gather
+  // Elements: all, each rank's share of a reduce_scatter or all_gather, or what each rank of an all_to_all
+  // has for each other.
+  std::size_t count = 0;
   CollectivePurpose purpose = {};
   std::uint64_t sequence = 0;  // from 1; the communicator's to give
 };

@@ -2,6 +2,7 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -59,13 +60,23 @@ std::uint64_t Communicator::submit(Collective& collective, Run how) {
 void Communicator::check(const Collective& collective) const {
   const CollectiveKind kind = collective.kind;
   const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
-  const bool has_send = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather;
+  const bool exchanges = kind == CollectiveKind::all_to_all;
+  const bool has_send =
+      kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather || exchanges;
   CHECK(!reduces || reducible(collective.dtype), "{} cannot be reduced", name_of(collective.dtype));
   CHECK(kind != CollectiveKind::broadcast || (collective.root >= 0 && collective.root < size_),
         "root {} of {} ranks", collective.root, size_);
   if (collective.count == 0) return;
   CHECK(collective.recv != nullptr && (!has_send || collective.send != nullptr), "{} without memory",
         describe(collective));
+  if (!exchanges) return;
+  const auto* send = static_cast<const std::byte*>(collective.send);
+  const auto* recv = static_cast<const std::byte*>(collective.recv);
+  const std::size_t bytes = collective.count * size_of(collective.dtype) * static_cast<std::size_t>(size_);
+  const std::less_equal<> not_after;
+  CHECK(not_after(send + bytes, recv) || not_after(recv + bytes, send),
+        "{}: what is sent and what is received overlap, {} bytes at {} and at {}: give it memory apart",
+        describe(collective), bytes, collective.send, collective.recv);
 }
 
 CollectiveIdentity Communicator::number(Collective& collective) {
@@ -114,6 +125,10 @@ void Communicator::reduce_scatter(const void* send, void* recv, std::size_t coun
 
 void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
   enqueue({.kind = CollectiveKind::all_gather, .dtype = dtype, .send = send, .recv = recv, .count = count});
+}
+
+void Communicator::all_to_all(const void* send, void* recv, std::size_t count, DType dtype) {
+  enqueue({.kind = CollectiveKind::all_to_all, .dtype = dtype, .send = send, .recv = recv, .count = count});
 }
 
 void Communicator::broadcast(void* data, std::size_t count, DType dtype, int root) {

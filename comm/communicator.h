@@ -89,6 +89,9 @@ class Communicator {
   // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv.
   // Any type.
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
+  // send holds size() * count elements, of which rank k gets the k-th `count`; recv takes as many, the k-th
+  // `count` from rank k. The two are apart. Any type.
+  void all_to_all(const void* send, void* recv, std::size_t count, DType dtype);
   // From root's `data` to everybody's. Any type.
   void broadcast(void* data, std::size_t count, DType dtype, int root);
   // No rank's later work starts before all ranks' earlier work is done.

@@ -22,6 +22,9 @@ std::int64_t HostTransport::run(const Collective& c) {
     case CollectiveKind::all_gather:
       all_gather(c.send, c.recv, c.count, c.dtype);
       break;
+    case CollectiveKind::all_to_all:
+      all_to_all(c.send, c.recv, c.count, c.dtype);
+      break;
     case CollectiveKind::broadcast:
       broadcast(c.recv, c.count, c.dtype, c.root);
       break;

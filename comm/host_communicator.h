@@ -42,6 +42,7 @@ class HostTransport {
   virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
   virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) = 0;
   virtual void all_gather(const void* send, void* recv, std::size_t count, DType dtype) = 0;
+  virtual void all_to_all(const void* send, void* recv, std::size_t count, DType dtype) = 0;
   virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
   virtual void barrier() = 0;
 

@@ -196,6 +196,17 @@ class ThreadTransport final : public HostTransport {
     hub_->finish();
   }
 
+  void all_to_all(const void* send, void* recv, std::size_t count, DType dtype) override {
+    meet(call("all_to_all", send, count, dtype));
+    const std::size_t bytes = count * size_of(dtype);
+    for (int other = 0; other < size(); ++other) {
+      const std::byte* block = theirs(other) + static_cast<std::size_t>(rank()) * bytes;
+      std::memcpy(static_cast<std::byte*>(recv) + static_cast<std::size_t>(other) * bytes, block, bytes);
+    }
+    sent_bytes_ += (ranks() - 1) * bytes;
+    hub_->finish();
+  }
+
   void barrier() override {
     meet({.operation = "barrier"});
     hub_->finish();

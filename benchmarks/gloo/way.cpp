@@ -8,6 +8,7 @@
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
@@ -61,6 +62,13 @@ class GlooWay : public Way {
       if (!in_place(send)) options.setInput(from, c.send_bytes());
       options.setOutput(to, c.recv_bytes());
       gloo::allgather(options);
+    } else if (c.kind == CollectiveKind::all_to_all) {
+      if (in_place(send)) std::memcpy(memory().send.data(), send, c.bytes());
+      gloo::AlltoallOptions options(context_);
+      options.setInput(in_place(send) ? reinterpret_cast<std::uint8_t*>(memory().send.data()) : from,
+                       c.bytes());
+      options.setOutput(to, c.bytes());
+      gloo::alltoall(options);
     } else if (c.kind == CollectiveKind::broadcast) {
       gloo::BroadcastOptions options(context_);
       options.setRoot(c.root);

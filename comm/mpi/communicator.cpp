@@ -232,6 +232,11 @@ void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, D
   met(world_->all_gather(partition, recv, size_of(dtype)));
 }
 
+void MpiTransport::all_to_all(const void* send, void* recv, std::size_t count, DType dtype) {
+  if (in_node_) return met(in_node_->all_to_all(send, recv, count, dtype));
+  met(world_->all_to_all(send, recv, count * size_of(dtype)));
+}
+
 void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
   if (in_node_) return met(in_node_->broadcast(data, count, dtype, root));
   world_->broadcast(data, count * size_of(dtype), root);

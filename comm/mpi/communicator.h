@@ -49,6 +49,7 @@ class MpiTransport final : public HostTransport {
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype) override;
+  void all_to_all(const void* send, void* recv, std::size_t count, DType dtype) override;
   void broadcast(void* data, std::size_t count, DType dtype, int root) override;
   void barrier() override;
   void all_reduce_shared(const NodeWindow& window, std::size_t offset, std::size_t count, DType dtype,

@@ -23,7 +23,8 @@ constexpr std::size_t kSmallProbeBytes = std::size_t{32} << 10;
 constexpr std::size_t kLargeProbeBytes = std::size_t{512} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
 constexpr int kFirstPieceTag = 1;
-constexpr int kFirstBlockTag = 1024;
+constexpr int kFirstHalvingTag = 1024;
+constexpr int kBlockTag = 2048;
 
 // Where a rank brings one term, and the result takes its place.
 class PlainEnds final : public PieceEnds {
@@ -46,7 +47,12 @@ class PlainEnds final : public PieceEnds {
 
 MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link,
                          const AllReduceWay& way, const WaitPlace& place)
-    : communicator_(communicator), terms_(terms.begin(), terms.end()), link_(link), way_(way), place_(place) {
+    : communicator_(communicator),
+      terms_(terms.begin(), terms.end()),
+      link_(link),
+      way_(way),
+      place_(place),
+      blocks_(communicator, link, kBlockTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
   halves_ = link == Link::wire && one_term_of_each(terms_, size_);
@@ -72,14 +78,14 @@ PieceFlow& MpiExchange::pieces() {
 
 HalvingFlow& MpiExchange::halving() {
   if (!halving_) {
-    halving_.emplace(communicator_, kFirstBlockTag, place_);
+    halving_.emplace(communicator_, kFirstHalvingTag, place_);
     staging_bytes_ += halving_->memory_bytes();
   }
   return *halving_;
 }
 
 std::uint64_t MpiExchange::sent_bytes() const {
-  return sent_bytes_ - probe_bytes_ + (pieces_ ? pieces_->sent_bytes() : 0) +
+  return sent_bytes_ - probe_bytes_ + blocks_.sent_bytes() + (pieces_ ? pieces_->sent_bytes() : 0) +
          (halving_ ? halving_->sent_bytes() : 0);
 }
 
@@ -250,6 +256,10 @@ void MpiExchange::broadcast(void* data, std::size_t bytes, int root) {
     for (; place + reach < size_; reach *= 2) send(piece, length, (place + reach + root) % size_);
     wait();
   }
+}
+
+std::int64_t MpiExchange::all_to_all(const void* send, void* recv, std::size_t bytes) {
+  return blocks_.run(send, recv, bytes);
 }
 
 std::int64_t MpiExchange::barrier() {

@@ -18,6 +18,7 @@
 
 #include <mpi.h>
 
+#include "comm/mpi/block_flow.h"
 #include "comm/mpi/halving_flow.h"
 #include "comm/mpi/piece_flow.h"
 #include "comm/mpi/session.h"
@@ -65,6 +66,8 @@ class MpiExchange {
                               const Reduction& reduction);
   // Every rank's part, its own already in place. Where parts are empty, nothing is heard of their owners.
   std::int64_t all_gather(const Partition& partition, void* data, std::size_t element_bytes);
+  // Of each rank's memory the k-th `bytes` go to rank k; recv, apart from send, takes the k-th from rank k.
+  std::int64_t all_to_all(const void* send, void* recv, std::size_t bytes);
   std::int64_t barrier();
   // Nobody hears of all the others.
   void broadcast(void* data, std::size_t bytes, int root);
@@ -110,6 +113,7 @@ class MpiExchange {
   bool halves_;
   std::optional<HalvingFlow> halving_;
   std::optional<PieceFlow> pieces_;
+  BlockFlow blocks_;
 };
 
 }  // namespace lockstep

@@ -159,25 +159,36 @@ void NodeCollectives::take_parts(const Sum& sum, std::size_t chunk) {
   });
 }
 
+std::size_t NodeCollectives::place_bytes() const {
+  return round_bytes_ / static_cast<std::size_t>(size_) / kAlignment * kAlignment;
+}
+
+void NodeCollectives::stage_parts(const void* send, std::size_t part_bytes, std::size_t at,
+                                  std::size_t bytes) {
+  for_each_other([&](int to) {
+    const auto of = static_cast<std::size_t>(to);
+    std::memcpy(staged(rank_, round_) + of * place_bytes(), bytes_of(send) + of * part_bytes + at, bytes);
+  });
+}
+
+const std::byte* NodeCollectives::part_of(int rank, const void* own, std::size_t part_bytes,
+                                          std::size_t at) const {
+  const auto part = static_cast<std::size_t>(rank_);
+  const std::byte* seen = seen_[static_cast<std::size_t>(rank)];
+  if (rank == rank_) return bytes_of(own) + part * part_bytes + at;
+  return seen != nullptr ? seen + part * part_bytes + at : staged(rank, round_) + part * place_bytes();
+}
+
 std::int64_t NodeCollectives::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
                                              ReduceOp op) {
   const std::size_t element = size_of(dtype);
   const std::size_t share = count * element;
-  const std::size_t place = round_bytes_ / static_cast<std::size_t>(size_) / kAlignment * kAlignment;
   const NodeGroup::Source source = find(send, share * static_cast<std::size_t>(size_));
   const bool stages = source.window == NodeGroup::Source::kNone;
-  const auto share_of = [&](const std::byte* data, int rank, std::size_t at) {
-    return data + static_cast<std::size_t>(rank) * share + at;
-  };
   std::int64_t met_ns = 0;
   for (std::size_t at = 0; at < share;) {
-    std::size_t bytes = std::min(place, share - at);
-    if (stages) {
-      for_each_other([&](int to) {
-        std::memcpy(staged(rank_, round_) + static_cast<std::size_t>(to) * place,
-                    share_of(bytes_of(send), to, at), bytes);
-      });
-    }
+    std::size_t bytes = std::min(place_bytes(), share - at);
+    if (stages) stage_parts(send, share, at, bytes);
     if (at > 0) {
       group_.barrier();
     } else {
@@ -185,12 +196,8 @@ std::int64_t NodeCollectives::reduce_scatter(const void* send, void* recv, std::
           meet({.kind = CollectiveKind::reduce_scatter, .dtype = dtype, .op = op, .count = count}, source);
     }
     if (std::ranges::count(seen_, nullptr) == 0) bytes = share - at;
-    for (int rank = 0; rank < size_; ++rank) {
-      const auto of = static_cast<std::size_t>(rank);
-      sources_[of] = rank == rank_          ? share_of(bytes_of(send), rank_, at)
-                     : seen_[of] != nullptr ? share_of(seen_[of], rank_, at)
-                                            : staged(rank, round_) + static_cast<std::size_t>(rank_) * place;
-    }
+    for (int rank = 0; rank < size_; ++rank)
+      sources_[static_cast<std::size_t>(rank)] = part_of(rank, send, share, at);
     void* sum = static_cast<std::byte*>(recv) + at;
     reduce_along_tree(sources_, {&sum, 1}, bytes / element, {.from = dtype, .to = dtype, .op = op});
     at += bytes;
@@ -228,6 +235,34 @@ std::int64_t NodeCollectives::all_gather(const void* send, void* recv, std::size
   if (own != send) std::memcpy(own, send, share);
   leave();
   sent_bytes_ += to_others(share);
+  return met_ns;
+}
+
+std::int64_t NodeCollectives::all_to_all(const void* send, void* recv, std::size_t count, DType dtype) {
+  const std::size_t block = count * size_of(dtype);
+  const NodeGroup::Source source = find(send, block * static_cast<std::size_t>(size_));
+  const bool stages = source.window == NodeGroup::Source::kNone;
+  const auto take = [&](int from, std::size_t at, std::size_t bytes) {
+    std::byte* to = static_cast<std::byte*>(recv) + static_cast<std::size_t>(from) * block + at;
+    std::memcpy(to, part_of(from, send, block, at), bytes);
+  };
+  std::int64_t met_ns = 0;
+  for (std::size_t at = 0; at < block;) {
+    std::size_t bytes = std::min(place_bytes(), block - at);
+    if (stages) stage_parts(send, block, at, bytes);
+    if (at > 0) {
+      group_.barrier();
+    } else {
+      met_ns = meet({.kind = CollectiveKind::all_to_all, .dtype = dtype, .count = count}, source);
+    }
+    if (std::ranges::count(seen_, nullptr) == 0) bytes = block - at;
+    for_each_other([&](int from) { take(from, at, bytes); });
+    at += bytes;
+    ++round_;
+  }
+  take(rank_, 0, block);
+  leave();
+  sent_bytes_ += to_others(block);
   return met_ns;
 }
 

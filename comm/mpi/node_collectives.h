@@ -31,6 +31,7 @@ class NodeCollectives {
   std::int64_t all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   std::int64_t reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
   std::int64_t all_gather(const void* send, void* recv, std::size_t count, DType dtype);
+  std::int64_t all_to_all(const void* send, void* recv, std::size_t count, DType dtype);
   std::int64_t broadcast(void* data, std::size_t count, DType dtype, int root);
   std::int64_t barrier();
 
@@ -44,6 +45,12 @@ class NodeCollectives {
   NodeGroup::Source find(const void* data, std::size_t bytes) const;
   // Returns when all were there. They have shown where their data lies: seen_ is set.
   std::int64_t meet(const Collective& collective, const NodeGroup::Source& source = {});
+  // Of a reduce_scatter or all_to_all: the parts of `send` from byte `at` on, up to `bytes` of each, where
+  // their ranks find them; a part's place in the staging area is place_bytes().
+  void stage_parts(const void* send, std::size_t part_bytes, std::size_t at, std::size_t bytes);
+  std::size_t place_bytes() const;
+  // This rank's part from byte `at` on as that rank brings it: where it lies, or staged.
+  const std::byte* part_of(int rank, const void* own, std::size_t part_bytes, std::size_t at) const;
   // Nobody reads what another rank showed any more.
   void leave();
   // This round's half of a rank's staging area, or the last's; and where it leaves results of a sum.

@@ -238,12 +238,31 @@ ncclResult_t NcclCommunicator::call(const Collective& c, cudaStream_t stream) {
       return ncclReduceScatter(c.send, c.recv, c.count, type, nccl_op(c.op), communicator, stream);
     case CollectiveKind::all_gather:
       return ncclAllGather(c.send, c.recv, c.count, type, communicator, stream);
+    case CollectiveKind::all_to_all:
+      return all_to_all(c, type, stream);
     case CollectiveKind::broadcast:
       return ncclBroadcast(c.recv, c.recv, c.count, type, c.root, communicator, stream);
     case CollectiveKind::barrier:  // NCCL has none: the smallest all_reduce, on memory nobody looks at
       return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator, stream);
   }
   return ncclInvalidArgument;
+}
+
+// A group in which every rank sends to every one and receives from it, itself included. It is ended whatever
+// becomes of its calls: what follows would be taken for a part of it.
+ncclResult_t NcclCommunicator::all_to_all(const Collective& c, ncclDataType_t type, cudaStream_t stream) {
+  const ncclComm_t communicator = connection_->get();
+  const std::size_t block = c.count * size_of(c.dtype);
+  ncclResult_t status = ncclGroupStart();
+  if (status != ncclSuccess) return status;
+  for (int peer = 0; peer < size() && status == ncclSuccess; ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * block;
+    status = ncclSend(static_cast<const std::byte*>(c.send) + at, c.count, type, peer, communicator, stream);
+    if (status != ncclSuccess) break;
+    status = ncclRecv(static_cast<std::byte*>(c.recv) + at, c.count, type, peer, communicator, stream);
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  return status != ncclSuccess ? status : ended;
 }
 
 std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
@@ -254,6 +273,7 @@ std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
       return ring_all_reduce_bytes(c.count, c.dtype, rank(), size());
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all:  // not a ring: straight to each
       return static_cast<std::uint64_t>(size() - 1) * bytes;
     case CollectiveKind::broadcast:
       return passes_on ? bytes : 0;

@@ -72,6 +72,7 @@ class NcclCommunicator final : public Communicator {
   // On the device. Errors that the call returns are thrown.
   void run(const Collective& collective) override;
   ncclResult_t call(const Collective& collective, cudaStream_t stream);
+  ncclResult_t all_to_all(const Collective& collective, ncclDataType_t type, cudaStream_t stream);
   // Whether the stream is being captured into a graph.
   bool recording() override;
   // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms

@@ -32,11 +32,11 @@ class Benchmarks(unittest.TestCase):
         return json.loads(self.json.read_text()), done.stdout
 
     def test_allreduce_bench_verifies_every_collective_in_every_way(self):
-        kinds = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
+        kinds = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier"]
         result, output = self.result_of(
             ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "allreduce_bench", "-b", "4K", "-e", "8K",
              "-f", "2", "-n", "2", "-w", "1", "--collective", ",".join(kinds)])
-        self.assertEqual(output.count("# Out of bounds values : 0 OK"), 5)
+        self.assertEqual(output.count("# Out of bounds values : 0 OK"), 6)
         rows = result["rows"]
         for kind in kinds:
             sizes = [0] if kind == "barrier" else [4096, 8192]

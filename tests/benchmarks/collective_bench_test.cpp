@@ -15,7 +15,8 @@ namespace {
 using Sizes = std::vector<std::size_t>;
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                                     CollectiveKind::all_gather, CollectiveKind::broadcast};
+                                     CollectiveKind::all_gather, CollectiveKind::all_to_all,
+                                     CollectiveKind::broadcast};
 
 CollectiveOptions parsed(std::vector<std::string> arguments) {
   CollectiveOptions options;
@@ -65,6 +66,7 @@ TEST(CollectiveCase, CountsAsNcclTestsDo) {
   // A share; the size is that of all shares.
   EXPECT_EQ(of(CollectiveKind::all_gather).count, 64u);
   EXPECT_EQ(of(CollectiveKind::reduce_scatter).count, 64u);
+  EXPECT_EQ(of(CollectiveKind::all_to_all).count, 64u);
   for (const CollectiveKind kind : kKinds) EXPECT_EQ(of(kind).bytes(), 1024u);
   // Shares of three are multiples of 16 bytes, where there is more than that.
   EXPECT_EQ(case_of(CollectiveKind::all_gather, DType::f32, ReduceOp::sum, 3, 1024).bytes(), 3u * 336);
@@ -77,11 +79,12 @@ TEST(CollectiveCase, HasTheBusBandwidthOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::all_reduce, 8), 2.0 * 7 / 8);
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::reduce_scatter, 8), 7.0 / 8);
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::all_gather, 8), 7.0 / 8);
+  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::all_to_all, 8), 7.0 / 8);
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::broadcast, 8), 1);
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::all_reduce, 1), 0);
 }
 
-// What two ranks find of the four collectives, worked out by hand from what each gives.
+// What two ranks find of the five collectives, worked out by hand from what each gives.
 TEST(CollectiveCase, KnowsTheResult) {
   for (const CollectiveKind kind : kKinds) {
     const CollectiveCase c = case_of(kind, DType::i32, ReduceOp::sum, 2, 400);
@@ -93,10 +96,12 @@ TEST(CollectiveCase, KnowsTheResult) {
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<std::int32_t> recv(c.recv_count());
       const std::size_t first = kind == CollectiveKind::reduce_scatter && rank == 1 ? c.count : 0;
+      const std::size_t block = rank == 1 ? c.count : 0;  // of an all_to_all
       for (std::size_t i = 0; i < recv.size(); ++i) {
-        recv[i] = kind == CollectiveKind::all_gather  ? send[i / c.count][i % c.count]
-                  : kind == CollectiveKind::broadcast ? send[0][i]
-                                                      : send[0][first + i] + send[1][first + i];
+        recv[i] = kind == CollectiveKind::all_gather   ? send[i / c.count][i % c.count]
+                  : kind == CollectiveKind::all_to_all ? send[i / c.count][block + i % c.count]
+                  : kind == CollectiveKind::broadcast  ? send[0][i]
+                                                       : send[0][first + i] + send[1][first + i];
       }
       EXPECT_EQ(count_wrong(c, rank, reinterpret_cast<std::byte*>(recv.data())), 0u) << name_of(kind);
       ++recv.back();

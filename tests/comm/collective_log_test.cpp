@@ -36,7 +36,7 @@ TEST(Collective, IsDescribedWithWhatMattersToIt) {
 TEST(Collective, IsFoundAgainInItsIdentity) {
   for (const CollectiveKind kind :
        {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-        CollectiveKind::broadcast, CollectiveKind::barrier}) {
+        CollectiveKind::all_to_all, CollectiveKind::broadcast, CollectiveKind::barrier}) {
     for (const CollectivePurpose& purpose :
          {CollectivePurpose{}, CollectivePurpose{.bucket = 0}, CollectivePurpose{.bucket = 70'000},
           CollectivePurpose{.layer = 0}, CollectivePurpose{.layer = 70'000}}) {

@@ -173,6 +173,41 @@ void all_gather(ContractRank rank) {
   }
 }
 
+// What rank `from` has for rank `to`.
+template <typename T>
+T block_value(ContractRank rank, int from, int to, std::size_t i) {
+  return value<T>(rank.sums, from * rank.communicator.size() + to, i);
+}
+
+// What is sent stays as it is.
+template <typename T>
+void check_all_to_all(ContractRank rank, Memory send_memory, Memory recv_memory, std::size_t count) {
+  const int me = rank.communicator.rank();
+  const std::size_t all = count * static_cast<std::size_t>(rank.communicator.size());
+  Elements<T> send(rank.communicator, send_memory, all);
+  Elements<T> recv(rank.communicator, recv_memory, all);
+  const auto sent = [&](std::size_t i) {
+    return block_value<T>(rank, me, static_cast<int>(i / count), i % count);
+  };
+  send.set(sent);
+  rank.communicator.all_to_all(send.data(), recv.data(), count, dtype_of<T>);
+  expect_elements<T>(recv.get(), [&](std::size_t i) {
+    return block_value<T>(rank, static_cast<int>(i / count), me, i % count);
+  });
+  expect_elements<T>(send.get(), sent);
+}
+
+void all_to_all(ContractRank rank) {
+  for (Memory memory : kMemories) {
+    for (std::size_t count : kCounts) {
+      SCOPED_TRACE(count);
+      check_all_to_all<float>(rank, memory, memory, count);
+      check_all_to_all<BFloat16>(rank, memory, Memory::plain, count);
+      check_all_to_all<std::uint8_t>(rank, Memory::plain, memory, count);
+    }
+  }
+}
+
 void broadcast_from_every_root(ContractRank rank) {
   for (Memory memory : kMemories) {
     for (int root = 0; root < rank.communicator.size(); ++root) {
@@ -204,6 +239,7 @@ void check_around_staging(ContractRank rank) {
         check_reduce_scatter<T>(rank, memory, count, in_place);
         check_all_gather<T>(rank, memory, count, in_place);
       }
+      check_all_to_all<T>(rank, memory, memory, count);
     }
   }
 }
@@ -321,6 +357,11 @@ void traffic_is_counted(ContractRank rank) {
   communicator.all_gather(parts.data() + kCount * static_cast<std::size_t>(communicator.rank()), parts.data(),
                           kCount, DType::f32);
   EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
+
+  Elements<float> others(communicator, Memory::plain, kCount * static_cast<std::size_t>(communicator.size()));
+  before = communicator.traffic();
+  communicator.all_to_all(parts.data(), others.data(), kCount, DType::f32);
+  EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
 }
 
 // After it nothing runs any more that the host was to run: on the CPU, everything.
@@ -349,6 +390,12 @@ void wrong_arguments_are_refused(ContractRank rank) {
   EXPECT_THROW(rank.communicator.all_reduce(byte.data(), 1, DType::u8, ReduceOp::sum), Error);
   EXPECT_THROW(rank.communicator.broadcast(byte.data(), 1, DType::u8, rank.communicator.size()), Error);
   EXPECT_THROW(rank.communicator.broadcast(byte.data(), 1, DType::u8, -1), Error);
+  const auto size = static_cast<std::size_t>(rank.communicator.size());
+  Elements<std::uint8_t> bytes(rank.communicator, Memory::plain, 2 * size);
+  std::uint8_t* const data = bytes.data();
+  EXPECT_THROW(rank.communicator.all_to_all(nullptr, data, 1, DType::u8), Error);
+  EXPECT_THROW(rank.communicator.all_to_all(data, data, 1, DType::u8), Error) << "in place";
+  EXPECT_THROW(rank.communicator.all_to_all(data + size - 1, data, 1, DType::u8), Error) << "overlapping";
 }
 
 // Every second rank, the highest first: with its own collectives, agreements, log and numbers, and without a
@@ -408,6 +455,7 @@ constexpr ContractCase kCases[] = {
     {"all_ranks_hold_the_same_bits", all_ranks_hold_the_same_bits},
     {"reduce_scatter", reduce_scatter},
     {"all_gather", all_gather},
+    {"all_to_all", all_to_all},
     {"broadcast_from_every_root", broadcast_from_every_root},
     {"sizes_around_what_is_staged", sizes_around_what_is_staged},
     {"what_is_completed_is_done", what_is_completed_is_done},

@@ -59,17 +59,17 @@ TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
   if (world.nodes() > 1) return;  // done where all share memory
   on_every_rank([&] {
     const auto size = static_cast<std::size_t>(world.size());
-    std::vector<float> own(64 * size);
+    std::vector<float> own(64 * size), others(64 * size);
     constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
                                          CollectiveKind::all_gather, CollectiveKind::broadcast,
-                                         CollectiveKind::barrier};
+                                         CollectiveKind::barrier,    CollectiveKind::all_to_all};
     for (std::size_t k = 0; k < std::size(kKinds); ++k) {
       const std::unique_ptr<Communicator> communicator = world.communicator();
       const bool differs = world.rank() == 1;
       const Collective called{.kind = kKinds[(k + (differs ? 1 : 0)) % std::size(kKinds)],
                               .dtype = DType::f32,
                               .send = own.data(),
-                              .recv = own.data(),
+                              .recv = others.data(),
                               .count = 64};
       try {
         communicator->complete(called);
@@ -106,6 +106,13 @@ TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
     communicator->stream().synchronize();
     const auto times = static_cast<std::int32_t>(size);
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[rank * kCount + i], times * at(rank, i));
+
+    std::vector<std::int32_t> taken(size * kCount);
+    for (std::size_t i = 0; i < size * kCount; ++i) data[i] = at(rank, i);
+    communicator->all_to_all(data, taken.data(), kCount, DType::i32);
+    communicator->stream().synchronize();
+    for (std::size_t k = 0; k < size; ++k)
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(taken[k * kCount + i], at(k, rank * kCount + i));
 
     for (int root = 0; root < world.size(); ++root) {
       std::fill_n(data, kCount, world.rank() == root ? root + 7 : -1);
@@ -299,7 +306,8 @@ TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
       for (const Collective& collective :
            {sum(plain.data(), 1), sum(plain.data(), kMany), sum(shared.data(), 1), sum(shared.data(), 17),
             sum(shared.data(), kMany), of_parts(CollectiveKind::reduce_scatter),
-            of_parts(CollectiveKind::all_gather), Collective{.kind = CollectiveKind::barrier},
+            of_parts(CollectiveKind::all_gather), of_parts(CollectiveKind::all_to_all),
+            Collective{.kind = CollectiveKind::barrier},
             Collective{.kind = CollectiveKind::broadcast, .recv = plain.data(), .count = 8}}) {
         expect_met_when_the_last_came(*communicator, collective, late++ % world.size(),
                                       std::ranges::count(all[k], all[k].front()) == world.size());
