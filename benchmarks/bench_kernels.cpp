@@ -168,6 +168,44 @@ std::vector<BenchKernel> optimizer_kernels() {
            }}};
 }
 
+// Of the fp32 arrays, whatever the element type.
+std::vector<BenchKernel> codec_kernels() {
+  struct Row {
+    const char* name;
+    BlockCode code;
+    bool encodes;
+  };
+  std::vector<BenchKernel> all;
+  for (const Row& row :
+       {Row{"int8 encode", BlockCode::int8, true}, Row{"int8 decode", BlockCode::int8, false},
+        Row{"sign encode", BlockCode::sign, true}, Row{"sign decode", BlockCode::sign, false}}) {
+    all.push_back(
+        {row.name, false, [row](Backend& backend, BenchArena& m) -> BenchCall {
+           const std::int64_t blocks = m.count / kBlockElements;
+           const BlockEncode encode{.code = row.code,
+                                    .blocks = blocks,
+                                    .values = as<float>(m.value),
+                                    .residual = as<float>(m.momentum),
+                                    .left = as<float>(m.second),
+                                    .records = m.c.data()};
+           const BlockSum sum{
+               .code = row.code, .blocks = blocks, .records = m.c.data(), .values = as<float>(m.second)};
+           backend.encode_blocks(m.stream, encode);
+           const auto values = static_cast<double>(blocks * kBlockElements);
+           const auto records = static_cast<double>(blocks * record_bytes(row.code));
+           BenchCall call{.call = {},
+                          .bytes = (row.encodes ? 12 : 4) * values + records,
+                          .result = m.second.data(),
+                          .result_layout = Layout({blocks * kBlockElements}, DType::f32)};
+           call.call = [&backend, &m, encode, sum, row] {
+             row.encodes ? backend.encode_blocks(m.stream, encode) : backend.sum_blocks(m.stream, sum);
+           };
+           return call;
+         }});
+  }
+  return all;
+}
+
 }  // namespace
 
 BenchArena::BenchArena(Device device, DType element, std::int64_t elements)
@@ -191,6 +229,7 @@ BenchArena::BenchArena(Device device, DType element, std::int64_t elements)
 std::vector<BenchKernel> bench_kernels() {
   std::vector<BenchKernel> all = elementwise_kernels();
   std::ranges::move(optimizer_kernels(), std::back_inserter(all));
+  std::ranges::move(codec_kernels(), std::back_inserter(all));
   std::ranges::move(bench_layer_kernels(), std::back_inserter(all));
   return all;
 }

@@ -55,7 +55,8 @@ TEST_P(CudaCodec, RecordsAndWhatIsLeftAreTheCpus) {
                     return bytes_at(records.data(), blocks.records.size());
                   }),
                   bytes_at(blocks.records.data(), blocks.records.size()));
-        if (feedback) EXPECT_EQ(left.values(DType::f32), blocks.left);
+        if (!feedback) continue;
+        EXPECT_EQ(left.values(DType::f32), blocks.left);
       }
     }
   }

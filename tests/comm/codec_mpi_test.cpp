@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Codecs between processes: every step has the bits that ranks have which are threads of one process.
+#include <gtest/gtest.h>
+
+#include "tests/comm/codec_ranks.h"
+#include "tests/comm/mpi_world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSteps = 4;
+
+class CodecBetweenProcesses : public testing::TestWithParam<const ExchangeKind*> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CodecBetweenProcesses,
+                         testing::Values(&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec),
+                         [](const auto& kind) { return std::string(kind.param->name); });
+
+// The third step is skipped.
+std::vector<std::vector<float>> codec_steps(Communicator& communicator, const BucketOptions& options) {
+  std::vector<Parameter> parameters = some_parameters();
+  GradientBuckets buckets(parameters, communicator, options);
+  std::vector<std::vector<float>> results;
+  for (int step = 0; step < kSteps; ++step) {
+    run_pass(buckets, parameters, communicator.rank(),
+             [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+    results.push_back(agreed_gradients(communicator, parameters));
+    Stream stream(Device{}, StreamUse::compute);
+    std::int32_t finite = step == 2 ? 0 : 1;
+    buckets.agree_finite(stream, &finite);
+  }
+  return results;
+}
+
+TEST_P(CodecBetweenProcesses, HasTheBitsOfThreads) {
+  on_every_rank([] {
+    for (const bool within : {false, true}) {
+      BucketOptions options = codec_buckets(*GetParam());
+      options.codecs.compress_within_node = within;
+      if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
+      const std::unique_ptr<Communicator> communicator = test_world().communicator();
+      const std::vector<std::vector<float>> found = codec_steps(*communicator, options);
+      std::vector<std::vector<float>> expected;
+      run_thread_ranks(
+          communicator->size(),
+          [&](Communicator& thread) {
+            const std::vector<std::vector<float>> steps = codec_steps(thread, options);
+            if (thread.rank() == 0) expected = steps;
+          },
+          communicator->node_of_rank());
+      CHECK(found == expected, "other bits{}", within ? " within nodes" : "");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
