@@ -96,7 +96,8 @@ void Dimensions::add_threads() {
 
 void Dimensions::add_communication() {
   add_flip("comm.overlap");
-  if (const detail::Key* key = find("comm.codec"); key != nullptr && situation_.allow_inexact) {
+  if (const detail::Key* key = find("comm.codec");
+      key != nullptr && situation_.allow_inexact && situation_.nodes > 1) {
     std::vector<std::string> values;
     for (const std::string& word : key->words) values.push_back(detail::quoted(word));
     add(key->name, values, 2);

@@ -37,12 +37,13 @@ Graph cnn_graph() {
 // What one rank trains with: everything a step can depend on.
 class Objects {
  public:
-  Objects(Communicator& communicator, const Dataset& dataset, std::int64_t max_steps, std::uint64_t seed = 3)
+  Objects(Communicator& communicator, const Dataset& dataset, std::int64_t max_steps, std::uint64_t seed = 3,
+          const BucketOptions& buckets = {})
       : network_(cnn_graph(), {.precision = Precision::fp16,
                                .seed = seed,
                                .augmentation = {.crop_padding = 2, .horizontal_flip = true},
                                .choices = &first_}),
-        buckets_(network_.parameters(), communicator, {}),
+        buckets_(network_.parameters(), communicator, buckets),
         // So large that gradients overflow at first, and again whenever it was doubled.
         optimizer_(make_optimizer(trained_memory(network_, buckets_.gradients()), AdamWOptions{},
                                   {.initial = 0x1p18f, .rule = {.interval = 2}})),
@@ -99,12 +100,16 @@ void expect_equal_states(const StateCopy& state, const StateCopy& expected, cons
     EXPECT_TRUE(state.values[i] == expected.values[i]) << what << ": " << expected.values[i].name;
 }
 
-void on_ranks(const std::function<void(Communicator&, const Dataset&)>& body) {
+void on_ranks(const std::function<void(Communicator&, const Dataset&)>& body,
+              std::span<const int> node_of_rank = {}) {
   const Grays dataset(kImage, kSamples);
-  run_thread_ranks(kRanks, [&](Communicator& communicator) {
-    backend_for({}).set_threads(1);
-    body(communicator, dataset);
-  });
+  run_thread_ranks(
+      kRanks,
+      [&](Communicator& communicator) {
+        backend_for({}).set_threads(1);
+        body(communicator, dataset);
+      },
+      node_of_rank);
 }
 
 TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
@@ -132,6 +137,36 @@ TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
       EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
     }
   });
+}
+
+// What a codec has not sent yet is state, and a skipped step does not touch it.
+TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
+  const auto stochastic = ExchangeChoice{.kind = &kInt8Codec, .settings = {{"stochastic", 1}}};
+  for (const ExchangeChoice& choice : {stochastic, ExchangeChoice{.kind = &kSignCodec}}) {
+    on_ranks(
+        [&](Communicator& communicator, const Dataset& dataset) {
+          const BucketOptions buckets{.first_bytes = 1024, .middle_bytes = 8192, .exchange = choice};
+          Objects whole(communicator, dataset, kSteps, 3, buckets);
+          whole.fit();
+          const StateCopy expected = whole.state();
+          const auto residual = [](const StateCopy::Tensor& tensor) {
+            return tensor.name.find("residual") != std::string::npos;
+          };
+          CHECK(std::ranges::count_if(expected.tensors, residual) > 2);
+          StateCopy saved;
+          {
+            Objects first(communicator, dataset, 7, 3, buckets);
+            first.fit();
+            saved = first.state();
+          }
+          Objects second(communicator, dataset, kSteps, 3, buckets);
+          second.go_on_from(saved);
+          second.fit();
+          expect_equal_states(second.state(), expected, choice.describe());
+          EXPECT_EQ(second.state_digest(), whole.state_digest());
+        },
+        std::vector<int>{0, 1});
+  }
 }
 
 // Objects that have trained go back: what they have prefetched, counted and summed up since is forgotten.
