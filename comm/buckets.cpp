@@ -63,6 +63,23 @@ std::vector<CodecRule> read_rules(const GradientSettings& settings,
   return rules;
 }
 
+void check_exchange(const BucketOptions& options) {
+  const ExchangeKind& kind = *options.exchange.kind;
+  const bool has_rules = !options.codecs.rules.empty();
+  options.exchange.check();
+  for (const CodecRule& rule : options.codecs.rules) rule.choice.check();
+  if (options.micro_batches > 0 && (&kind != &kDenseSum || has_rules)) {
+    throw ConfigError(fmt::format(
+        "train.reproducible = true needs comm.codec = \"none\" (it is \"{}\"{}): what another makes of "
+        "gradients depends on how micro-batches are dealt to ranks",
+        kind.name, has_rules ? ", with comm.codec_for" : ""));
+  }
+  if (has_rules && &kind != &kDenseSum && kind.codec == nullptr) {
+    throw ConfigError(
+        fmt::format("comm.codec_for needs a codec or \"none\" as comm.codec, not \"{}\"", kind.name));
+  }
+}
+
 }  // namespace
 
 BucketOptions bucket_options(const GradientSettings& settings,
@@ -98,20 +115,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       progress_(plan_.buckets().size()),
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
-  options.exchange.check();
-  for (const CodecRule& rule : options.codecs.rules) rule.choice.check();
-  if (options.micro_batches > 0 && (options.exchange.kind != &kDenseSum || !options.codecs.rules.empty())) {
-    throw ConfigError(fmt::format(
-        "train.reproducible = true needs comm.codec = \"none\" (it is \"{}\"{}): what another makes of "
-        "gradients "
-        "depends on how micro-batches are dealt to ranks",
-        options.exchange.kind->name, options.codecs.rules.empty() ? "" : ", with comm.codec_for"));
-  }
-  if (!options.codecs.rules.empty() && options.exchange.kind != &kDenseSum &&
-      options.exchange.kind->codec == nullptr) {
-    throw ConfigError(fmt::format("comm.codec_for needs a codec or \"none\" as comm.codec, not \"{}\"",
-                                  options.exchange.kind->name));
-  }
+  check_exchange(options);
   compare_plans();
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
   make_exchange();

@@ -158,8 +158,8 @@ TEST(MicroBatchSums, NeedTheDenseSumAndASubtreeOfEachRank) {
         const GradientBuckets buckets(parameters, *self,
                                       {.exchange = {.kind = &kKeepsItsShare}, .micro_batches = 2});
       }),
-      "train.reproducible = true needs the dense sum of gradients: what the exchange \"share\" makes of "
-      "them depends on how micro-batches are dealt to ranks");
+      "train.reproducible = true needs comm.codec = \"none\" (it is \"share\"): what another makes of "
+      "gradients depends on how micro-batches are dealt to ranks");
   EXPECT_TRUE(make_up_a_subtree(3, 1) && make_up_a_subtree(4, 3) && make_up_a_subtree(1, 5));
   EXPECT_FALSE(make_up_a_subtree(3, 2));
 }
