@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The arithmetic of kernels/codec.h, written once for both backends. A block is 8 rows of 32: element 32 k +
-// l is lane l's k-th, and sums over a block go over k first, then over lanes in a tree. So both have the same
-// bits.
+// l is lane l's k-th, and sums over a block go over k first, then over lanes in a tree: on both
+// in the same order.
 #pragma once
 
 #include <bit>
