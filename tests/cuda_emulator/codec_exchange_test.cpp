@@ -2,12 +2,13 @@
 //
 // Codecs between GPUs, whose steps are recorded once and replayed: ranks are threads with a device each, some
 // of which share a node. Every step has the CPU's bits.
-#include <mutex>
+#include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "comm/buckets.h"
 #include "comm/nccl/communicator.h"
+#include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
 
 namespace lockstep {
@@ -17,8 +18,9 @@ constexpr int kSteps = 5;
 constexpr int kSkipped = 3;  // this step
 constexpr float kLossScale = 256;
 
+// Multiples of 1 / 16, whose dense sums have the same bits in NCCL's order.
 float codec_gradient(int rank, int step, std::int64_t element) {
-  return kLossScale * made_up_gradient(rank, step, element);
+  return std::round(16 * kLossScale * made_up_gradient(rank, step, element)) / 16;
 }
 
 // By step, of rank 0.
@@ -56,6 +58,7 @@ class CodecOnGpu {
         buckets_(parameters_, nccl_, options),
         stream_(device_, StreamUse::compute),
         control_(2 * sizeof(float), device_) {
+    backend_for(device_);  // not made while a step is recorded
     stream_.copy(control_.data(), &kLossScale, sizeof(float));
     stream_.synchronize();
     std::string reason;
