@@ -153,13 +153,12 @@ TEST(MicroBatchSums, AreTheSameWithoutOverlap) {
 TEST(MicroBatchSums, NeedTheDenseSumAndASubtreeOfEachRank) {
   std::vector<Parameter> parameters = parameters_of(kSumSizes);
   const auto self = make_self_communicator();
-  EXPECT_EQ(
-      message_of<ConfigError>([&] {
-        const GradientBuckets buckets(parameters, *self,
-                                      {.exchange = {.kind = &kKeepsItsShare}, .micro_batches = 2});
-      }),
-      "train.reproducible = true needs comm.codec = \"none\" (it is \"share\"): what another makes of "
-      "gradients depends on how micro-batches are dealt to ranks");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              const GradientBuckets buckets(parameters, *self,
+                                            {.exchange = {.kind = &kKeepsItsShare}, .micro_batches = 2});
+            }),
+            "train.reproducible = true needs comm.codec = \"none\" (it is \"share\"): what another makes of "
+            "gradients depends on how micro-batches are dealt to ranks");
   EXPECT_TRUE(make_up_a_subtree(3, 1) && make_up_a_subtree(4, 3) && make_up_a_subtree(1, 5));
   EXPECT_FALSE(make_up_a_subtree(3, 2));
 }
