@@ -108,9 +108,10 @@ def draw(document):
         panels.append(chart.Panel(f"Links of {link}", "size of the all-reduce (MiB)", "% of plain TCP", series, log_x=True,
                                   y_most=100))
     first = next(iter(parts.values()))
+    fewest, most = (pick(part["rounds"] for part in parts.values()) for pick in (min, max))
+    rounds = training_runs.counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
     return chart.svg("All-reduce between nodes of one rank, against plain TCP both ways at once", panels,
-                     f"Medians of {training_runs.counted(first['rounds'], 'round')}, bars from the least to the most; "
-                     f"{first['date']}")
+                     f"Medians of {rounds}, bars from the least to the most; {first['date']}")
 
 
 def run(options, arguments):
