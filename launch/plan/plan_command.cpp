@@ -107,7 +107,7 @@ void print_buckets(Training& training, const std::string& exchange, int ranks) {
   }
   if (exchange != kDenseSum.name) {
     return print_fitted(
-        fmt::format("bytes per step\n  {} in gradients; what ranks send of them is up to comm.exchange = {}, "
+        fmt::format("bytes per step\n  {} in gradients; what ranks send of them is up to comm.codec = {}, "
                     "and lockstep train "
                     "counts it",
                     total, exchange));
@@ -132,7 +132,7 @@ struct PlanRun {
 
 void print_plan(Training& training, const Config& config, const Communicator& communicator) {
   print_memory(training, communicator);
-  print_buckets(training, config.gradients.exchange, communicator.size());
+  print_buckets(training, config.gradients.codec, communicator.size());
   BatchLoader& loader = training.train_loader();
   print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),

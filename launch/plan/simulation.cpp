@@ -327,9 +327,9 @@ SimulationReport PlanSimulation::report(Network& network) const {
           ? "slowest of n nodes: drawn from the traced steps; a late rank takes the cores of those that wait "
             "for it"
           : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
-  if (config_.gradients.exchange != kDenseSum.name)
+  if (config_.gradients.codec != kDenseSum.name)
     about.from.push_back(
-        fmt::format("comm.exchange = {}: predicted as the dense sum is", config_.gradients.exchange));
+        fmt::format("comm.codec = {}: predicted as the dense sum is", config_.gradients.codec));
   if (config_.model.sync_batch_norm)
     about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
   SimulationReport report = simulate(model, cluster, buckets, wide);
