@@ -27,7 +27,7 @@ import suite
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
-SPARE = 0.1  # of the machine's processors, for the kernel and the launcher
+SPARE = 0.2  # of the machine's processors, for the kernel and the launcher
 LIMIT = 170  # seconds, of one run
 
 
@@ -159,10 +159,10 @@ def main():
     parser.add_argument("--bucket-mib", default="[0.1, 1, 0.1]",
                         help="sums of several sizes tell latency from bandwidth")
     parser.add_argument("--set", action="append", default=[], help="a further key of the configuration")
-    parser.add_argument("--steps", type=int, default=25, help="of each run")
+    parser.add_argument("--steps", type=int, default=30, help="of each run")
     parser.add_argument("--between-nodes", default="auto", help="how nodes add up: comm.between_nodes")
     parser.add_argument("--cores", type=float, default=(1 - SPARE) * os.cpu_count() / max(RANKS),
-                        help="of each node: a part of this machine's, of which the most nodes together have 0.9")
+                        help="of each node: a part of this machine's, of which the most nodes together have 0.8")
     parser.add_argument("--fresh", action="store_true", help="forget the turns that FILE has")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the traces, which are else removed")
     parser.add_argument("--again", action="store_true", help="predict from the traces that --keep left, run nothing")
