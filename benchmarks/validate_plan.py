@@ -123,7 +123,8 @@ class Turn:
                          "predicted_exposed_seconds": asked["exposed_seconds"],
                          "measured_exposed_seconds": trace.phase_seconds("exchange"),
                          "forward_ratio": trace.phase_seconds("forward") / alone.phase_seconds("forward")})
-        return {"rows": rows, "fit": plan["fit_between_nodes"], "loss": plan["loss"], "cores": self.options.cores,
+        return {"rows": rows, "fit": plan["fit_between_nodes"],
+                "fit_beside_compute": plan["fit_beside_compute"], "loss": plan["loss"], "cores": self.options.cores,
                 "alone_seconds": alone.step_seconds()}
 
 

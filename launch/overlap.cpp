@@ -15,28 +15,40 @@ class Backward {
   void compute_until(double done) {
     double left = std::max(0.0, done - done_);
     for (; left > 0 && next_ < sums_.size(); ++next_) {
-      const auto& [end, speed] = sums_[next_];
-      const double fits = std::max(0.0, end - now_) * speed;
-      now_ = left <= fits ? now_ + left / speed : std::max(now_, end);
+      const Sum& sum = sums_[next_];
+      const double fits = std::max(0.0, sum.end - now_) * sum.speed;
+      now_ = left <= fits ? now_ + left / sum.speed : std::max(now_, sum.end);
       left = std::max(0.0, left - fits);
-      if (now_ < end) break;
+      if (now_ < sum.end) break;
     }
     now_ += left;
     done_ = std::max(done_, done);
   }
   void begin_sum(const BucketInBackward& bucket) {
-    sums_.push_back({.end = std::max(now_, last_end()) + bucket.sum_seconds, .speed = 1 - bucket.lost_share});
+    const double beside = bucket.beside_seconds > 0 ? bucket.beside_seconds : bucket.sum_seconds;
+    const double begin = sums_.empty() ? now_ : std::max(now_, sums_.back().end);
+    sums_.push_back({.end = begin + beside,
+                     .speed = 1 - bucket.lost_share,
+                     .beside_seconds = beside,
+                     .sum_seconds = bucket.sum_seconds});
   }
 
   double now() const { return now_; }
-  double exposed() const { return std::max(0.0, last_end() - now_); }
+  // Until the last sum ends, with no more to compute.
+  double exposed() const {
+    double seconds = 0;
+    for (const Sum& sum : sums_)
+      if (sum.end > now_) seconds += std::min(1.0, (sum.end - now_) / sum.beside_seconds) * sum.sum_seconds;
+    return seconds;
+  }
 
  private:
   struct Sum {
-    double end = 0;
+    double end = 0;    // if compute goes on until then
     double speed = 1;  // of compute
+    double beside_seconds = 0;
+    double sum_seconds = 0;
   };
-  double last_end() const { return sums_.empty() ? 0 : sums_.back().end; }
 
   std::vector<Sum> sums_;
   std::size_t next_ = 0;  // those before it have ended

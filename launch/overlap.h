@@ -35,7 +35,8 @@ class GradientArrivals {
 struct BucketInBackward {
   double final_seconds = 0;
   double sum_seconds = 0;
-  double lost_share = 0;  // of compute, while its sum is under way; below 1
+  double lost_share = 0;      // of compute, while its sum is under way; below 1
+  double beside_seconds = 0;  // what the sum takes where compute goes on beside it; 0: as long
 };
 struct OverlappedBackward {
   double seconds = 0;          // of backward

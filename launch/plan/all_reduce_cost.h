@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "comm/world.h"
@@ -43,7 +44,8 @@ struct Cluster {
   int ranks_per_node = 1;
   int nodes = 1;
   Tier in_node;
-  Tier between_nodes;  // a node's link, which its ranks share
+  Tier between_nodes;                  // a node's link, which its ranks share
+  std::optional<Tier> beside_compute;  // the same while ranks compute; nothing: no other
   AllReduceWay way = AllReduceWay::automatic;
 
   int ranks() const { return ranks_per_node * nodes; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -15,15 +16,20 @@ namespace lockstep {
 namespace {
 
 // The error of what a sum takes, relative to what was measured, counts as many times as the sum has bytes.
-FitEquation equation_of(const MeasuredSum& sum) {
+FitEquation equation_of(const MeasuredSum& sum, double weight) {
   const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
-  const double scale = sum.bytes / sum.seconds;
-  return {.terms = {scale * sum.messages, scale * sum.bytes / rate, scale * sum.bytes}, .value = sum.bytes};
+  const double scale = weight * sum.bytes / sum.seconds;
+  return {.terms = {scale * sum.messages, scale * sum.bytes / rate, scale * sum.bytes},
+          .value = weight * sum.bytes};
 }
 
 // How much of a sum was under way while the last backward computed.
 double hidden_seconds(const StepTrace::Step& step, const StepTrace::Sum& sum) {
   return std::max(0.0, std::min(sum.end, step.last_backward) - std::max(sum.begin, 0.0));
+}
+
+double hidden_share(const StepTrace::Step& step, const StepTrace::Sum& sum) {
+  return sum.end > sum.begin ? hidden_seconds(step, sum) / (sum.end - sum.begin) : 0;
 }
 
 AllReducePath path_of(const TracedRun& run) {
@@ -35,12 +41,47 @@ AllReducePath path_of(const TracedRun& run) {
 // Of a step, what its rank sent meanwhile.
 double hidden_bytes(const StepTrace::Step& step, const TracedRun& run) {
   double bytes = 0;
-  for (std::size_t i = 0; i < step.sums.size(); ++i) {
-    const StepTrace::Sum& sum = step.sums[i];
-    if (sum.end > sum.begin)
-      bytes += static_cast<double>(run.bucket_bytes[i]) * hidden_seconds(step, sum) / (sum.end - sum.begin);
-  }
+  for (std::size_t i = 0; i < step.sums.size(); ++i)
+    bytes += static_cast<double>(run.bucket_bytes[i]) * hidden_share(step, step.sums[i]);
   return bytes * path_of(run).volume;
+}
+
+// Each sum's weight is what weight() says of it.
+template <typename Weight>
+TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
+  CHECK(!sums.empty(), "nothing to fit");
+  std::set<double> speeds;
+  std::vector<FitEquation> equations;
+  for (const MeasuredSum& sum : sums) {
+    speeds.insert(sum.bytes_per_second);
+    equations.push_back(equation_of(sum, weight(sum)));
+  }
+  // A link costs something.
+  constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;
+  constexpr FitTermSet kSets[] = {kWire, kWire | kLatency, kWire | kProcessing,
+                                  kWire | kLatency | kProcessing};
+  const bool tells_processing = speeds.size() > 1;
+  const std::optional<FitTerms> best = fit_terms(equations, std::span(kSets).first(tells_processing ? 4 : 2));
+  if (!best) throw ConfigError("the traces fit no link: their sums do not take longer for more bytes");
+  TierFit fit{.latency_seconds = (*best)[0], .slowness = (*best)[1], .seconds_per_byte = (*best)[2]};
+  std::vector<double> errors;
+  for (const MeasuredSum& sum : sums)
+    if (weight(sum) >= 0.5) errors.push_back(std::abs(fit.seconds(sum) / sum.seconds - 1));
+  fit.residual = median_of(errors);
+  return fit;
+}
+
+template <typename Weight>
+bool tells_of_every_link(std::span<const MeasuredSum> sums, Weight weight) {
+  constexpr double kEnough = 0.1;  // of the bytes
+  std::map<double, std::pair<double, double>> links;
+  for (const MeasuredSum& sum : sums) {
+    auto& [of_kind, all] = links[sum.bytes_per_second];
+    of_kind += weight(sum) * sum.bytes;
+    all += sum.bytes;
+  }
+  return std::ranges::all_of(
+      links, [](const auto& link) { return link.second.first >= kEnough * link.second.second; });
 }
 
 }  // namespace
@@ -64,7 +105,10 @@ std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_
     sums.push_back({.messages = path.messages,
                     .bytes = path.volume * static_cast<double>(run.bucket_bytes[i]),
                     .bytes_per_second = bytes_per_second,
-                    .seconds = std::max(seconds, 1e-9)});
+                    .seconds = std::max(seconds, 1e-9),
+                    .beside_compute = quantile_over(trace.steps, 0.5, [&](const StepTrace::Step& step) {
+                      return hidden_share(step, step.sums[i]);
+                    })});
   }
   return sums;
 }
@@ -75,24 +119,16 @@ double TierFit::seconds(const MeasuredSum& sum) const {
 }
 
 TierFit fit_tier(std::span<const MeasuredSum> sums) {
-  CHECK(!sums.empty(), "nothing to fit");
-  std::set<double> speeds;
-  std::vector<FitEquation> equations;
-  for (const MeasuredSum& sum : sums) {
-    speeds.insert(sum.bytes_per_second);
-    equations.push_back(equation_of(sum));
-  }
-  // A link costs something.
-  constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;
-  constexpr FitTermSet kSets[] = {kWire, kWire | kLatency, kWire | kProcessing,
-                                  kWire | kLatency | kProcessing};
-  const bool tells_processing = speeds.size() > 1;
-  const std::optional<FitTerms> best = fit_terms(equations, std::span(kSets).first(tells_processing ? 4 : 2));
-  if (!best) throw ConfigError("the traces fit no link: their sums do not take longer for more bytes");
-  TierFit fit{.latency_seconds = (*best)[0], .slowness = (*best)[1], .seconds_per_byte = (*best)[2]};
-  fit.residual = quantile_over(
-      sums, 0.5, [&](const MeasuredSum& sum) { return std::abs(fit.seconds(sum) / sum.seconds - 1); });
-  return fit;
+  return fit_weighted(sums, [](const MeasuredSum&) { return 1.0; });
+}
+
+LinkFit fit_link(std::span<const MeasuredSum> sums) {
+  const auto beside = [](const MeasuredSum& sum) { return sum.beside_compute; };
+  const auto waited_for = [](const MeasuredSum& sum) { return 1 - sum.beside_compute; };
+  if (tells_of_every_link(sums, beside) && tells_of_every_link(sums, waited_for))
+    return {.waited_for = fit_weighted(sums, waited_for), .beside_compute = fit_weighted(sums, beside)};
+  const TierFit all = fit_tier(sums);
+  return {.waited_for = all, .beside_compute = all};
 }
 
 double slowdown_of(const TracedRun& run) {

@@ -19,6 +19,7 @@ struct MeasuredSum {
   double bytes = 0;
   double bytes_per_second = 0;
   double seconds = 0;
+  double beside_compute = 0;  // share of them in which the last backward computed
 };
 
 // Of the runs' buckets, since all ranks met, by the median of their steps. Where a trace does not tell when
@@ -46,6 +47,15 @@ struct TierFit {
 // are often faster than their link: switches, and the limits of tests, let some bytes pass at once. Links of
 // one speed alone cannot tell the wire from what is done with the bytes: all of it is then the wire's.
 TierFit fit_tier(std::span<const MeasuredSum> sums);
+
+// A link's constants while ranks compute, and while they wait for it: where messages are handled on the cores
+// that compute, sums take longer beside it. Both are those of all sums where some link has too few of either
+// kind.
+struct LinkFit {
+  TierFit waited_for;
+  TierFit beside_compute;
+};
+LinkFit fit_link(std::span<const MeasuredSum> sums);
 
 // How many times as long the device takes to compute as the ranks of these runs did, by the forward passes,
 // which no sum disturbs. Of both as if their cores were their own (NodeCores).

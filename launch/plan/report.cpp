@@ -172,7 +172,10 @@ std::string to_json(const SimulationReport& report) {
                               {"messages_of_a_node", report.largest_sum->most_sent},
                               {"seconds", report.largest_sum->seconds}};
   }
-  if (report.between_nodes) json["fit_between_nodes"] = json_of(*report.between_nodes);
+  if (report.link) {
+    json["fit_between_nodes"] = json_of(report.link->waited_for);
+    json["fit_beside_compute"] = json_of(report.link->beside_compute);
+  }
   if (report.in_node) json["fit_in_node"] = json_of(*report.in_node);
   return json.dump(1) + "\n";
 }

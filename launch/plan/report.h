@@ -36,7 +36,7 @@ struct SimulationReport {
   int knee = 0;
   std::vector<PlanChange> changes;
   std::optional<AllReduceRun> largest_sum;  // between nodes, message by message
-  std::optional<TierFit> between_nodes;     // where they were measured
+  std::optional<LinkFit> link;              // between nodes, where it was measured
   std::optional<TierFit> in_node;
   std::vector<std::string> from;  // where each constant comes from, a line each
 };

@@ -207,26 +207,29 @@ void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, Simulat
   const std::string start = fmt::format("between nodes (comm.between_nodes = {}): ", name_of(cluster.way));
   const std::vector<MeasuredSum> sums = sums_between_nodes();
   if (!sums.empty()) {
-    about.between_nodes = fit_tier(sums);
-    about.between_nodes->seconds_per_byte *= pace;
+    about.link = fit_link(sums);
+    about.link->waited_for.seconds_per_byte *= pace;
+    about.link->beside_compute.seconds_per_byte *= pace;
   }
   Tier& tier = cluster.between_nodes;
-  if (flags_.link.empty()) {
-    tier = about.between_nodes->at(1);
-    about.from.push_back(start + fit_text(*about.between_nodes, tier));
-    return;
-  }
-  const LinkSpeed link = parse_link_speed(flags_.link, "--link");
-  tier = about.between_nodes
-             ? about.between_nodes->at(link.bytes_per_second)
-             : Tier{.latency_seconds = kPriorLatency, .bytes_per_second = link.bytes_per_second};
-  if (link.latency_seconds) tier.latency_seconds = *link.latency_seconds;
-  if (about.between_nodes) {
-    about.from.push_back(start + fit_text(*about.between_nodes, tier));
-  } else {
+  if (!about.link) {
+    const LinkSpeed link = parse_link_speed(flags_.link, "--link");
+    tier = {.latency_seconds = link.latency_seconds.value_or(kPriorLatency),
+            .bytes_per_second = link.bytes_per_second};
     about.from.push_back(start + tier_text(tier) +
                          (link.latency_seconds ? ", as given" : "; the latency is assumed, not measured"));
+    return;
   }
+  const LinkSpeed link =
+      flags_.link.empty() ? LinkSpeed{.bytes_per_second = 1} : parse_link_speed(flags_.link, "--link");
+  const auto tier_of = [&](const TierFit& fit, const char* when) {
+    Tier fitted = fit.at(link.bytes_per_second);
+    if (link.latency_seconds) fitted.latency_seconds = *link.latency_seconds;
+    about.from.push_back(start + when + fit_text(fit, fitted));
+    return fitted;
+  };
+  tier = tier_of(about.link->waited_for, "");
+  cluster.beside_compute = tier_of(about.link->beside_compute, "beside compute ");
 }
 
 void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const {
@@ -333,7 +336,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
   if (config_.model.sync_batch_norm)
     about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
   SimulationReport report = simulate(model, cluster, buckets, wide);
-  report.between_nodes = about.between_nodes;
+  report.link = about.link;
   report.in_node = about.in_node;
   report.from = about.from;
   return report;

@@ -16,6 +16,12 @@ constexpr int kMostRanks = 1 << 20;
 Cluster slowed(Cluster cluster, double slowdown) {
   cluster.in_node.seconds_per_byte *= slowdown;
   cluster.between_nodes.seconds_per_byte *= slowdown;
+  if (cluster.beside_compute) cluster.beside_compute->seconds_per_byte *= slowdown;
+  return cluster;
+}
+
+Cluster beside_compute(Cluster cluster) {
+  cluster.between_nodes = cluster.beside_compute.value_or(cluster.between_nodes);
   return cluster;
 }
 
@@ -39,8 +45,9 @@ Buckets buckets_of(const StepModel& model, const Cluster& asked) {
     if (cluster.ranks() == 1) continue;
     const double data = static_cast<double>(size) * model.bytes_factor;
     bucket.sum_seconds = all_reduce_seconds(data, cluster);
+    bucket.beside_seconds = all_reduce_seconds(data, beside_compute(cluster));
     bucket.lost_share =
-        model.loss.share_of(bucket.sum_seconds, result.slowdown * all_reduce_sent_bytes(data, cluster));
+        model.loss.share_of(bucket.beside_seconds, result.slowdown * all_reduce_sent_bytes(data, cluster));
   }
   return result;
 }

@@ -51,6 +51,15 @@ TEST(Overlap, EachSumTakesItsOwnShareOfCompute) {
   EXPECT_THROW(overlap_backward({&all, 1}, 1), Error);
 }
 
+// Of a sum of 2 seconds, or of 4 beside compute, 3 quarters are done when backward ends; the next one is all
+// exposed.
+TEST(Overlap, SumsMayTakeLongerBesideCompute) {
+  const BucketInBackward buckets[] = {{.final_seconds = 0, .sum_seconds = 2, .beside_seconds = 4},
+                                      {.final_seconds = 1, .sum_seconds = 1, .beside_seconds = 5}};
+  EXPECT_DOUBLE_EQ(overlap_backward(buckets, 3).exposed_seconds, 0.25 * 2 + 1);
+  EXPECT_DOUBLE_EQ(overlap_backward(buckets, 9).exposed_seconds, 0);
+}
+
 // Gradients of a bucket that are final before those of the one before it cannot leave before it.
 TEST(GradientArrivals, AreLinearBetweenBucketsAndNeverEarlierForMoreBytes) {
   GradientArrivals arrivals;

@@ -320,6 +320,36 @@ TEST(TierFit, IsAboutLargeSums) {
   }
 }
 
+// As where compute keeps a thread that handles messages from its core.
+TEST(LinkFit, TellsSumsBesideComputeFromThoseThatItWaitsFor) {
+  const TierFit alone{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 1e-9};
+  const TierFit beside{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 9e-9};
+  std::vector<MeasuredSum> sums;
+  for (const double speed : {25e6, 125e6}) {
+    for (const double share : {1.0, 0.0}) {
+      for (const double bytes : {1e6, 3e6}) {
+        MeasuredSum sum{.messages = 2, .bytes = bytes, .bytes_per_second = speed, .beside_compute = share};
+        sum.seconds = (share > 0 ? beside : alone).seconds(sum);
+        sums.push_back(sum);
+      }
+    }
+  }
+  const LinkFit fit = fit_link(sums);
+  EXPECT_NEAR(fit.waited_for.at(50e6).seconds_per_byte, 1e-9, 1e-15);
+  EXPECT_NEAR(fit.beside_compute.at(50e6).seconds_per_byte, 9e-9, 1e-15);
+  EXPECT_LT(fit.beside_compute.residual, 1e-6);
+  sums.resize(6);  // no sum is waited for over the fast link
+  EXPECT_EQ(fit_link(sums).waited_for.seconds_per_byte, fit_tier(sums).seconds_per_byte);
+}
+
+// 40 MB of which half are on their way when backward ends: 20 ms of the 40 that they take beside it.
+TEST(PredictedStep, WaitsForSumsThatAreFasterOnceComputeIsDone) {
+  Cluster cluster = nodes(2, 1e9);
+  cluster.beside_compute = Tier{.bytes_per_second = 5e8};
+  StepModel model = even_model({20'000'000, 20'000'000});
+  EXPECT_NEAR(predict_step(model, cluster).exposed_seconds, 0.5 * 0.020 + 0.020, 1e-9);
+}
+
 TEST(TierFit, LeavesOutWhatWouldBeBelowZeroAndSaysHowFarItIsOff) {
   std::vector<MeasuredSum> sums =
       sums_of({.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 0}, {25e6, 125e6});
