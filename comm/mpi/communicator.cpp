@@ -53,8 +53,8 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
     const std::lock_guard lock(session_->mutex);
     number_ = ++session_->transports;
   }
-  world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory,
-                 session_->between_nodes, place());
+  world_.emplace(world_comm_, every_rank(size()), placement_.nodes > 1 ? Link::wire : Link::memory, *session_,
+                 WireShape{.ranks = size(), .nodes = placement_.nodes}, place());
   if (placement_.largest_node > 1 && windows_fit(NodeGroup::bytes_each(node_staging_bytes(placement_))))
     connect_node();
 }
@@ -75,7 +75,8 @@ void MpiTransport::connect_peers() {
                            &peers_comm_));
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
-  peers_.emplace(peers_comm_, terms, Link::wire, session_->between_nodes, place());
+  const WireShape shape{.ranks = placement_.nodes, .nodes = placement_.nodes, .parts = parts_};
+  peers_.emplace(peers_comm_, terms, Link::wire, *session_, shape, place());
   sums_.emplace(terms, placement_.node);
 }
 

@@ -46,11 +46,12 @@ class PlainEnds final : public PieceEnds {
 }  // namespace
 
 MpiExchange::MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link,
-                         const AllReduceWay& way, const WaitPlace& place)
+                         MpiSession& session, const WireShape& shape, const WaitPlace& place)
     : communicator_(communicator),
       terms_(terms.begin(), terms.end()),
       link_(link),
-      way_(way),
+      session_(session),
+      shape_(shape),
       place_(place),
       blocks_(communicator, link, kBlockTag, place) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
@@ -91,10 +92,11 @@ std::uint64_t MpiExchange::sent_bytes() const {
 
 AllReduceWay MpiExchange::way_of(std::size_t bytes) {
   using Way = AllReduceWay;
+  const Way way = session_.between_nodes;
   if (link_ == Link::memory) return Way::direct;
-  if (way_ == Way::mpi) return Way::mpi;
-  if (!halves_ || way_ == Way::direct) return Way::direct;
-  if (way_ == Way::halving) return Way::halving;
+  if (way == Way::mpi) return Way::mpi;
+  if (!halves_ || way == Way::direct) return Way::direct;
+  if (way == Way::halving) return Way::halving;
   return halving_is_faster(bytes) ? Way::halving : Way::direct;
 }
 
@@ -103,12 +105,39 @@ bool MpiExchange::halving_is_faster(std::size_t bytes) {
   // The same bytes, to fewer others: more rounds only tell where there is little.
   if (std::has_single_bit(static_cast<unsigned>(size_))) return bytes > kSmallProbeBytes;
   if (bytes <= kSmallBytes) return false;
-  if (!faster_) faster_ = probe();
+  if (!faster_) faster_ = find_faster();
   return bytes <= kSmallProbeBytes ? faster_->halving_small : faster_->halving_large;
 }
 
-MpiExchange::Faster MpiExchange::probe() {
+FasterWay MpiExchange::find_faster() {
   const std::uint64_t before = sent_bytes();
+  std::optional<FasterWay> faster = known_to_all();
+  if (!faster) {
+    faster = probe();
+    const std::lock_guard lock(session_.faster_mutex);
+    session_.faster_ways[shape_] = *faster;
+  }
+  probe_bytes_ += sent_bytes() - before;
+  return *faster;
+}
+
+// Where groups differ a rank may know what another does not, or found something else with other ranks: all
+// must know, and halving is taken where all found it faster.
+std::optional<FasterWay> MpiExchange::known_to_all() {
+  std::array<float, 3> known = {0, 1, 1};
+  {
+    const std::lock_guard lock(session_.faster_mutex);
+    if (const auto found = session_.faster_ways.find(shape_); found != session_.faster_ways.end()) {
+      known = {1, found->second.halving_small ? 1.0f : 0.0f, found->second.halving_large ? 1.0f : 0.0f};
+    }
+  }
+  PlainEnds ends(known.data(), sizeof(float));
+  run(AllReduceWay::direct, known.size(), ends, known.data(), {.op = ReduceOp::min});
+  if (known[0] == 0) return {};
+  return FasterWay{.halving_small = known[1] != 0, .halving_large = known[2] != 0};
+}
+
+FasterWay MpiExchange::probe() {
   const Buffer data(kLargeProbeBytes, Device{});
   std::array<float, 4> seconds = {};
   for (int turn = 0; turn < 2; ++turn) {  // small ones one more time: the first make connections
@@ -119,7 +148,6 @@ MpiExchange::Faster MpiExchange::probe() {
   seconds[3] = time_of(AllReduceWay::halving, data, kLargeProbeBytes);
   PlainEnds ends(seconds.data(), sizeof(float));
   run(AllReduceWay::direct, seconds.size(), ends, seconds.data(), {.op = ReduceOp::max});
-  probe_bytes_ += sent_bytes() - before;
   return {.halving_small = seconds[1] < seconds[0], .halving_large = seconds[3] < seconds[2]};
 }
 

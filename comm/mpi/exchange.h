@@ -32,9 +32,9 @@ namespace lockstep {
 class MpiExchange {
  public:
   // Every sum is of these terms; the rank of the communicator that brings one is its `node`. communicator,
-  // way, by which all_reduce goes on a wire, and place outlive this.
-  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, const AllReduceWay& way,
-              const WaitPlace& place);
+  // session, which says by which way an all_reduce goes on a wire, and place outlive this. shape: of a wire.
+  MpiExchange(MPI_Comm communicator, std::span<const PartialSum> terms, Link link, MpiSession& session,
+              const WireShape& shape, const WaitPlace& place);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -43,7 +43,8 @@ class MpiExchange {
   // Whether an all_reduce may go by halving.
   bool halves() const { return halves_; }
   // How an all_reduce of so many bytes goes. Collective where it is automatic: the first large one of ranks
-  // that are no power of two measures both ways, for about 0.1 s at 200 Mb/s, and all choose the same.
+  // that are no power of two measures both ways, for about 0.1 s at 200 Mb/s, and all choose the same. The
+  // session keeps what was found for others of the same shape.
   AllReduceWay way_of(std::size_t bytes);
 
   // These return when all ranks were known to be there, by now_ns(), as early as this rank can tell: what
@@ -73,13 +74,11 @@ class MpiExchange {
   void broadcast(void* data, std::size_t bytes, int root);
 
  private:
-  // Of two ways that give the same bits, which is the faster here.
-  struct Faster {
-    bool halving_small;
-    bool halving_large;
-  };
-  Faster probe();
-  // Collective.
+  // Collective, all of them. Of two ways that give the same bits, which is the faster here: as all ranks know
+  // it, or as it is measured now.
+  FasterWay find_faster();
+  std::optional<FasterWay> known_to_all();
+  FasterWay probe();
   bool halving_is_faster(std::size_t bytes);
   // Of zeros. Seconds.
   float time_of(AllReduceWay way, const Buffer& data, std::size_t bytes);
@@ -98,7 +97,8 @@ class MpiExchange {
   MPI_Comm communicator_;
   std::vector<PartialSum> terms_;
   Link link_;
-  const AllReduceWay& way_;
+  MpiSession& session_;
+  WireShape shape_;
   const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;
@@ -107,8 +107,8 @@ class MpiExchange {
   std::vector<MPI_Request> requests_;
   std::size_t waited_bytes_ = 0;  // of these requests
   std::uint64_t sent_bytes_ = 0;
-  std::uint64_t probe_bytes_ = 0;  // of all sent
-  std::optional<Faster> faster_;
+  std::uint64_t probe_bytes_ = 0;  // of all sent, to choose a way
+  std::optional<FasterWay> faster_;
   std::atomic<std::size_t> staging_bytes_{0};
   bool halves_;
   std::optional<HalvingFlow> halving_;

@@ -5,6 +5,8 @@
 // peer: so it is put off until all ranks meet anyway. Includes MPI, so only comm's sources include it.
 #pragma once
 
+#include <compare>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -33,6 +35,21 @@ struct LeftCommunicator {
   MPI_Comm communicator;
 };
 
+// What decides which of two ways of a sum between nodes is the faster: ranks that exchange messages, the
+// nodes they are on, and how many such exchanges share each node's link.
+struct WireShape {
+  int ranks = 1;
+  int nodes = 1;
+  int parts = 1;
+  auto operator<=>(const WireShape&) const = default;
+};
+
+// Whether halving is faster than the direct way, for small and for large sums.
+struct FasterWay {
+  bool halving_small = false;
+  bool halving_large = false;
+};
+
 struct MpiSession {
   MpiSession() = default;
   MpiSession(const MpiSession&) = delete;
@@ -49,6 +66,10 @@ struct MpiSession {
   std::vector<LeftCommunicator> communicators;
   std::uint64_t transports = 0;  // made so far
   bool told_of_plain_memory = false;
+
+  // Held by nobody who waits for another rank.
+  std::mutex faster_mutex;
+  std::map<WireShape, FasterWay> faster_ways;  // as this rank has measured them, with others
 };
 
 // Collective over the ranks of each window, in their order. Frees those that none of its ranks holds any
