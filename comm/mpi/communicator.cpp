@@ -21,7 +21,8 @@ std::vector<PartialSum> every_rank(int size) {
 }
 
 std::size_t node_staging_bytes(const Placement& placement) {
-  return placement.nodes == 1 ? NodeCollectives::staging_bytes(placement.largest_node) : 0;
+  if (placement.nodes == 1) return NodeCollectives::staging_bytes(placement.largest_node);
+  return HierarchicalCollectives::has_room(placement) ? HierarchicalCollectives::staging_bytes() : 0;
 }
 
 MPI_Comm duplicate_of_world() {
@@ -73,6 +74,8 @@ void MpiTransport::connect_peers() {
   const bool drives = placement_.local_rank < parts_;
   MPI_CHECK(MPI_Comm_split(world_comm_, drives ? placement_.local_rank : MPI_UNDEFINED, placement_.node,
                            &peers_comm_));
+  if (HierarchicalCollectives::has_room(placement_))
+    over_nodes_.emplace(*node_, peers_comm_, placement_, allocations_, place());
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
   const WireShape shape{.ranks = placement_.nodes, .nodes = placement_.nodes, .parts = parts_};
@@ -133,12 +136,16 @@ std::unique_ptr<HostTransport> MpiTransport::split(int colour, int key) {
 
 std::uint64_t MpiTransport::sent_bytes() const {
   return world_->sent_bytes() + (peers_ ? peers_->sent_bytes() : 0) + shared_bytes_ +
-         (in_node_ ? in_node_->sent_bytes() : 0);
+         (in_node_ ? in_node_->sent_bytes() : 0) + (over_nodes_ ? over_nodes_->sent_bytes() : 0);
+}
+
+std::uint64_t MpiTransport::wire_bytes() const {
+  return (peers_ ? peers_->sent_bytes() : 0) + (over_nodes_ ? over_nodes_->wire_bytes() : 0);
 }
 
 std::size_t MpiTransport::memory_bytes() const {
   return world_->staging_bytes() + (peers_ ? peers_->staging_bytes() + sums_->memory_bytes() : 0) +
-         (node_ ? node_->staging_bytes() : 0);
+         (node_ ? node_->staging_bytes() : 0) + (over_nodes_ ? over_nodes_->memory_bytes() : 0);
 }
 
 void MpiTransport::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
@@ -220,12 +227,14 @@ void MpiTransport::point_at(const NodeWindow& window, std::size_t offset) {
 
 void MpiTransport::reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) {
   if (in_node_) return met(in_node_->reduce_scatter(send, recv, count, dtype, op));
+  if (over_nodes_) return met(over_nodes_->reduce_scatter(send, recv, count, dtype, op));
   const Partition partition{.count = count * static_cast<std::size_t>(world_->size()), .part = count};
   met(world_->reduce_scatter(partition, {&send, 1}, recv, {.from = dtype, .to = dtype, .op = op}));
 }
 
 void MpiTransport::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
   if (in_node_) return met(in_node_->all_gather(send, recv, count, dtype));
+  if (over_nodes_) return met(over_nodes_->all_gather(send, recv, count, dtype));
   const std::size_t bytes = count * size_of(dtype);
   std::byte* own = static_cast<std::byte*>(recv) + static_cast<std::size_t>(world_->rank()) * bytes;
   if (own != send) std::memcpy(own, send, bytes);
@@ -240,6 +249,7 @@ void MpiTransport::all_to_all(const void* send, void* recv, std::size_t count, D
 
 void MpiTransport::broadcast(void* data, std::size_t count, DType dtype, int root) {
   if (in_node_) return met(in_node_->broadcast(data, count, dtype, root));
+  if (over_nodes_) return over_nodes_->broadcast(data, count, dtype, root);
   world_->broadcast(data, count * size_of(dtype), root);
 }
 

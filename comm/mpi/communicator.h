@@ -4,9 +4,10 @@
 // happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
 // as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
 // other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
-// node. All else goes through shared memory, too, where all ranks are on one node (NodeCollectives), and by
-// messages where they are not, or where /dev/shm has no room. All ways add along the same tree and give the
-// same bits.
+// node. All else goes through shared memory, too, where all ranks are on one node (NodeCollectives). On
+// several nodes what is scattered, gathered or broadcast does in each node (HierarchicalCollectives); the
+// rest, and where no node has two ranks or /dev/shm no room, goes by messages. All ways add along the same
+// tree and give the same bits.
 //
 // The destructor waits for nobody: what only all ranks can free it leaves to the session.
 #pragma once
@@ -17,6 +18,7 @@
 
 #include "comm/host_communicator.h"
 #include "comm/mpi/exchange.h"
+#include "comm/mpi/hierarchical_collectives.h"
 #include "comm/mpi/node_collectives.h"
 #include "comm/mpi/node_group.h"
 #include "comm/mpi/node_sums.h"
@@ -36,6 +38,8 @@ class MpiTransport final : public HostTransport {
   std::uint64_t sent_bytes() const override;
   std::span<const int> node_of_rank() const override { return placement_.node_of; }
   std::size_t memory_bytes() const override;
+  // Of what was sent, what the ranks that drive a part sent for it to those of other nodes.
+  std::uint64_t wire_bytes() const;
 
  private:
   struct Part;  // of a shared all_reduce
@@ -69,6 +73,7 @@ class MpiTransport final : public HostTransport {
   int parts_ = 1;                     // of a shared all_reduce: the first local ranks drive one each
   std::optional<MpiExchange> peers_;  // who drives the same part on every node, where there are several
   std::optional<NodeSums> sums_;      // of this node, for peers_
+  std::optional<HierarchicalCollectives> over_nodes_;
   std::vector<std::shared_ptr<NodeWindow>> allocations_;
   std::optional<NodeCollectives> in_node_;  // where all ranks share one
   std::uint64_t allocated_ = 0;

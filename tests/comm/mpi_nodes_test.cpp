@@ -81,5 +81,91 @@ TEST(MpiNodes, TheFasterWayIsFoundOnceForAllCommunicatorsOfAShape) {
   });
 }
 
+// Some of the ways to deal ranks to nodes of which one has several, evenly and not.
+std::vector<std::vector<int>> shared_dealings(int ranks) {
+  if (ranks == 3) return {{0, 0, 1}, {0, 1, 0}};
+  if (ranks == 4) return {{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 1, 2, 0}};
+  if (ranks == 5) return {{0, 0, 1, 1, 2}, {0, 1, 0, 1, 0}};
+  return {};
+}
+
+TEST(MpiNodes, CollectivesKeepTheirPromisesHoweverRanksAreDealtToThem) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  constexpr std::string_view kCases[] = {"reduce_scatter", "all_gather", "broadcast_from_every_root"};
+  on_every_rank([&] {
+    for (const std::vector<int>& nodes : shared_dealings(world.size())) {
+      if (nodes == std::vector{0, 0, 1} || nodes == std::vector{0, 0, 1, 1}) continue;  // runs of their own
+      SCOPED_TRACE(testing::PrintToString(nodes));
+      for (const ContractCase& contract : communicator_contract()) {
+        if (std::ranges::count(kCases, contract.name) > 0)
+          contract.check({*communicator_of_its_own_job(nodes)});
+      }
+    }
+  });
+}
+
+// What all ranks together send for it.
+struct Sent {
+  std::uint64_t bytes = 0;
+  std::uint64_t over_the_wire = 0;  // of them, to other nodes
+};
+
+Sent sent_by_all(Communicator& all, MpiTransport& transport, const Collective& collective) {
+  const Sent before{.bytes = transport.sent_bytes(), .over_the_wire = transport.wire_bytes()};
+  transport.run(collective);
+  const Sent mine{.bytes = transport.sent_bytes() - before.bytes,
+                  .over_the_wire = transport.wire_bytes() - before.over_the_wire};
+  Sent sum;
+  for (const Sent& sent : gather_values(all, mine)) {
+    sum.bytes += sent.bytes;
+    sum.over_the_wire += sent.over_the_wire;
+  }
+  return sum;
+}
+
+// Once to each other node, however many ranks it has; of a sum each node's partial sums.
+TEST(MpiNodes, DataGoesOnceToEachOtherNode) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // done where all share memory
+  constexpr std::size_t kCount = 100'003;
+  constexpr std::size_t kBytes = kCount * sizeof(float);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  on_every_rank([&] {
+    const std::unique_ptr<Communicator> all = world.communicator();
+    std::vector<float> send(kCount * ranks, 1.0f), recv(kCount * ranks);
+    for (const std::vector<int>& dealt : shared_dealings(world.size())) {
+      SCOPED_TRACE(testing::PrintToString(dealt));
+      const Placement placement = place_ranks(0, dealt);
+      MpiTransport transport(session_of(AllReduceWay::automatic), place_ranks(world.rank(), dealt));
+      const auto others = static_cast<std::size_t>(placement.nodes - 1);
+      const auto sent = [&](CollectiveKind kind, int root = 0) {
+        return sent_by_all(*all, transport,
+                           {.kind = kind,
+                            .dtype = DType::f32,
+                            .root = root,
+                            .send = send.data(),
+                            .recv = recv.data(),
+                            .count = kCount});
+      };
+      const Sent gathered = sent(CollectiveKind::all_gather);
+      EXPECT_EQ(gathered.over_the_wire, others * ranks * kBytes);
+      EXPECT_EQ(gathered.bytes, ranks * (ranks - 1) * kBytes);
+      for (int root = 0; root < world.size(); ++root) {
+        const Sent broadcast = sent(CollectiveKind::broadcast, root);
+        EXPECT_EQ(broadcast.over_the_wire, others * kBytes) << "from rank " << root;
+        EXPECT_EQ(broadcast.bytes, (ranks - 1) * kBytes) << "from rank " << root;
+      }
+      std::size_t sums = 0;
+      for (const PartialSum& sum : partial_sums(placement.node_of))
+        sums += ranks - static_cast<std::size_t>(std::ranges::count(placement.node_of, sum.node));
+      EXPECT_EQ(sent(CollectiveKind::reduce_scatter).over_the_wire, sums * kBytes);
+      if (dealt == std::vector{0, 0, 1, 1}) {
+        EXPECT_EQ(sums, 4u) << "each node's one sum of the other's two shares";
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

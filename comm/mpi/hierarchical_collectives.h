@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HierarchicalCollectives: reduce_scatter, all_gather and broadcast of ranks on several nodes, of which some
+// share one. Over the wire each node's data goes once to each other node, or its partial sums do, however
+// many ranks it has: local rank l drives part l of it, to local rank l of the others, where there are as many
+// parts as ranks on the smallest node. In a node data passes through the ranks' staging areas, or is read in
+// windows where it lies there. All goes in rounds: while one is on the wire the next is staged, and the last
+// is taken out, and each costs one barrier. Sums are taken along the one tree (comm/sum_tree.h).
+//
+// Each rank has two halves of two areas, which rounds take in turns: `staged` holds what it gives, `arrived`
+// what it drives, as it came from other nodes or as it was added. A barrier lies between any two uses of a
+// half, across collectives, too.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <mpi.h>
+
+#include "comm/collective.h"
+#include "comm/mpi/node_group.h"
+#include "comm/mpi/peer_messages.h"
+#include "comm/partition.h"
+#include "comm/placement.h"
+#include "comm/reduce.h"
+#include "comm/sum_tree.h"
+#include "core/buffer.h"
+
+namespace lockstep {
+
+class HierarchicalCollectives {
+ public:
+  // All outlive this. group: of this node, with an area of staging_bytes() for each rank. peers: who drives
+  // the same part on every node, in the order of nodes; MPI_COMM_NULL where this rank drives none. windows:
+  // in which data may lie, the same on all ranks of the node.
+  HierarchicalCollectives(NodeGroup& group, MPI_Comm peers, const Placement& placement,
+                          const std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place);
+  static std::size_t staging_bytes();
+  // Whether rounds have room for something of every rank: with some thousand nodes they have not.
+  static bool has_room(const Placement& placement);
+
+  // As in Communicator. They return when all ranks were known to be there, by now_ns(); throw GaveUp.
+  std::int64_t reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
+  std::int64_t all_gather(const void* send, void* recv, std::size_t count, DType dtype);
+  // Nobody hears of all the others.
+  void broadcast(void* data, std::size_t count, DType dtype, int root);
+
+  // What others read of this rank's data, and what it sent to other nodes.
+  std::uint64_t sent_bytes() const { return shared_bytes_ + messages_.sent_bytes(); }
+  std::uint64_t wire_bytes() const { return messages_.sent_bytes(); }
+  // Beside the group's.
+  std::size_t memory_bytes() const { return memory_bytes_; }  // any thread
+
+ private:
+  struct Scatter;  // a reduce_scatter under way
+  struct Gather;
+  struct Cast;
+
+  bool drives() const { return part_ >= 0; }
+  std::size_t ranks_on(int node) const { return ranks_of_[static_cast<std::size_t>(node)].size(); }
+  std::span<const int> ranks_of(int node) const { return ranks_of_[static_cast<std::size_t>(node)]; }
+
+  std::byte* staged(int local, std::size_t round) const;
+  std::byte* arrived(int local, std::size_t round) const;
+  // Finds where others can read this data: in a window, or where it is staged.
+  void find(const void* data, std::size_t bytes);
+  // Shows the call, and what was found, to the ranks of the node; seen_ is set.
+  void meet(const Collective& collective);
+  // Where the data of a local rank lies that is at byte `at` of it, and at `place` of its staging area.
+  const std::byte* source(int local, std::size_t round, std::size_t at, std::size_t place) const;
+  bool stages() const { return source_.window == NodeGroup::Source::kNone; }
+  // body(node) for all others, this one's successor first, so that not all send to the same one.
+  template <typename Body>
+  void for_each_other_node(Body body) const {
+    for (int k = 1; k < nodes_; ++k) body((node_ + k) % nodes_);
+  }
+
+  void stage(const Scatter& scatter, std::size_t round);
+  void begin_sums(const Scatter& scatter, std::size_t round);
+  void finish_sums(const Scatter& scatter, std::size_t round);
+  void take_sums(const Scatter& scatter, std::size_t round);
+  // This node's k-th term of this rank's part of what a node's ranks get: where it lies, or in `sum`.
+  const std::byte* term(const Scatter& scatter, std::size_t round, int node, std::size_t k, std::byte* sum);
+
+  void begin_gather(const Gather& gather, std::size_t round);
+  void take_own_node(const Gather& gather, std::size_t round);
+  void take_other_nodes(const Gather& gather, std::size_t round);
+
+  void begin_cast(const Cast& cast, std::size_t step);
+  void take_cast(const Cast& cast, std::size_t round);
+
+  NodeGroup& group_;
+  const std::vector<std::shared_ptr<NodeWindow>>& windows_;
+  int node_;
+  int nodes_;
+  int rank_;
+  int local_;
+  int parts_;
+  int part_;                                // that this rank drives; -1: none
+  std::size_t largest_node_;                // its ranks
+  std::vector<std::vector<int>> ranks_of_;  // by node
+  std::vector<int> node_of_;                // by rank
+  std::vector<int> local_of_;
+  std::vector<PartialSum> terms_;  // of every sum
+  std::vector<int> ends_;
+  struct Range {  // of local ranks, whose sum is a term
+    std::size_t first;
+    std::size_t ranks;
+  };
+  std::vector<Range> own_terms_;
+  bool adds_ = false;          // some node does
+  std::size_t scatter_bytes_;  // of each rank's share in a round
+  std::size_t gather_bytes_;
+  std::size_t cast_bytes_;
+  PeerMessages messages_;
+  std::size_t round_ = 0;  // the next one, counted from the first collective on
+  NodeGroup::Source source_;
+  std::vector<const std::byte*> seen_;  // each local rank's data where it lies; null: it is staged
+  std::vector<const void*> sources_;    // of a sum
+  std::vector<const void*> term_sources_;
+  Buffer sums_;                // of a reduce_scatter's terms: what arrives, this rank's, and what leaves
+  std::size_t sum_bytes_ = 0;  // of each
+  std::atomic<std::size_t> memory_bytes_{0};
+  std::uint64_t shared_bytes_ = 0;
+};
+
+}  // namespace lockstep
