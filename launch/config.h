@@ -43,7 +43,8 @@ struct Config {
   DeviceCommunicatorOptions device_communicator;
   CallCheck check = CallCheck::plan;
   AllReduceWay between_nodes = AllReduceWay::automatic;
-  double timeout_seconds = 1800;  // of ranks that wait for others; 0: never
+  std::int64_t communication_niceness = 0;  // of the communication thread; 0: the process's
+  double timeout_seconds = 1800;            // of ranks that wait for others; 0: never
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";

@@ -208,6 +208,12 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.between_nodes", MEMBER(between_nodes),
        "how sums on CPUs go between nodes: each rank's data straight to those that add it, or by recursive "
        "halving and doubling, with the same bits; auto: the better for a size; mpi: MPI's own, other bits"},
+      {"comm.priority",
+       MEMBER(communication_niceness),
+       "on CPUs the nice value of the thread that communicates: below 0 it is given a core before threads "
+       "that "
+       "compute (root's to give: others go on without), above 0 after them; 0: as they are",
+       {.least = -20, .most = 19}},
       {"comm.timeout",
        MEMBER(timeout_seconds),
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",

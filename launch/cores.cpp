@@ -7,6 +7,8 @@
 #include <thread>
 
 #include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "comm/agreement.h"
 #include "core/log.h"
@@ -104,6 +106,12 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   if (!contention.empty()) log::shared_warning("{}", contention);
   return {.threads = threads[static_cast<std::size_t>(host.rank())],
           .node_cores = CPU_COUNT(&use_of_nodes(ranks, threads).at(world.node()).cores)};
+}
+
+void set_niceness(Stream& stream, std::int64_t niceness) {
+  if (niceness == 0) return;
+  stream.enqueue(
+      [niceness] { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), static_cast<int>(niceness)); });
 }
 
 }  // namespace lockstep

@@ -38,4 +38,8 @@ struct ThreadChoice {
 // Collective. Threads are train.threads, or the rank's share of the cores. Rank 0 warns.
 ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host);
 
+// The nice value of the thread that does a stream's work from now on, which is a worker of its own. 0 leaves
+// it as it is, and so does a system that refuses: a lower one than the process's is root's to give.
+void set_niceness(Stream& stream, std::int64_t niceness);
+
 }  // namespace lockstep

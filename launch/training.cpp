@@ -95,9 +95,11 @@ void Training::connect(World& world, const DeviceChoice& choice) {
     communicator_ = device_communicator_.get();
   }
   communicator_->set_call_check(config_.check);
+  if (on_cpu) set_niceness(communicator_->stream(), config_.communication_niceness);
   if (!config_.model.sync_batch_norm || host_.size() == 1) return;
   layers_communicator_ = on_cpu ? world.communicator() : on_device();
   layers_communicator_->set_call_check(config_.check);
+  if (on_cpu) set_niceness(layers_communicator_->stream(), config_.communication_niceness);
   across_.emplace(*layers_communicator_);
 }
 

@@ -2,6 +2,8 @@
 #include "launch/cores.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -63,6 +65,34 @@ TEST(Contention, IsSaidOnceForManyNodes) {
   const std::string text = contention(ranks);
   EXPECT_TRUE(text.starts_with("rank 0 may use one core of 8")) << text;
   EXPECT_TRUE(text.ends_with("(so it is on 2 more nodes)")) << text;
+}
+
+int niceness_of_this_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
+
+int niceness_of(Stream& stream) {
+  int niceness = 0;
+  stream.enqueue([&niceness] { niceness = niceness_of_this_thread(); });
+  stream.synchronize();
+  return niceness;
+}
+
+TEST(Niceness, IsOfTheThreadThatCommunicatesAlone) {
+  const int before = niceness_of_this_thread();
+  Stream communication(Device{}, StreamUse::communication);
+  set_niceness(communication, 0);
+  EXPECT_EQ(niceness_of(communication), before);
+  set_niceness(communication, 19);
+  EXPECT_EQ(niceness_of(communication), 19);
+  EXPECT_EQ(niceness_of_this_thread(), before);
+}
+
+// Root's, and whose the system lets, is lowered.
+TEST(Niceness, IsLeftWhereItMayNotBeLowered) {
+  const int before = niceness_of_this_thread();
+  Stream communication(Device{}, StreamUse::communication);
+  set_niceness(communication, -20);
+  const int now = niceness_of(communication);
+  EXPECT_TRUE(now == -20 || now == before) << now;
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.exchange", buckets.exchange.describe());
   tell("buckets.codecs", buckets.codecs.describe());
   tell("check", name_of(config.check, {"off", "plan", "step", "collective"}));
+  tell("communication_niceness", config.communication_niceness);
   tell("between_nodes", name_of(config.between_nodes, {"auto", "direct", "halving", "mpi"}));
 
   const DeviceCommunicatorOptions& device = config.device_communicator;
@@ -228,6 +229,7 @@ std::vector<Case> cases() {
       {"comm.register_buckets=false", {"device.register_memory=false"}},
       {"comm.check=off", {"check=off"}},
       {"comm.between_nodes=halving", {"between_nodes=halving"}},
+      {"comm.priority=-5", {"communication_niceness=-5"}},
       {"comm.timeout=60", {"timeout_seconds=60"}},
       {"comm.codec=fp16", {"buckets.exchange=fp16"}},
       {"comm.codec_for=fc.*=none", {"buckets.codecs=between nodes, fc.*=none"}},
