@@ -24,7 +24,9 @@
 #include "kernels/image_input.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/loss.h"
+#include "kernels/low_rank.h"
 #include "kernels/pooling.h"
+#include "kernels/sparse.h"
 #include "kernels/update.h"
 
 namespace lockstep {
@@ -80,6 +82,18 @@ class Backend {
   virtual void scale(Stream& stream, const Scaling& arguments) = 0;
   virtual void cast(Stream& stream, const Cast& arguments) = 0;
   virtual void all_finite(Stream& stream, const FiniteCheck& arguments) = 0;
+
+  // See kernels/low_rank.h; on any stream, as elementwise functions.
+  virtual void low_rank_rows(Stream& stream, const LowRankRows& arguments) = 0;
+  virtual void low_rank_orthogonalize(Stream& stream, const LowRankOrthogonalize& arguments) = 0;
+  virtual void low_rank_columns(Stream& stream, const LowRankColumns& arguments) = 0;
+  virtual void low_rank_decode(Stream& stream, const LowRankDecode& arguments) = 0;
+  virtual void low_rank_revive(Stream& stream, const LowRankRevive& arguments) = 0;
+  // See kernels/sparse.h; likewise.
+  virtual void sparse_clip(Stream& stream, const SparseClip& arguments) = 0;
+  virtual void sparse_threshold(Stream& stream, const SparseThreshold& arguments) = 0;
+  virtual void sparse_select(Stream& stream, const SparseSelection& arguments) = 0;
+  virtual void sparse_sum(Stream& stream, const SparseSum& arguments) = 0;
 
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;

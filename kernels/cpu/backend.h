@@ -34,6 +34,16 @@ class CpuBackend final : public Backend {
   void cast(Stream& stream, const Cast& arguments) override;
   void all_finite(Stream& stream, const FiniteCheck& arguments) override;
 
+  void low_rank_rows(Stream& stream, const LowRankRows& arguments) override;
+  void low_rank_orthogonalize(Stream& stream, const LowRankOrthogonalize& arguments) override;
+  void low_rank_columns(Stream& stream, const LowRankColumns& arguments) override;
+  void low_rank_decode(Stream& stream, const LowRankDecode& arguments) override;
+  void low_rank_revive(Stream& stream, const LowRankRevive& arguments) override;
+  void sparse_clip(Stream& stream, const SparseClip& arguments) override;
+  void sparse_threshold(Stream& stream, const SparseThreshold& arguments) override;
+  void sparse_select(Stream& stream, const SparseSelection& arguments) override;
+  void sparse_sum(Stream& stream, const SparseSum& arguments) override;
+
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;

@@ -16,7 +16,9 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loss.h"
+#include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/sparse.h"
 #include "kernels/cuda/update.h"
 #include "kernels/library_versions.h"
 
@@ -83,6 +85,32 @@ class CudaBackend final : public Backend {
   void all_finite(Stream& stream, const FiniteCheck& arguments) override {
     cuda_all_finite(stream, arguments);
   }
+
+  void low_rank_rows(Stream& stream, const LowRankRows& arguments) override {
+    cuda_low_rank_rows(stream, arguments);
+  }
+  void low_rank_orthogonalize(Stream& stream, const LowRankOrthogonalize& arguments) override {
+    cuda_low_rank_orthogonalize(stream, arguments);
+  }
+  void low_rank_columns(Stream& stream, const LowRankColumns& arguments) override {
+    cuda_low_rank_columns(stream, arguments);
+  }
+  void low_rank_decode(Stream& stream, const LowRankDecode& arguments) override {
+    cuda_low_rank_decode(stream, arguments);
+  }
+  void low_rank_revive(Stream& stream, const LowRankRevive& arguments) override {
+    cuda_low_rank_revive(stream, arguments);
+  }
+  void sparse_clip(Stream& stream, const SparseClip& arguments) override {
+    cuda_sparse_clip(stream, arguments);
+  }
+  void sparse_threshold(Stream& stream, const SparseThreshold& arguments) override {
+    cuda_sparse_threshold(stream, arguments);
+  }
+  void sparse_select(Stream& stream, const SparseSelection& arguments) override {
+    cuda_sparse_select(stream, arguments);
+  }
+  void sparse_sum(Stream& stream, const SparseSum& arguments) override { cuda_sparse_sum(stream, arguments); }
 
   void dropout(Stream& stream, const DropoutArguments& arguments) override {
     cuda_dropout(stream, arguments);

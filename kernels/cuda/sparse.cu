@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes per number: the selection reads its gradient and what is remembered twice (16, with a velocity 24),
+// once to count and once to choose, and writes what is remembered next (4, 8); the sum writes 4. A block
+// counts and chooses within a chunk, each thread among neighbours, so what is chosen comes in the order of
+// memory. Counts are integers: their order changes nothing.
+#include <algorithm>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/sparse.h"
+#include "kernels/sparse_functors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kEach = 16;  // numbers of a thread
+constexpr std::int64_t kChunk = kSparseChunk;
+static_assert(kChunk == std::int64_t{kBlockThreads} * kEach);
+
+// What a selection works in: first how many numbers each chunk chooses, and then how many come before it.
+struct Scratch {
+  std::uint32_t* bins;
+  SparseStage* stage;
+  std::int32_t* not_finite;
+  std::int32_t* chunks;
+
+  static Scratch at(void* memory) {
+    auto* bins = static_cast<std::uint32_t*>(memory);
+    auto* stage = reinterpret_cast<SparseStage*>(bins + kSparseBins);
+    auto* not_finite = reinterpret_cast<std::int32_t*>(stage + 1);
+    return {.bins = bins, .stage = stage, .not_finite = not_finite, .chunks = not_finite + 1};
+  }
+};
+
+struct Maker {
+  SparseNumbers numbers;
+
+  __device__ SparseNumber<float> at(const MakeSparseNumber& make, std::int64_t i) const {
+    const float residual = numbers.residual == nullptr ? 0.0f : numbers.residual[i];
+    if (numbers.velocity == nullptr) return {make(numbers.gradient[i], residual), 0.0f};
+    return make(numbers.gradient[i], residual, numbers.velocity[i]);
+  }
+};
+
+// One block.
+__global__ void __launch_bounds__(kBlockThreads) clip_kernel(SparseClip a) {
+  const float factor = a.loss_scale == nullptr ? 1.0f : 1.0f / *a.loss_scale;
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < a.count; i += blockDim.x) {
+    const auto value = static_cast<double>(a.gradient[i] * factor);
+    sum += value * value;
+  }
+  const double all = block_sum(sum);
+  if (threadIdx.x == 0) *a.clip = clip_factor(all, a.most);
+}
+
+__global__ void __launch_bounds__(kMostBlockThreads) clear_kernel(std::int64_t count, std::uint32_t* words) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) words[i] = 0;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    bins_kernel(Maker maker, SparseSample sample, const SparseStage* stage, std::uint32_t* bins) {
+  __shared__ std::uint32_t mine[kSparseBins];
+  for (int bin = static_cast<int>(threadIdx.x); bin < kSparseBins; bin += static_cast<int>(blockDim.x))
+    mine[bin] = 0;
+  __syncthreads();
+  const MakeSparseNumber make = MakeSparseNumber::from(maker.numbers);
+  const std::int64_t all = sample.stretches() * SparseSample::kStretch;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < all;
+       i += std::int64_t{gridDim.x} * blockDim.x) {
+    const std::int64_t stretch = i / SparseSample::kStretch;
+    const std::int64_t place = sample.begin(stretch) + i % SparseSample::kStretch;
+    if (place >= sample.end(stretch)) continue;
+    const int bin = sparse_bin(sparse_size(maker.at(make, place).value), stage);
+    if (bin >= 0) atomicAdd(&mine[bin], 1u);
+  }
+  __syncthreads();
+  for (int bin = static_cast<int>(threadIdx.x); bin < kSparseBins; bin += static_cast<int>(blockDim.x)) {
+    if (mine[bin] != 0) atomicAdd(&bins[bin], mine[bin]);
+  }
+}
+
+__global__ void stage_kernel(SparseSample sample, std::int64_t kept, Scratch scratch) {
+  *scratch.stage = sparse_reached(scratch.bins, sample, kept, 0);
+}
+
+__global__ void threshold_kernel(SparseSample sample, std::int64_t kept, Scratch scratch,
+                                 std::uint32_t* threshold) {
+  const SparseStage coarse = *scratch.stage;
+  *threshold = sparse_threshold(coarse, sparse_reached(scratch.bins, sample, kept, coarse.above));
+}
+
+// The sum over all threads of the block before this one; the block's in `all`.
+__device__ inline int sum_before(int mine, int& all) {
+  __shared__ int sums[kBlockThreads];
+  sums[threadIdx.x] = mine;
+  __syncthreads();
+  for (unsigned distance = 1; distance < kBlockThreads; distance *= 2) {
+    const int other = threadIdx.x >= distance ? sums[threadIdx.x - distance] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += other;
+    __syncthreads();
+  }
+  all = sums[kBlockThreads - 1];
+  const int before = sums[threadIdx.x] - mine;
+  __syncthreads();
+  return before;
+}
+
+__global__ void __launch_bounds__(kBlockThreads) count_kernel(SparseSelection a, Scratch scratch) {
+  const Maker maker{a.numbers};
+  const MakeSparseNumber make = MakeSparseNumber::from(a.numbers);
+  const std::uint32_t threshold = *a.threshold;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kChunk + std::int64_t{threadIdx.x} * kEach;
+  int chosen = 0;
+  bool not_finite = false;
+  for (std::int64_t i = first; i < first + kEach && i < a.numbers.count; ++i) {
+    const std::uint32_t size = sparse_size(maker.at(make, i).value);
+    if (size >= threshold) ++chosen;
+    not_finite |= size >= kSparseNotFinite;
+  }
+  int all = 0;
+  sum_before(chosen, all);
+  const bool found = __syncthreads_or(not_finite ? 1 : 0) != 0;
+  if (threadIdx.x != 0) return;
+  scratch.chunks[blockIdx.x] = all;
+  if (found) atomicOr(scratch.not_finite, 1);
+}
+
+// One block: chunks, then how many of each come before it. What lies behind the last one chosen is cleared.
+__global__ void __launch_bounds__(kBlockThreads)
+    places_kernel(SparseSelection a, Scratch scratch, std::int64_t chunks) {
+  int before = 0;
+  for (std::int64_t begin = 0; begin < chunks; begin += kBlockThreads) {
+    const std::int64_t i = begin + threadIdx.x;
+    const int mine = i < chunks ? scratch.chunks[i] : 0;
+    int all = 0;
+    const int place = sum_before(mine, all);
+    if (i < chunks) scratch.chunks[i] = before + place;
+    before += all;
+  }
+  for (std::int64_t i = before + static_cast<std::int64_t>(threadIdx.x); i < a.capacity; i += blockDim.x) {
+    a.indices[i] = -1;
+    a.values[i] = 0;
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads) select_kernel(SparseSelection a, Scratch scratch) {
+  const Maker maker{a.numbers};
+  const MakeSparseNumber make = MakeSparseNumber::from(a.numbers);
+  const std::uint32_t threshold = *a.threshold;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kChunk + std::int64_t{threadIdx.x} * kEach;
+  SparseNumber<float> numbers[kEach];
+  int chosen = 0;
+  for (int k = 0; k < kEach; ++k) {
+    if (first + k >= a.numbers.count) continue;
+    numbers[k] = maker.at(make, first + k);
+    if (sparse_size(numbers[k].value) >= threshold) ++chosen;
+  }
+  int all = 0;
+  std::int64_t place = scratch.chunks[blockIdx.x] + sum_before(chosen, all);
+  for (int k = 0; k < kEach; ++k) {
+    const std::int64_t i = first + k;
+    if (i >= a.numbers.count) continue;
+    const bool sent = sparse_size(numbers[k].value) >= threshold && place < a.capacity;
+    if (sent) {
+      const bool spoiled = place == 0 && *scratch.not_finite != 0;
+      a.indices[place] = a.first_index + static_cast<std::int32_t>(i);
+      a.values[place] = spoiled ? sparse_nan() : numbers[k].value;
+      ++place;
+    }
+    if (a.next_residual != nullptr) a.next_residual[i] = sent ? 0.0f : numbers[k].value;
+    if (a.next_velocity != nullptr) a.next_velocity[i] = sent ? 0.0f : numbers[k].velocity;
+  }
+}
+
+__global__ void __launch_bounds__(kMostBlockThreads) clear_sums_kernel(std::int64_t count, float* sums) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) sums[i] = 0;
+}
+
+// Of one rank, which names no index twice.
+__global__ void __launch_bounds__(kMostBlockThreads)
+    sum_kernel(SparseSum a, const std::int32_t* indices, const float* values) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= a.capacity || indices[i] < 0) return;
+  const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
+  a.sums[indices[i]] += scale * values[i];
+}
+
+LaunchShape cover(std::int64_t count) {
+  const int threads = block_threads();
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(count, threads))),
+          .block = dim3(static_cast<unsigned>(threads))};
+}
+
+}  // namespace
+
+void cuda_sparse_clip(Stream& stream, const SparseClip& a) {
+  launch(clip_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a);
+}
+
+void cuda_sparse_threshold(Stream& stream, const SparseThreshold& a) {
+  const Scratch scratch = Scratch::at(a.scratch);
+  const SparseSample sample = SparseSample::of(a.numbers.count, a.kept);
+  const std::int64_t blocks =
+      std::min(enough_blocks(stream.device()), ceil_div(sample.stretches() * SparseSample::kStretch, kChunk));
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kBlockThreads)};
+  const LaunchShape one{.grid = dim3(1), .block = dim3(1)};
+  const auto count = [&](const SparseStage* stage) {
+    launch(clear_kernel, cover(kSparseBins), stream, std::int64_t{kSparseBins}, scratch.bins);
+    launch(bins_kernel, shape, stream, Maker{a.numbers}, sample, stage, scratch.bins);
+  };
+  count(nullptr);
+  launch(stage_kernel, one, stream, sample, a.kept, scratch);
+  count(scratch.stage);
+  launch(threshold_kernel, one, stream, sample, a.kept, scratch, a.threshold);
+}
+
+void cuda_sparse_select(Stream& stream, const SparseSelection& a) {
+  const Scratch scratch = Scratch::at(a.scratch);
+  const std::int64_t chunks = ceil_div(a.numbers.count, kChunk);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(chunks)), .block = dim3(kBlockThreads)};
+  launch(clear_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, std::int64_t{1},
+         reinterpret_cast<std::uint32_t*>(scratch.not_finite));
+  launch(count_kernel, shape, stream, a, scratch);
+  launch(places_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a, scratch, chunks);
+  launch(select_kernel, shape, stream, a, scratch);
+}
+
+void cuda_sparse_sum(Stream& stream, const SparseSum& a) {
+  launch(clear_sums_kernel, cover(a.count), stream, a.count, a.sums);
+  const auto* words = static_cast<const std::int32_t*>(a.gathered);
+  for (std::int32_t rank = 0; rank < a.ranks; ++rank) {
+    const std::int32_t* indices = words + 2 * rank * a.capacity;
+    launch(sum_kernel, cover(a.capacity), stream, a, indices,
+           reinterpret_cast<const float*>(indices + a.capacity));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/low_rank.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+using Axis = MatrixView::Axis;
+
+// In the order of memory, neighbours that are one longer stride merged.
+std::vector<Axis> in_memory_order(std::vector<Axis> axes) {
+  std::ranges::sort(axes, [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  std::vector<Axis> merged;
+  for (const Axis& axis : axes) {
+    if (!merged.empty() && merged.back().stride == axis.extent * axis.stride) {
+      merged.back() = {merged.back().extent * axis.extent, axis.stride};
+    } else {
+      merged.push_back(axis);
+    }
+  }
+  return merged;
+}
+
+std::vector<std::int64_t> offsets_of(const std::vector<Axis>& axes) {
+  std::vector<std::int64_t> offsets = {0};
+  for (const Axis& axis : axes) {
+    std::vector<std::int64_t> finer;
+    for (const std::int64_t offset : offsets) {
+      for (std::int64_t i = 0; i < axis.extent; ++i) finer.push_back(offset + i * axis.stride);
+    }
+    offsets = std::move(finer);
+  }
+  return offsets;
+}
+
+// The extent of the last axis, which is taken off, where it has this stride; else 1.
+std::int64_t take_last(std::vector<Axis>& axes, std::int64_t stride) {
+  if (axes.empty() || axes.back().stride != stride) return 1;
+  const std::int64_t extent = axes.back().extent;
+  axes.pop_back();
+  return extent;
+}
+
+}  // namespace
+
+LowRankShape::LowRankShape(const MatrixView& view) {
+  std::vector<Axis> rows = in_memory_order(view.row_axes()), columns = in_memory_order(view.column_axes());
+  rows_are_fast_ = !rows.empty() && rows.back().stride == 1;
+  std::vector<Axis>& fast = rows_are_fast_ ? rows : columns;
+  std::vector<Axis>& slow = rows_are_fast_ ? columns : rows;
+  fast_ = take_last(fast, 1);
+  slow_ = take_last(slow, fast_);
+  fast_offsets_ = offsets_of(fast);
+  slow_offsets_ = offsets_of(slow);
+  CHECK(elements() == view.rows() * view.columns(), "tiles of {} elements for a matrix of {} by {}",
+        elements(), view.rows(), view.columns());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of kernels/low_rank.h for one element, on host and device.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/random.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+
+// A gradient with what was not sent of the ones before. T is float, or a vector of floats.
+struct Compensate {
+  float factor = 1;  // 1 / loss scale
+
+  LOCKSTEP_HOST_DEVICE static Compensate from(const float* loss_scale) {
+    return {.factor = loss_scale == nullptr ? 1.0f : 1.0f / *loss_scale};
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T gradient, T residual) const {
+    return gradient * factor + residual;
+  }
+};
+
+// What makes a vector one of length 1, by its length squared. NaN stays.
+struct UnitScale {
+  static constexpr double kLeastLength = 1e-30;
+
+  LOCKSTEP_HOST_DEVICE double operator()(double squared) const {
+    if (squared <= kLeastLength * kLeastLength) return 0;
+    return 1 / std::sqrt(squared);
+  }
+};
+
+// Element i of column k of a factor, where nothing better is known.
+struct RandomStart {
+  PhiloxKey key;
+
+  LOCKSTEP_HOST_DEVICE float operator()(std::int64_t k, std::int64_t i) const {
+    const PhiloxCounter words = philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32),
+                                        static_cast<std::uint32_t>(k), 0},
+                                       key);
+    return static_cast<float>(words[0] >> 8) * 0x1p-23f - 1.0f;
+  }
+};
+
+}  // namespace lockstep

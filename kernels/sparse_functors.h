@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of kernels/sparse.h for one element, on host and device, and the sizes that both share.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/functors.h"
+#include "kernels/sparse.h"
+
+namespace lockstep {
+
+// A number, with the u that it was made of.
+template <typename T>
+struct SparseNumber {
+  T value;
+  T velocity;
+};
+
+struct MakeSparseNumber {
+  float factor = 1;
+  float momentum = 0;
+  bool nesterov = false;
+
+  LOCKSTEP_HOST_DEVICE static MakeSparseNumber from(const SparseNumbers& a) {
+    float factor = a.loss_scale == nullptr ? 1.0f : 1.0f / *a.loss_scale;
+    if (a.clip != nullptr) factor *= *a.clip;
+    return {.factor = factor, .momentum = a.momentum, .nesterov = a.nesterov};
+  }
+  // Without momentum.
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T gradient, T residual) const {
+    return gradient * factor + residual;
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE SparseNumber<T> operator()(T gradient, T residual, T velocity) const {
+    const T g = gradient * factor;
+    const T u = velocity * momentum + g;
+    return {nesterov ? residual + (g + u * momentum) : residual + u, u};
+  }
+};
+
+// Numbers in the order of their size: what is not finite comes last.
+LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_size(float value) {
+  std::uint32_t bits = 0;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits & 0x7fffffffu;
+}
+// What is sent where something is not finite.
+LOCKSTEP_HOST_DEVICE inline float sparse_nan() {
+  const std::uint32_t bits = 0x7fc00000u;
+  float value = 0;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline constexpr std::uint32_t kSparseNotFinite = 0x7f800000u;
+
+LOCKSTEP_HOST_DEVICE inline float clip_factor(double squared_norm, float most) {
+  const double norm = std::sqrt(squared_norm);
+  return norm <= static_cast<double>(most) ? 1.0f : static_cast<float>(static_cast<double>(most) / norm);
+}
+
+// Which numbers are looked at: stretches of 16, so many stretches apart.
+struct SparseSample {
+  static constexpr std::int64_t kStretch = 16;
+  static constexpr std::int64_t kLeast = 1 << 16;
+  static constexpr std::int64_t kLeastKept = 256;  // of the sample, on average
+  std::int64_t count = 0;
+  std::int64_t step = 1;
+
+  LOCKSTEP_HOST_DEVICE static SparseSample of(std::int64_t count, std::int64_t kept) {
+    std::int64_t wanted = kept > 0 ? count / kept * kLeastKept : count;
+    if (wanted < kLeast) wanted = kLeast;
+    const std::int64_t step = count / wanted;
+    return {.count = count, .step = step < 1 ? 1 : step};
+  }
+  LOCKSTEP_HOST_DEVICE std::int64_t stretches() const {
+    const std::int64_t all = (count + kStretch - 1) / kStretch;
+    return (all + step - 1) / step;
+  }
+  LOCKSTEP_HOST_DEVICE std::int64_t begin(std::int64_t stretch) const { return stretch * step * kStretch; }
+  LOCKSTEP_HOST_DEVICE std::int64_t end(std::int64_t stretch) const {
+    const std::int64_t end = begin(stretch) + kStretch;
+    return end < count ? end : count;
+  }
+  LOCKSTEP_HOST_DEVICE std::int64_t numbers() const {
+    const std::int64_t last = stretches() - 1;
+    return last * kStretch + (end(last) - begin(last));
+  }
+};
+
+// Sizes are counted twice: first in bins of an eighth of an octave, and then those of the bin in which the
+// threshold lies in as many finer ones. Zeros are not counted, and never chosen.
+inline constexpr int kSparseBins = 2048;
+inline constexpr int kSparseCoarseShift = 20;
+inline constexpr int kSparseFineShift = 9;
+
+// What the first count has found.
+struct SparseStage {
+  std::int32_t bin = -1;    // where the threshold lies; -1: there are fewer numbers than are wanted
+  std::uint32_t above = 0;  // numbers in the bins above
+};
+static_assert(sparse_scratch_bytes(0) == (kSparseBins + 1) * sizeof(std::uint32_t) + sizeof(SparseStage));
+
+// The bin of a size, or -1 where it is not counted. stage: null in the first count.
+LOCKSTEP_HOST_DEVICE inline int sparse_bin(std::uint32_t size, const SparseStage* stage) {
+  if (size == 0) return -1;
+  const auto coarse = static_cast<std::int32_t>(size >> kSparseCoarseShift);
+  if (stage == nullptr) return coarse;
+  if (coarse != stage->bin) return -1;
+  return static_cast<int>((size >> kSparseFineShift) & (kSparseBins - 1));
+}
+
+// From the largest size on, the bin in which `kept` of all numbers are reached: about as many reach its lower
+// end.
+LOCKSTEP_HOST_DEVICE inline SparseStage sparse_reached(const std::uint32_t* bins, const SparseSample& sample,
+                                                       std::int64_t kept, std::uint32_t above) {
+  const double wanted =
+      static_cast<double>(kept) * static_cast<double>(sample.numbers()) / static_cast<double>(sample.count);
+  for (int bin = kSparseBins - 1; bin >= 0; --bin) {
+    if (static_cast<double>(above) + static_cast<double>(bins[bin]) >= wanted) return {bin, above};
+    above += bins[bin];
+  }
+  return {-1, above};
+}
+
+// From the bins of both counts.
+LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_threshold(const SparseStage& coarse,
+                                                           const SparseStage& fine) {
+  if (coarse.bin < 0) return 1;
+  const std::uint32_t low = static_cast<std::uint32_t>(coarse.bin) << kSparseCoarseShift;
+  if (fine.bin < 0) return low > 0 ? low : 1;
+  const std::uint32_t threshold = low | (static_cast<std::uint32_t>(fine.bin) << kSparseFineShift);
+  return threshold > 0 ? threshold : 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/sparse.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSparseCounts[] = {1, 15, 64, 1000, 4099, 70'000, 1'000'000};
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::size_t to_size(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Many small numbers and few large ones, as gradients are.
+Values peaked_values(std::int64_t count, std::string_view purpose) {
+  Values values = random_values(count, purpose);
+  for (float& value : values) value *= value * value * value * value;
+  return values;
+}
+
+struct Sent {
+  std::vector<std::int32_t> indices;
+  Values values;
+  Values residual;
+  Values velocity;
+
+  std::int64_t count() const {
+    return std::ranges::count_if(indices, [](std::int32_t i) { return i >= 0; });
+  }
+};
+
+struct Case {
+  Values gradient;
+  Values residual = {};
+  Values velocity = {};
+  float momentum = 0;
+  bool nesterov = false;
+  float loss_scale = 1;
+  std::int64_t kept = 1;
+  std::int64_t capacity = 0;  // 0: kept
+};
+
+Sent select(const Case& c) {
+  Stream stream(Device{}, StreamUse::compute);
+  const auto count = static_cast<std::int64_t>(c.gradient.size());
+  const std::int64_t capacity = c.capacity > 0 ? c.capacity : c.kept;
+  const GuardedMemory gradient(c.gradient), residual(c.residual), velocity(c.velocity);
+  const GuardedMemory indices(to_size(capacity) * sizeof(std::int32_t)),
+      values(to_size(capacity) * sizeof(float));
+  const GuardedMemory next_residual(c.gradient.size() * sizeof(float)),
+      next_velocity(c.gradient.size() * sizeof(float)), scratch(sparse_scratch_bytes(count));
+  std::uint32_t threshold = 0;
+  const SparseNumbers numbers{.count = count,
+                              .gradient = gradient.floats(),
+                              .loss_scale = &c.loss_scale,
+                              .residual = c.residual.empty() ? nullptr : residual.floats(),
+                              .velocity = c.velocity.empty() ? nullptr : velocity.floats(),
+                              .momentum = c.momentum,
+                              .nesterov = c.nesterov};
+  cpu_backend().sparse_threshold(
+      stream, {.numbers = numbers, .kept = c.kept, .threshold = &threshold, .scratch = scratch.data()});
+  auto* places = static_cast<std::int32_t*>(indices.data());
+  cpu_backend().sparse_select(stream, {.numbers = numbers,
+                                       .capacity = capacity,
+                                       .first_index = 100,
+                                       .threshold = &threshold,
+                                       .indices = places,
+                                       .values = values.floats(),
+                                       .next_residual = next_residual.floats(),
+                                       .next_velocity = c.velocity.empty() ? nullptr : next_velocity.floats(),
+                                       .scratch = scratch.data()});
+  EXPECT_EQ(std::memcmp(gradient.data(), c.gradient.data(), c.gradient.size() * sizeof(float)), 0);
+  EXPECT_TRUE(indices.margin_intact() && values.margin_intact() && next_residual.margin_intact() &&
+              next_velocity.margin_intact() && scratch.margin_intact());
+  return {{places, places + capacity}, values.values(), next_residual.values(), next_velocity.values()};
+}
+
+TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
+  for (const std::int64_t count : kSparseCounts) {
+    for (const double density : {0.001, 0.01, 0.25, 1.0}) {
+      SCOPED_TRACE(fmt::format("{} of {}", density, count));
+      const auto kept = std::max<std::int64_t>(1, std::llround(density * static_cast<double>(count)));
+      const Case c{.gradient = peaked_values(count, "gradient"),
+                   .residual = peaked_values(count, "residual"),
+                   .loss_scale = 4,
+                   .kept = kept};
+      const Sent sent = select(c);
+      Values numbers(c.gradient.size());
+      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = c.gradient[i] / 4 + c.residual[i];
+      Values together = sent.residual;
+      std::int64_t last = -1;
+      for (std::int64_t i = 0, count_sent = sent.count(); i < count_sent; ++i) {
+        const std::int64_t index = sent.indices[to_size(i)] - 100;
+        ASSERT_GT(index, last) << "in the order of memory";
+        last = index;
+        ASSERT_EQ(together[to_size(index)], 0);
+        together[to_size(index)] = sent.values[to_size(i)];
+      }
+      EXPECT_EQ(together, numbers);
+      for (std::int64_t i = sent.count(); i < kept; ++i) {
+        ASSERT_EQ(sent.indices[to_size(i)], -1);
+        ASSERT_EQ(sent.values[to_size(i)], 0);
+      }
+      // About as many as there is room for, and hardly a larger one is left behind.
+      EXPECT_GE(sent.count(), kept - kept / 4 - 2);
+      Values sizes = numbers;
+      for (float& size : sizes) size = std::abs(size);
+      std::ranges::sort(sizes, std::greater<>());
+      double wanted = 0, got = 0;
+      for (std::int64_t i = 0; i < kept; ++i) wanted += std::pow(static_cast<double>(sizes[to_size(i)]), 2);
+      for (const float value : sent.values) got += std::pow(static_cast<double>(value), 2);
+      EXPECT_GE(got, 0.8 * wanted);
+    }
+  }
+}
+
+TEST(Sparse, TiesAreCutInTheOrderOfMemory) {
+  const Sent sent = select({.gradient = Values(5000, -0.25f), .kept = 50});
+  for (std::int64_t i = 0; i < 50; ++i) {
+    ASSERT_EQ(sent.indices[to_size(i)], 100 + i);
+    ASSERT_EQ(sent.values[to_size(i)], -0.25f);
+  }
+  EXPECT_EQ(std::ranges::count(sent.residual, -0.25f), 4950);
+}
+
+TEST(Sparse, ZerosAreNotSent) {
+  Values gradient(3000, 0.0f);
+  EXPECT_EQ(select({.gradient = gradient, .kept = 30}).count(), 0);
+  gradient[2999] = 1e-40f;  // subnormal
+  EXPECT_EQ(select({.gradient = gradient, .kept = 30}).indices.front(), 3099);
+}
+
+// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten.
+TEST(Sparse, MomentumIsPartOfTheNumbers) {
+  constexpr std::int64_t kCount = 3000;
+  for (const bool nesterov : {false, true}) {
+    const Case c{.gradient = peaked_values(kCount, "gradient"),
+                 .residual = peaked_values(kCount, "residual"),
+                 .velocity = peaked_values(kCount, "velocity"),
+                 .momentum = 0.5f,
+                 .nesterov = nesterov,
+                 .kept = 30};
+    const Sent sent = select(c);
+    Values numbers(to_size(kCount)), velocity(to_size(kCount));
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      velocity[i] = 0.5f * c.velocity[i] + c.gradient[i];
+      numbers[i] = c.residual[i] + (nesterov ? c.gradient[i] + 0.5f * velocity[i] : velocity[i]);
+    }
+    ASSERT_GT(sent.count(), 20);
+    for (std::int64_t k = 0; k < sent.count(); ++k) {
+      const std::size_t i = to_size(sent.indices[to_size(k)] - 100);
+      EXPECT_NEAR(sent.values[to_size(k)], numbers[i], 1e-6);
+      EXPECT_EQ(sent.residual[i], 0);
+      EXPECT_EQ(sent.velocity[i], 0);
+      numbers[i] = velocity[i] = 0;
+    }
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      ASSERT_NEAR(sent.residual[i], numbers[i], 1e-6);
+      ASSERT_NEAR(sent.velocity[i], velocity[i], 1e-6);
+    }
+  }
+}
+
+// Where the sample does not see it, and where there are more than fit, too.
+TEST(Sparse, WhatIsNotFiniteIsAlwaysSent) {
+  for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
+    for (const std::int64_t count : {10, 4099, 1'000'000}) {
+      for (const std::int64_t place : {std::int64_t{0}, count / 2 + 1, count - 1}) {
+        Values gradient = peaked_values(count, "gradient");
+        gradient[to_size(place)] = bad;
+        const Sent sent = select({.gradient = gradient, .kept = std::max<std::int64_t>(1, count / 1000)});
+        EXPECT_FALSE(std::isfinite(sent.values[0])) << bad << " at " << place << " of " << count;
+        EXPECT_GE(sent.indices[0], 100);
+      }
+    }
+  }
+}
+
+TEST(Sparse, ClippingKeepsTheDirection) {
+  Stream stream(Device{}, StreamUse::compute);
+  const GuardedMemory gradient(Values{30, 0, -40});
+  const float loss_scale = 10;
+  const auto factor = [&](float most, const float* values) {
+    float clip = -1;
+    cpu_backend().sparse_clip(
+        stream, {.count = 3, .gradient = values, .loss_scale = &loss_scale, .most = most, .clip = &clip});
+    return clip;
+  };
+  EXPECT_EQ(factor(5, gradient.floats()), 1);
+  EXPECT_FLOAT_EQ(factor(1, gradient.floats()), 0.2f);
+  const GuardedMemory bad(Values{1, std::nanf(""), 0}), endless(Values{1, kInfinity, 0});
+  EXPECT_TRUE(std::isnan(factor(1, bad.floats())));
+  EXPECT_TRUE(std::isnan(factor(1, endless.floats()) * kInfinity)) << "what it is multiplied with";
+}
+
+TEST(Sparse, SumsAreOfAllRanksInTheirOrder) {
+  Stream stream(Device{}, StreamUse::compute);
+  struct Rank {
+    std::int32_t indices[3];
+    float values[3];
+  };
+  const Rank gathered[] = {{{0, 4, -1}, {1, 2, 9}}, {{4, 1, 5}, {0x1p-24f, 3, 4}}, {{4, -1, -1}, {-2, 9, 9}}};
+  const GuardedMemory sums(Values(7, 5.0f));
+  const float loss_scale = 2;
+  cpu_backend().sparse_sum(stream, {.count = 7,
+                                    .capacity = 3,
+                                    .ranks = 3,
+                                    .gathered = gathered,
+                                    .loss_scale = &loss_scale,
+                                    .sums = sums.floats()});
+  EXPECT_EQ(sums.values(), (Values{2, 6, 0, 0, 0, 8, 0})) << "2 + 2^-24 rounds to 2";
+  EXPECT_TRUE(sums.margin_intact());
+}
+
+}  // namespace
+}  // namespace lockstep
