@@ -119,6 +119,8 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
   compare_plans();
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
   make_exchange();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    parameters_[i].gradient_has_momentum = exchange_->adds_momentum(i);
 }
 
 void GradientBuckets::make_exchange() {
@@ -134,7 +136,8 @@ void GradientBuckets::make_exchange() {
                     .plan = plan_,
                     .arena = *arena_,
                     .communicator = communicator_,
-                    .codecs = options_.codecs});
+                    .codecs = options_.codecs,
+                    .momentum = options_.momentum});
 }
 
 GradientBuckets::~GradientBuckets() {

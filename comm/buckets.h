@@ -43,6 +43,7 @@ struct BucketOptions {
   bool overlap = true;  // false: launch every bucket in wait(), after backward
   ExchangeChoice exchange = {.kind = &kDenseSum};
   CodecRules codecs = {};
+  GradientMomentum momentum = {};  // the optimizer's, for codecs that add it
   // Of a step, where their gradients are summed along the tree (comm/micro_batch_sums.h) and
   // keep_micro_batch() is told of them; the exchange is then the dense sum. 0: backward adds to what the one
   // before it left.

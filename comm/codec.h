@@ -49,6 +49,7 @@ struct CodecContext {
   std::span<const CodecShare> shares;  // by bucket
   DType type = DType::f32;             // of values: f32, or CodecKind::alone
   Communicator& across;                // 2 ranks or more
+  GradientMomentum momentum = {};      // of the optimizer
 
   std::int64_t largest_share() const {
     std::int64_t most = 0;
@@ -80,6 +81,11 @@ bool takes_large_tensors(const ExchangeChoice& choice, const Parameter& paramete
 struct CodecKind {
   // Which parameters it compresses; all others are summed densely.
   bool (*takes)(const ExchangeChoice& choice, const Parameter& parameter) = takes_large_tensors;
+  // It adds the optimizer's momentum to what it takes, which the optimizer then does not. For SGD alone.
+  bool adds_momentum = false;
+  // How many of the first steps differ from those that follow, as in the sizes of what is sent: a GPU records
+  // none of them. null: none.
+  std::int64_t (*warmup_steps)(const ExchangeChoice& choice) = nullptr;
   // Its share is whole parameters, instead of equal numbers of elements.
   bool whole_parameters = false;
   // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.

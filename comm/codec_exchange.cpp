@@ -49,7 +49,15 @@ CodecExchange::CodecExchange(const ExchangeContext& context)
     return;
   }
   allocate_dense();
-  for (Lane& lane : lanes_) make_codec(lane);
+  for (Lane& lane : lanes_) {
+    make_codec(lane, context.momentum);
+    if (lane.choice.kind->codec->adds_momentum) {
+      log::info(
+          "{} adds the optimizer's momentum ({}) before it compresses; the optimizer adds it to weight "
+          "decay, and to what travels uncompressed",
+          lane.choice.kind->name, context.momentum.momentum);
+    }
+  }
   allocate_zeros();
 }
 
@@ -58,6 +66,7 @@ void CodecExchange::make_lanes(const ExchangeContext& context) {
   const CodecRules& rules = context.codecs;
   const std::vector<std::size_t> choice_of = choose_codecs(parameters_, rules);
   std::vector<bool> dense(parameters_.size(), true);
+  adds_momentum_.assign(parameters_.size(), false);
   for (std::size_t number = 0; number <= rules.rules.size(); ++number) {
     const CodecRule* rule = number == 0 ? nullptr : &rules.rules[number - 1];
     const ExchangeChoice& choice = rule == nullptr ? context.choice : rule->choice;
@@ -66,7 +75,9 @@ void CodecExchange::make_lanes(const ExchangeContext& context) {
     std::vector<bool> chosen(parameters_.size(), false);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       chosen[i] = choice_of[i] == number && codec->takes(choice, parameters_[i]);
-      if (chosen[i]) dense[i] = false;
+      if (!chosen[i]) continue;
+      dense[i] = false;
+      adds_momentum_[i] = codec->adds_momentum;
     }
     const bool wanted = std::ranges::find(choice_of, number) != choice_of.end();
     if (std::ranges::find(chosen, true) == chosen.end()) {
@@ -79,6 +90,7 @@ void CodecExchange::make_lanes(const ExchangeContext& context) {
   }
   if (!groups_.several_nodes()) {
     lanes_.clear();
+    adds_momentum_.assign(parameters_.size(), false);
     dense.assign(dense.size(), true);
   }
   dense_ = stretches_of(dense);
@@ -105,7 +117,7 @@ Buffer CodecExchange::allocate(std::int64_t elements, DType type) {
   return Buffer(bytes, communicator_.stream().device());
 }
 
-void CodecExchange::make_codec(Lane& lane) {
+void CodecExchange::make_codec(Lane& lane, const GradientMomentum& momentum) {
   const CodecKind& kind = *lane.choice.kind->codec;
   const ShareRule rule{.drivers = groups_.drivers(),
                        .unit = kCodecBlock * groups_.placement().nodes,
@@ -129,7 +141,8 @@ void CodecExchange::make_codec(Lane& lane) {
                           .parameters = parameters_,
                           .shares = lane.shares,
                           .type = type,
-                          .across = *groups_.across()});
+                          .across = *groups_.across(),
+                          .momentum = momentum});
 }
 
 void CodecExchange::allocate_zeros() {
@@ -248,6 +261,15 @@ void CodecExchange::settle(Stream& compute, const std::int32_t* finite) {
   for (Lane& lane : lanes_) {
     if (lane.codec != nullptr) lane.codec->settle(compute, finite);
   }
+}
+
+std::int64_t CodecExchange::warmup_steps() const {
+  std::int64_t most = 0;
+  for (const Lane& lane : lanes_) {
+    const CodecKind& kind = *lane.choice.kind->codec;
+    if (kind.warmup_steps != nullptr) most = std::max(most, kind.warmup_steps(lane.choice));
+  }
+  return most;
 }
 
 std::vector<ExchangeState> CodecExchange::state() {

@@ -29,7 +29,9 @@ class CodecExchange final : public GradientExchange {
 
   void begin(const float* loss_scale) override { loss_scale_ = loss_scale; }
   void enqueue(std::size_t bucket) override;
+  bool adds_momentum(std::size_t parameter) const override { return adds_momentum_[parameter]; }
   bool same_on_every_rank() const override { return true; }
+  std::int64_t warmup_steps() const override;
   void settle(Stream& compute, const std::int32_t* finite) override;
   std::vector<ExchangeState> state() override;
   std::vector<Communicator*> communicators() override { return groups_.own(); }
@@ -55,7 +57,7 @@ class CodecExchange final : public GradientExchange {
   };
 
   void make_lanes(const ExchangeContext& context);
-  void make_codec(Lane& lane);
+  void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   // Collective. Of the ranks that sum what is packed there.
   Buffer allocate(std::int64_t elements, DType type);
@@ -79,7 +81,8 @@ class CodecExchange final : public GradientExchange {
   std::vector<PackedStretch> dense_;  // by bucket
   Buffer dense_memory_;
   std::vector<Lane> lanes_;
-  Buffer zeros_;  // as many as there are behind any stretch
+  std::vector<bool> adds_momentum_;  // by parameter
+  Buffer zeros_;                     // as many as there are behind any stretch
   Event behind_;
   const float* loss_scale_ = nullptr;
 };

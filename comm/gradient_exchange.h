@@ -57,6 +57,12 @@ class GradientExchange {
   // gradients are finite: each judges only what it has.
   virtual bool same_on_every_rank() const = 0;
 
+  // Whether what the optimizer finds of this parameter's gradient has momentum already.
+  virtual bool adds_momentum(std::size_t /*parameter*/) const { return false; }
+
+  // How many of the first steps exchange otherwise than all that follow. The same on every rank.
+  virtual std::int64_t warmup_steps() const { return 0; }
+
   // Behind the last bucket of a step, on the stream that computes: *finite, in memory of the device, is 0
   // where all ranks skip the step. State must then be what it was before.
   virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
@@ -97,6 +103,8 @@ struct ExchangeChoice {
   void check() const;
   // Of one of the kind's options.
   double option(std::string_view name) const;
+  // The same; throws ConfigError for what is no whole number.
+  std::int64_t whole_option(std::string_view name) const;
   // "topk density=0.01": equal on two ranks exactly if the choices are.
   std::string describe() const;
 };
@@ -115,6 +123,12 @@ struct CodecRules {
   std::string describe() const;
 };
 
+// The momentum of SGD, for exchanges that add it before they compress.
+struct GradientMomentum {
+  double momentum = 0;
+  bool nesterov = false;
+};
+
 // What an exchange is made of; all of it outlives the exchange. The choice has been checked.
 struct ExchangeContext {
   ExchangeChoice choice;
@@ -123,6 +137,7 @@ struct ExchangeContext {
   const GradientArena& arena;
   Communicator& communicator;
   const CodecRules& codecs;
+  GradientMomentum momentum = {};
 };
 
 }  // namespace lockstep

@@ -22,6 +22,8 @@ struct Parameter {
   float* value = nullptr;   // into the network's parameter arena
   const void* weights = nullptr;  // what layers compute with: the value, or its copy in gradient_type
   void* gradient = nullptr;       // into the GradientArena (comm/); null until it is attached
+  // What the optimizer finds there is a step with momentum already (comm/): it adds none.
+  bool gradient_has_momentum = false;
 };
 
 // A stretch of the flat order in memory of one type.

@@ -149,11 +149,13 @@ struct SgdStep {
   float momentum = 0;
   float weight_decay = 0;
   bool nesterov = false;
+  bool gradient_has_momentum = false;
 
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& momentum_buffer) const {
-    const float decayed = gradient + weight_decay * value;
+    const float decayed = (gradient_has_momentum ? 0.0f : gradient) + weight_decay * value;
     momentum_buffer = momentum * momentum_buffer + decayed;
-    value -= learning_rate * (nesterov ? decayed + momentum * momentum_buffer : momentum_buffer);
+    const float step = nesterov ? decayed + momentum * momentum_buffer : momentum_buffer;
+    value -= learning_rate * (gradient_has_momentum ? gradient + step : step);
   }
 };
 

@@ -21,8 +21,9 @@ struct UpdateSegment {
   std::int64_t begin = 0;
   std::int64_t count = 0;
   float weight_decay = 0;
-  bool adaptive = false;         // LARS: has a trust ratio; else that is 1
-  std::int32_t first_chunk = 0;  // filled in by UpdateTable
+  bool adaptive = false;               // LARS: has a trust ratio; else that is 1
+  bool gradient_has_momentum = false;  // SGD: see SgdUpdate
+  std::int32_t first_chunk = 0;        // filled in by UpdateTable
 };
 
 // A piece of one segment: elements [begin, begin + count), count <= kUpdateChunk. A segment's chunks are
@@ -91,7 +92,8 @@ struct Restore {
 // Stochastic gradient descent with momentum, PyTorch's form:
 //   g = gradient + weight_decay * value;  m = momentum * m + g
 //   value -= learning_rate * (nesterov ? g + momentum * m : m)
-// The first step's m is g, because m starts at zero.
+// The first step's m is g, because m starts at zero. Of segments whose gradient has momentum already, only
+// weight decay is given it: g is weight_decay * value, and value -= learning_rate * gradient, too.
 struct SgdUpdate {
   float* momentum_buffer = nullptr;
   float momentum = 0;

@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/engine_options.h"
 
+#include "comm/codec.h"
+#include "core/error.h"
 #include "data/device_batches.h"
 
 namespace lockstep {
+namespace {
+
+// What adds momentum in the optimizer's place does it as SGD does.
+void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& optimizer) {
+  if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || optimizer.name == "sgd") return;
+  throw ConfigError(
+      fmt::format("comm.codec = \"{}\" adds SGD's momentum to gradients before it compresses them, which "
+                  "optimizer.name = \"{}\" has no use for: set optimizer.name = \"sgd\", or another codec",
+                  choice.kind->name, optimizer.name));
+}
+
+}  // namespace
 
 LoaderOptions loader_options(const Config& config, Device device) {
   LoaderOptions options = config.loader;
@@ -22,6 +36,9 @@ NetworkOptions network_options(const Config& config, Device device) {
 
 BucketOptions bucket_options(const Config& config, const Registry& registry) {
   BucketOptions options = bucket_options(config.gradients, registry.exchanges);
+  require_momentum(options.exchange, config.optimizer);
+  for (const CodecRule& rule : options.codecs.rules) require_momentum(rule.choice, config.optimizer);
+  options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
   if (config.reproducible) options.micro_batches = config.loader.accumulation;
   return options;
 }

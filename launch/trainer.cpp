@@ -52,6 +52,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
              ledger_ ? &*ledger_ : nullptr),
       records_(options.record_steps && stream_.can_record()),
+      first_recorded_(std::max<std::int64_t>(2, parts.buckets.exchange().warmup_steps())),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
   for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
@@ -165,10 +166,11 @@ void Trainer::begin_totals() {
   skipped_ = 0;
 }
 
-// The first two steps are enqueued one by one: libraries allocate when they run for the first time.
+// The first two steps are enqueued one by one: libraries allocate when they run for the first time. So are
+// those that exchange gradients in another way than all that follow.
 void Trainer::run_step() {
   RecordedStep& recorded = recordings_[slot_.index];
-  if (records_ && enqueued_ >= 2 && recorded.work.empty()) recorded = record_step();
+  if (records_ && enqueued_ >= first_recorded_ && recorded.work.empty()) recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
   for (std::size_t i = 0; i < communicators_.size(); ++i)
@@ -185,7 +187,7 @@ Trainer::RecordedStep Trainer::record_step() {
   Communicator& host = parts_.communicator.host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
-    if (enqueued_ == 2)
+    if (enqueued_ == first_recorded_)
       log::info("steps are recorded and replayed: {} operations each", step.work.operations());
     return step;
   }
@@ -258,9 +260,9 @@ void Trainer::update() {
   results_.copy_control(stream_, slot_, optimizer.control());
 }
 
-// A plan is new in the first step, and where it is recorded: in the third and the fourth.
+// A plan is new in the first step, and where it is recorded: in the third and the fourth, or later.
 void Trainer::check_calls() {
-  const bool new_plan = enqueued_ == 0 || (records_ && enqueued_ >= 2);
+  const bool new_plan = enqueued_ == 0 || (records_ && enqueued_ >= first_recorded_);
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();

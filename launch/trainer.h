@@ -151,7 +151,8 @@ class Trainer {
   // Of buckets, where there are other ranks or a timeline: without either nobody asks.
   std::optional<Ledger> ledger_;
   StepClock clock_;
-  bool records_;  // on every rank or on none
+  bool records_;                 // on every rank or on none
+  std::int64_t first_recorded_;  // of the steps of this process, from 0 on
   std::array<RecordedStep, StepSlot::kCount> recordings_;
   LossTotals totals_;         // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;  // of them

@@ -22,8 +22,12 @@ std::vector<UpdateSegment> decay_segments(std::span<const Parameter> parameters,
   for (const Parameter& parameter : parameters) {
     const bool decays = decay_norm_and_bias || !is_norm_or_bias(parameter);
     const float decay = decays ? static_cast<float>(weight_decay) : 0.0f;
-    if (segments.empty() || segments.back().weight_decay != decay)
-      segments.push_back({.begin = parameter.offset, .weight_decay = decay});
+    const bool has_momentum = parameter.gradient_has_momentum;
+    if (segments.empty() || segments.back().weight_decay != decay ||
+        segments.back().gradient_has_momentum != has_momentum) {
+      segments.push_back(
+          {.begin = parameter.offset, .weight_decay = decay, .gradient_has_momentum = has_momentum});
+    }
     segments.back().count = parameter.offset + parameter.layout.physical_elements() - segments.back().begin;
   }
   return segments;

@@ -143,6 +143,7 @@ void run_rule(const Update& update, const SgdUpdate& sgd) {
   const auto step_of = [=](std::int32_t segment) {
     SgdStep step = plain;
     step.weight_decay = segments[segment].weight_decay;
+    step.gradient_has_momentum = segments[segment].gradient_has_momentum;
     return step;
   };
   run(update, step_of, sgd.momentum_buffer);

@@ -25,7 +25,8 @@ struct SgdRule {
     return {.learning_rate = static_cast<float>(control.learning_rate),
             .momentum = momentum,
             .weight_decay = segment.weight_decay,
-            .nesterov = nesterov};
+            .nesterov = nesterov,
+            .gradient_has_momentum = segment.gradient_has_momentum};
   }
 };
 

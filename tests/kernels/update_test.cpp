@@ -59,6 +59,29 @@ TEST_F(UpdateTest, SgdFollowsItsFormula) {
   }
 }
 
+// A codec has added it; weight decay, which no codec sees, has its own.
+TEST_F(UpdateTest, AGradientWithMomentumIsGivenNoMore) {
+  constexpr double kDecay = 1e-2;
+  for (const bool with_nesterov : {false, true}) {
+    Memory memory(1000);
+    Doubles value = widen(memory.value.values()), m(value.size());
+    run(with_nesterov ? nesterov : sgd,
+        {{.count = 1000, .weight_decay = float(kDecay), .gradient_has_momentum = true}}, memory);
+    for (int step = 1; step <= kSteps; ++step) {
+      const Values gradient = gradient_of(1000, step);
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        const double decay = kDecay * value[i];
+        m[i] = 0.9 * m[i] + decay;
+        value[i] -= 0.1 * (gradient[i] + (with_nesterov ? decay + 0.9 * m[i] : m[i]));
+      }
+    }
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      ASSERT_NEAR(memory.value.floats()[i], value[i], 2e-6) << i;
+      ASSERT_NEAR(memory.first.floats()[i], m[i], 2e-6) << i;
+    }
+  }
+}
+
 TEST_F(UpdateTest, TheFirstSgdStepGoesDownTheGradient) {
   const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
   const UpdateTable table({}, Segments{{.count = 1}});
