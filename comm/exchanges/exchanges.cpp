@@ -9,7 +9,8 @@ namespace lockstep {
 
 const std::vector<const ExchangeKind*>& exchange_kinds() {
   static const std::vector<const ExchangeKind*> table = {
-      &kDenseSum, &kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec,
+      &kDenseSum,  &kFp16Codec,     &kBf16Codec, &kInt8Codec,
+      &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec,
   };
   return table;
 }

@@ -17,6 +17,9 @@ extern const ExchangeKind kFp16Codec;
 extern const ExchangeKind kBf16Codec;
 extern const ExchangeKind kInt8Codec;
 extern const ExchangeKind kSignCodec;
+extern const ExchangeKind kPowerSgdCodec;
+extern const ExchangeKind kTopKCodec;
+extern const ExchangeKind kDgcCodec;
 
 // Those that are shipped.
 const std::vector<const ExchangeKind*>& exchange_kinds();

@@ -14,7 +14,8 @@ constexpr int kSteps = 4;
 class CodecBetweenProcesses : public testing::TestWithParam<const ExchangeKind*> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CodecBetweenProcesses,
-                         testing::Values(&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec),
+                         testing::Values(&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec,
+                                         &kTopKCodec, &kDgcCodec),
                          [](const auto& kind) { return std::string(kind.param->name); });
 
 // The third step is skipped.

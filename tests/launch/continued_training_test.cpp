@@ -142,17 +142,24 @@ TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
 // What a codec has not sent yet is state, and a skipped step does not touch it.
 TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
   const auto stochastic = ExchangeChoice{.kind = &kInt8Codec, .settings = {{"stochastic", 1}}};
-  for (const ExchangeChoice& choice : {stochastic, ExchangeChoice{.kind = &kSignCodec}}) {
+  const ExchangeChoice choices[] = {
+      stochastic,
+      {.kind = &kSignCodec},
+      {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 3}}},
+      {.kind = &kTopKCodec, .settings = {{"density", 0.05}}},
+      {.kind = &kDgcCodec, .settings = {{"density", 0.01}, {"warmup_steps", 8}}}};
+  for (const ExchangeChoice& choice : choices) {
     on_ranks(
         [&](Communicator& communicator, const Dataset& dataset) {
-          const BucketOptions buckets{.first_bytes = 1024, .middle_bytes = 8192, .exchange = choice};
+          const BucketOptions buckets{
+              .first_bytes = 1024, .middle_bytes = 8192, .exchange = choice, .momentum = {.momentum = 0.9}};
           Objects whole(communicator, dataset, kSteps, 3, buckets);
           whole.fit();
           const StateCopy expected = whole.state();
           const auto residual = [](const StateCopy::Tensor& tensor) {
             return tensor.name.find("residual") != std::string::npos;
           };
-          CHECK(std::ranges::count_if(expected.tensors, residual) > 2);
+          CHECK(std::ranges::count_if(expected.tensors, residual) > 0);
           StateCopy saved;
           {
             Objects first(communicator, dataset, 7, 3, buckets);

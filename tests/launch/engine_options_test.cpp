@@ -239,6 +239,26 @@ std::vector<Case> cases() {
        {"buckets.exchange=int8 stochastic=0 error_feedback=0"},
        {"comm.codec=int8"}},
       {"comm.sign.error_feedback=0", {"buckets.exchange=sign error_feedback=0"}, {"comm.codec=sign"}},
+      {"comm.powersgd.rank=4",
+       {"buckets.exchange=powersgd rank=4 start_step=0 error_feedback=1"},
+       {"comm.codec=powersgd"}},
+      {"comm.powersgd.start_step=10",
+       {"buckets.exchange=powersgd rank=2 start_step=10 error_feedback=1"},
+       {"comm.codec=powersgd"}},
+      {"comm.powersgd.error_feedback=0",
+       {"buckets.exchange=powersgd rank=2 start_step=0 error_feedback=0"},
+       {"comm.codec=powersgd"}},
+      {"comm.topk.density=0.1", {"buckets.exchange=topk density=0.1 error_feedback=1"}, {"comm.codec=topk"}},
+      {"comm.topk.error_feedback=0",
+       {"buckets.exchange=topk density=0.01 error_feedback=0"},
+       {"comm.codec=topk"}},
+      {"comm.dgc.density=0.01",
+       {"buckets.exchange=dgc density=0.01 warmup_steps=100 clip=0"},
+       {"comm.codec=dgc"}},
+      {"comm.dgc.warmup_steps=10",
+       {"buckets.exchange=dgc density=0.001 warmup_steps=10 clip=0"},
+       {"comm.codec=dgc"}},
+      {"comm.dgc.clip=1", {"buckets.exchange=dgc density=0.001 warmup_steps=100 clip=1"}, {"comm.codec=dgc"}},
       {"comm.codec_for=fc.*=none", {"buckets.codecs=between nodes, fc.*=none"}},
       {"comm.compress_within_node=true", {"buckets.codecs=within nodes"}},
       {"kernels.choose=direct", {"kernels.by=name"}},
@@ -259,6 +279,25 @@ TEST(EngineOptions, EachKeyChangesWhatItNamesAndNothingElse) {
     settings.push_back(wanted.setting);
     EXPECT_EQ(changes(base, told(config_of(settings))), wanted.changed)
         << wanted.setting << " with " << fmt::format("{}", wanted.also);
+  }
+}
+
+// The codec adds what the optimizer then does not.
+TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
+  const BucketOptions options =
+      bucket_options(config_of({"comm.codec=dgc", "optimizer.momentum=0.8", "optimizer.nesterov=true"}));
+  EXPECT_EQ(options.momentum.momentum, 0.8);
+  EXPECT_TRUE(options.momentum.nesterov);
+  for (const char* name : {"adamw", "lars"}) {
+    for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
+      try {
+        bucket_options(config_of({codec, fmt::format("optimizer.name={}", name)}));
+        ADD_FAILURE() << name << " with " << codec;
+      } catch (const ConfigError& error) {
+        EXPECT_NE(std::string(error.what()).find("set optimizer.name = \"sgd\""), std::string::npos)
+            << error.what();
+      }
+    }
   }
 }
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codec dgc: Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018). As topk, but so few
+// elements travel that what waits is a hundred steps old: momentum is therefore added before (momentum
+// correction), and that of what was sent is forgotten (momentum factor masking), gradients are clipped where
+// they are made, and the share that travels sinks over the first steps.
+#include "comm/exchanges/exchanges.h"
+#include "comm/exchanges/sparse_codec.h"
+
+namespace lockstep {
+namespace {
+
+constexpr NumberOption kDgcOptions[] = {
+    {.name = "density",
+     .initial = 0.001,
+     .least = 1e-6,
+     .most = 1,
+     .meaning = "share of a parameter's elements that travel"},
+    {.name = "warmup_steps",
+     .initial = 100,
+     .least = 0,
+     .most = 1e9,
+     .meaning = "steps in which 25, 6.25, 1.56 and 0.4 % travel, a quarter of them each"},
+    {.name = "clip",
+     .initial = 0,
+     .least = 0,
+     .most = 1e30,
+     .meaning = "the longest gradient of a parameter, divided by the root of the ranks between which it "
+                "travels; 0: any"},
+};
+
+std::int64_t warmup_steps(const ExchangeChoice& choice) { return choice.whole_option("warmup_steps"); }
+
+std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
+  const SparseOptions options{.density = context.choice.option("density"),
+                              .adds_momentum = true,
+                              .momentum = context.momentum,
+                              .clip = context.choice.option("clip"),
+                              .warmup_steps = warmup_steps(context.choice),
+                              .warmup_densities = {0.25, 0.0625, 0.015625, 0.00390625}};
+  return std::make_unique<SparseCodec>(context, options);
+}
+
+constexpr CodecKind kDgcKind = {.adds_momentum = true, .warmup_steps = warmup_steps, .make = make_dgc};
+
+}  // namespace
+
+constinit const ExchangeKind kDgcCodec = {
+    .name = "dgc",
+    .meaning = "the few largest elements of every parameter, with momentum; for SGD",
+    .options = kDgcOptions,
+    .make = make_codec_exchange,
+    .codec = &kDgcKind};
+
+}  // namespace lockstep

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/exchanges/sparse_codec.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+namespace {
+
+// Of scratch_: what a piece's choice works in, behind its threshold and the factor it is clipped by.
+constexpr std::size_t kThresholdBytes = 64;
+
+std::int64_t most_elements(std::span<const CodecShare> shares) {
+  std::int64_t most = 0;
+  for (const CodecShare& share : shares) {
+    for (const CodecPiece& piece : share.pieces) most = std::max(most, piece.range.count());
+  }
+  return most;
+}
+
+}  // namespace
+
+SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& options)
+    : parameters_(context.parameters),
+      shares_(context.shares),
+      across_(context.across),
+      options_(options),
+      steps_(context.across.stream().device()) {
+  const Device device = across_.stream().device();
+  for (const CodecShare& share : shares_)
+    CHECK(share.count < std::int64_t{1} << 31, "a share of {} elements", share.count);
+  density_ = options_.density;
+  if (options_.warmup_steps > 0) density_ = std::max(density_, std::ranges::max(options_.warmup_densities));
+  std::int64_t most = 0;
+  for (const CodecShare& share : shares_) {
+    std::int64_t all = 0;
+    for (const CodecPiece& piece : share.pieces) all += capacity(piece);
+    most = std::max(most, all);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(most) * 2 * sizeof(float);
+  chosen_ = across_.allocate(bytes);
+  gathered_ = across_.allocate(bytes * static_cast<std::size_t>(across_.size()));
+  scratch_ = Buffer(kThresholdBytes + sparse_scratch_bytes(most_elements(shares_)), device);
+  if (options_.error_feedback) residual_.emplace("residual", shares_, parameters_, device);
+  if (options_.adds_momentum) velocity_.emplace("velocity", shares_, parameters_, device);
+}
+
+std::int64_t SparseCodec::capacity(const CodecPiece& piece) const {
+  const auto count = static_cast<double>(piece.range.count());
+  return std::clamp<std::int64_t>(std::llround(density_ * count), 1, piece.range.count());
+}
+
+double SparseCodec::density_at(std::int64_t step) const {
+  if (step >= options_.warmup_steps) return options_.density;
+  const auto stages = static_cast<std::int64_t>(options_.warmup_densities.size());
+  const auto stage = static_cast<std::size_t>(step * stages / options_.warmup_steps);
+  return std::max(options_.density, options_.warmup_densities[stage]);
+}
+
+void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {
+  if (!begun_) density_ = options_.warmup_steps > 0 ? density_at(steps_.begin()) : options_.density;
+  begun_ = true;
+  const CodecShare& share = shares_[bucket];
+  if (share.count == 0 || share.pieces.empty()) return;
+  choose(bucket, loss_scale);
+  std::int64_t all = 0;
+  for (const CodecPiece& piece : share.pieces) all += capacity(piece);
+  across_.all_gather(chosen_.data(), gathered_.data(), static_cast<std::size_t>(2 * all), DType::i32);
+  Stream& stream = across_.stream();
+  backend_for(stream.device())
+      .sparse_sum(stream, {.count = share.count,
+                           .capacity = all,
+                           .ranks = across_.size(),
+                           .gathered = gathered_.data(),
+                           .loss_scale = loss_scale,
+                           .sums = static_cast<float*>(share.values)});
+}
+
+void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
+  const CodecShare& share = shares_[bucket];
+  Stream& stream = across_.stream();
+  Backend& backend = backend_for(stream.device());
+  auto* threshold = reinterpret_cast<std::uint32_t*>(scratch_.data());
+  auto* clip = reinterpret_cast<float*>(scratch_.data() + sizeof(*threshold));
+  std::int64_t all = 0, before = 0;
+  for (const CodecPiece& piece : share.pieces) all += capacity(piece);
+  const auto now = [&](const std::optional<Residual>& memory, const CodecPiece& piece) {
+    return memory ? memory->now(bucket) + piece.place : nullptr;
+  };
+  const auto next = [&](const std::optional<Residual>& memory, const CodecPiece& piece) {
+    return memory ? memory->next(bucket) + piece.place : nullptr;
+  };
+  for (const CodecPiece& piece : share.pieces) {
+    const SparseNumbers numbers{.count = piece.range.count(),
+                                .gradient = static_cast<const float*>(share.values) + piece.place,
+                                .loss_scale = loss_scale,
+                                .clip = options_.clip > 0 ? clip : nullptr,
+                                .residual = now(residual_, piece),
+                                .velocity = now(velocity_, piece),
+                                .momentum = static_cast<float>(options_.momentum.momentum),
+                                .nesterov = options_.momentum.nesterov};
+    if (options_.clip > 0) {
+      const double most = options_.clip / std::sqrt(static_cast<double>(across_.size()));
+      backend.sparse_clip(stream, {.count = numbers.count,
+                                   .gradient = numbers.gradient,
+                                   .loss_scale = loss_scale,
+                                   .most = static_cast<float>(most),
+                                   .clip = clip});
+    }
+    const std::int64_t mine = capacity(piece);
+    void* scratch = scratch_.data() + kThresholdBytes;
+    backend.sparse_threshold(stream,
+                             {.numbers = numbers, .kept = mine, .threshold = threshold, .scratch = scratch});
+    backend.sparse_select(stream, {.numbers = numbers,
+                                   .capacity = mine,
+                                   .first_index = static_cast<std::int32_t>(piece.place),
+                                   .threshold = threshold,
+                                   .indices = reinterpret_cast<std::int32_t*>(chosen_.data()) + before,
+                                   .values = reinterpret_cast<float*>(chosen_.data()) + all + before,
+                                   .next_residual = next(residual_, piece),
+                                   .next_velocity = next(velocity_, piece),
+                                   .scratch = scratch});
+    before += mine;
+  }
+}
+
+void SparseCodec::settle(Stream& compute, const std::int32_t* finite) {
+  if (!begun_) return;  // this rank drives nothing
+  begun_ = false;
+  steps_.settle(compute, finite);
+  if (residual_) residual_->settle(compute, finite);
+  if (velocity_) velocity_->settle(compute, finite);
+}
+
+std::vector<ExchangeState> SparseCodec::state() {
+  std::vector<ExchangeState> states;
+  for (const CodecShare& share : shares_) {
+    if (share.pieces.empty() || !states.empty()) continue;
+    const CodecPiece& first = share.pieces.front();
+    states.push_back(
+        {.name = fmt::format("{}.sparse_steps[{}:{}]", parameters_[first.parameter].name, first.range.begin,
+                             first.range.end),
+         .memory = {.data = steps_.memory(), .shape = {1}, .device = across_.stream().device()}});
+  }
+  if (residual_) residual_->add_state(states);
+  if (velocity_) velocity_->add_state(states);
+  return states;
+}
+
+std::size_t SparseCodec::memory_bytes() const {
+  return (residual_ ? residual_->memory_bytes() : 0) + (velocity_ ? velocity_->memory_bytes() : 0) +
+         chosen_.bytes() + gathered_.bytes() + scratch_.bytes() + steps_.memory_bytes();
+}
+
+}  // namespace lockstep

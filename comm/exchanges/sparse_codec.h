@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SparseCodec: the largest numbers of every parameter travel, each with its place, and the others are added
+// to the next gradient. What top-k and DGC share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "comm/codec.h"
+#include "comm/kept_memory.h"
+#include "comm/residual.h"
+
+namespace lockstep {
+
+struct SparseOptions {
+  double density = 0.01;  // share of a parameter's elements that travel
+  bool error_feedback = true;
+  bool adds_momentum = false;
+  GradientMomentum momentum = {};
+  double clip = 0;  // the longest gradient of a parameter, over all ranks; 0: any
+  // Steps in which more travel, in equal parts with these densities.
+  std::int64_t warmup_steps = 0;
+  std::vector<double> warmup_densities = {};
+};
+
+class SparseCodec final : public Codec {
+ public:
+  SparseCodec(const CodecContext& context, const SparseOptions& options);
+
+  void exchange(std::size_t bucket, const float* loss_scale) override;
+  void settle(Stream& compute, const std::int32_t* finite) override;
+  std::vector<ExchangeState> state() override;
+  std::size_t memory_bytes() const override;
+
+ private:
+  std::int64_t capacity(const CodecPiece& piece) const;
+  double density_at(std::int64_t step) const;
+  void choose(std::size_t bucket, const float* loss_scale);
+
+  std::span<const Parameter> parameters_;
+  std::span<const CodecShare> shares_;
+  Communicator& across_;
+  SparseOptions options_;
+  std::optional<Residual> residual_;  // with error feedback
+  std::optional<Residual> velocity_;  // where it adds momentum
+  Buffer chosen_;                     // indices, then values, of one bucket
+  Buffer gathered_;                   // the same of every rank
+  Buffer scratch_;
+  StepCount steps_;
+  double density_ = 0;  // of the step that is under way
+  bool begun_ = false;
+};
+
+}  // namespace lockstep

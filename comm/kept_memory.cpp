@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/kept_memory.h"
+
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+KeptMemory::KeptMemory(std::int64_t elements, Device device) : elements_(elements) {
+  for (Buffer& memory : memory_) memory = Buffer(static_cast<std::size_t>(elements) * sizeof(float), device);
+}
+
+void KeptMemory::settle(Stream& compute, const std::int32_t* finite) {
+  if (compute.runs_on_host()) {
+    if (*finite != 0) turn_ = 1 - turn_;
+    return;
+  }
+  backend_for(compute.device())
+      .keep_if_finite(compute, {.finite = finite, .count = elements_, .from = next(), .to = now()});
+}
+
+std::int64_t StepCount::begin() {
+  if (is_host_memory(count_.device())) return static_cast<std::int64_t>(*memory());
+  if (known_ < 0) {
+    float restored = 0;
+    Stream stream(count_.device(), StreamUse::copy);
+    stream.copy(&restored, memory(), sizeof(restored));
+    stream.synchronize();
+    known_ = static_cast<std::int64_t>(restored);
+  }
+  return known_++;
+}
+
+void StepCount::settle(Stream& compute, const std::int32_t* finite) {
+  backend_for(compute.device()).keep_if_finite(compute, {.finite = finite, .steps = memory()});
+}
+
+}  // namespace lockstep

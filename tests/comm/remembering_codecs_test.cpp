@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What holds of every codec that remembers what it has not sent.
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "comm/codec.h"
+#include "tests/comm/codec_state.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+struct Subject {
+  const ExchangeKind* kind;
+  std::vector<ExchangeSetting> settings = {};
+  double momentum = 0.5;
+
+  BucketOptions options() const {
+    BucketOptions options = codec_buckets(*kind, settings);
+    options.momentum = {.momentum = momentum};
+    return options;
+  }
+};
+
+std::vector<Subject> subjects() {
+  return {{.kind = &kPowerSgdCodec},
+          {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 2}}},
+          {.kind = &kTopKCodec, .settings = {{"density", 0.05}}},
+          {.kind = &kDgcCodec, .settings = {{"density", 0.01}, {"warmup_steps", 4}, {"clip", 3}}}};
+}
+
+MakeGradient gradient_of_step(int step) {
+  return [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); };
+}
+
+// body(communicator, subject) on every rank, for every codec and dealing of ranks to nodes.
+template <typename Body>
+void for_each_subject(Body body) {
+  for (const Subject& subject : subjects()) {
+    for (const std::vector<int>& node_of : node_dealings()) {
+      SCOPED_TRACE(fmt::format("{} on {} ranks", subject.kind->name, node_of.size()));
+      run_thread_ranks(
+          static_cast<int>(node_of.size()), [&](Communicator& communicator) { body(communicator, subject); },
+          node_of);
+    }
+  }
+}
+
+TEST(RememberingCodecs, LeaveTheSameBitsOnEveryRankAndInEveryRun) {
+  for_each_subject([](Communicator& communicator, const Subject& subject) {
+    std::vector<Parameter> parameters = some_parameters();
+    std::vector<std::vector<float>> first;
+    for (int run = 0; run < 2; ++run) {
+      GradientBuckets buckets(parameters, communicator, subject.options());
+      for (int step = 0; step < 5; ++step) {
+        run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+        const std::vector<float> agreed = agreed_gradients(communicator, parameters);
+        if (run == 0) {
+          first.push_back(agreed);
+        } else {
+          CHECK(same_bits(first[static_cast<std::size_t>(step)], agreed), "step {}", step);
+        }
+      }
+    }
+  });
+}
+
+// Momentum is no part of what is conserved.
+TEST(RememberingCodecs, SendSoonerOrLaterAllThereIs) {
+  for_each_subject([](Communicator& communicator, Subject subject) {
+    subject.momentum = 0;
+    if (subject.kind == &kDgcCodec) subject.settings = {{"density", 0.01}, {"warmup_steps", 4}};
+    std::vector<Parameter> parameters = some_parameters();
+    GradientBuckets buckets(parameters, communicator, subject.options());
+    std::vector<double> given(gradients_of(parameters).size()), received(given.size());
+    for (int step = 0; step < 6; ++step) {
+      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      const std::vector<float> decoded = gradients_of(parameters);
+      std::size_t at = 0;
+      for (const Parameter& parameter : parameters) {
+        for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i, ++at) {
+          received[at] += static_cast<double>(decoded[at]);
+          for (int rank = 0; rank < communicator.size(); ++rank)
+            given[at] += static_cast<double>(made_up_gradient(rank, step, parameter.offset + i));
+        }
+      }
+    }
+    std::size_t at = 0;
+    for (const Parameter& parameter : parameters) {
+      for (const float left : unsent(communicator, buckets, parameter)) {
+        CHECK(std::abs(received[at] + static_cast<double>(left) - given[at]) < 2e-4, "{}: {} and {} of {}",
+              parameter.name, received[at], left, given[at]);
+        ++at;
+      }
+    }
+  });
+}
+
+// A rank that drives remembers something of everything that is compressed, as soon as it is.
+TEST(RememberingCodecs, RememberByParameter) {
+  for (const Subject& subject : subjects()) {
+    run_thread_ranks(
+        2,
+        [&](Communicator& communicator) {
+          std::vector<Parameter> parameters = some_parameters();
+          GradientBuckets buckets(parameters, communicator, subject.options());
+          for (int step = 0; step < 5; ++step)
+            run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+          std::size_t bytes = 0;
+          for (const Parameter& parameter : parameters) {
+            double norm = 0;
+            for (const float left : unsent(communicator, buckets, parameter))
+              norm += std::abs(static_cast<double>(left));
+            CHECK((norm > 0) == is_compressed(subject.options().exchange, parameter), "{}: {}",
+                  parameter.name, norm);
+          }
+          for (const auto& [name, values] : state_of(buckets)) bytes += values.size() * sizeof(float);
+          CHECK(buckets.memory_bytes() > buckets.plan().bytes() + bytes);
+        },
+        std::vector<int>{0, 1});
+  }
+}
+
+TEST(RememberingCodecs, WhatIsNotFiniteOnOneRankIsFoundOnAllAndForgotten) {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for_each_subject([bad](Communicator& communicator, const Subject& subject) {
+      std::vector<Parameter> parameters = some_parameters();
+      GradientBuckets buckets(parameters, communicator, subject.options());
+      std::vector<Parameter> others = some_parameters();
+      GradientBuckets never_saw_it(others, communicator, subject.options());
+      for (int step = 0; step < 6; ++step) {
+        if (step == 1 || step == 4) {
+          const Parameter& hit = parameters[step == 1 ? 0 : 5];
+          const std::int64_t where = hit.offset + hit.layout.shape().elements() - 7;
+          const CodecState before = state_of(buckets);
+          run_pass(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
+            if (rank == communicator.size() - 1 && element == where) return bad;
+            return made_up_gradient(rank, 99, element);
+          });
+          const std::vector<float> found = gradients_of(parameters);
+          CHECK(!std::ranges::all_of(found, [](float value) { return std::isfinite(value); }));
+          Stream stream(Device{}, StreamUse::compute);
+          std::int32_t finite = 0;
+          buckets.agree_finite(stream, &finite);
+          CHECK(same_bits(before, state_of(buckets)), "a skipped step changed something");
+        }
+        run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+        run_step(never_saw_it, others, communicator.rank(), gradient_of_step(step));
+        CHECK(same_bits(gradients_of(parameters), gradients_of(others)), "step {}", step);
+      }
+    });
+  }
+}
+
+TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
+  for_each_subject([](Communicator& communicator, const Subject& subject) {
+    std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
+    GradientBuckets buckets(parameters, communicator, subject.options());
+    for (int step = 0; step < 3; ++step)
+      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+    GradientBuckets restored(others, communicator, subject.options());
+    restore_state(restored, state_of(buckets));
+    for (int step = 3; step < 7; ++step) {
+      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      run_step(restored, others, communicator.rank(), gradient_of_step(step));
+      CHECK(same_bits(gradients_of(parameters), gradients_of(others)), "step {}", step);
+    }
+    CHECK(same_bits(state_of(buckets), state_of(restored)));
+  });
+}
+
+// Multiplied by a power of two everything is, but for what is remembered.
+TEST(RememberingCodecs, RememberWithoutTheLossScale) {
+  for_each_subject([](Communicator& communicator, const Subject& subject) {
+    std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
+    GradientBuckets buckets(parameters, communicator, subject.options());
+    GradientBuckets scaled(others, communicator, subject.options());
+    for (int step = 0; step < 4; ++step) {
+      const float loss_scale = step < 2 ? 1024.0f : 64.0f;
+      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      run_step(
+          scaled, others, communicator.rank(),
+          [&](int rank, std::int64_t element) { return loss_scale * made_up_gradient(rank, step, element); },
+          &loss_scale);
+      std::vector<float> expected = gradients_of(parameters);
+      for (float& value : expected) value *= loss_scale;
+      CHECK(gradients_of(others) == expected, "step {}", step);
+      CHECK(same_bits(state_of(buckets), state_of(scaled)), "step {}", step);
+    }
+  });
+}
+
+TEST(RememberingCodecs, AreTheDenseSumOnOneNode) {
+  for (const Subject& subject : subjects()) {
+    run_thread_ranks(2, [&](Communicator& communicator) {
+      std::vector<Parameter> parameters = some_parameters();
+      GradientBuckets buckets(parameters, communicator, subject.options());
+      run_step(buckets, parameters, communicator.rank(), gradient_of_step(0));
+      for (const Parameter& parameter : parameters) {
+        CHECK(!parameter.gradient_has_momentum);
+        for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
+          const std::int64_t element = parameter.offset + i;
+          CHECK(gradient_at(parameter, i) ==
+                made_up_gradient(0, 0, element) + made_up_gradient(1, 0, element));
+        }
+      }
+    });
+  }
+}
+
+std::string refusal(const ExchangeKind& kind, const ExchangeSetting& setting) {
+  const std::unique_ptr<Communicator> communicator = make_self_communicator();
+  std::vector<Parameter> parameters = some_parameters();
+  return message_of([&] { GradientBuckets(parameters, *communicator, codec_buckets(kind, {setting})); });
+}
+
+TEST(RememberingCodecs, RefuseWhatMakesNoSense) {
+  const struct {
+    const ExchangeKind& kind;
+    ExchangeSetting setting;
+    std::string_view nearest;
+  } cases[] = {
+      {kPowerSgdCodec, {"rank", 0}, "the nearest is 1"},
+      {kPowerSgdCodec, {"rank", 2.4}, "whole numbers are allowed, the nearest is 2"},
+      {kPowerSgdCodec, {"rank", 64}, "has nothing to compress"},
+      {kTopKCodec, {"density", 0}, "the nearest is 1e-06"},
+      {kTopKCodec, {"density", 1.5}, "the nearest is 1"},
+      {kDgcCodec, {"density", -1}, "the nearest is 1e-06"},
+      {kDgcCodec, {"warmup_steps", -1}, "the nearest is 0"},
+      {kDgcCodec, {"clip", -1}, "the nearest is 0"},
+  };
+  for (const auto& [kind, setting, nearest] : cases) {
+    const std::string message = refusal(kind, setting);
+    EXPECT_NE(message.find(nearest), std::string::npos) << setting.option << ": " << message;
+    EXPECT_NE(message.find(kind.name), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

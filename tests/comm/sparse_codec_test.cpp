@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "comm/codec.h"
+#include "tests/comm/codec_state.h"
+
+namespace lockstep {
+namespace {
+
+// Of each of `ranks` nodes of one rank: an index and a value to every other.
+std::uint64_t sparse_bytes(std::span<const Parameter> parameters, double density, std::int64_t ranks) {
+  std::int64_t chosen = 0;
+  for (const Parameter& parameter : parameters) {
+    if (!takes_large_tensors({}, parameter)) continue;
+    chosen += std::max<std::int64_t>(
+        1, std::llround(density * static_cast<double>(parameter.layout.shape().elements())));
+  }
+  return static_cast<std::uint64_t>(8 * chosen * (ranks - 1));
+}
+
+std::uint64_t sent_in_step(Communicator& communicator, GradientBuckets& buckets,
+                           std::span<const Parameter> parameters, int step) {
+  communicator.stream().synchronize();
+  const std::uint64_t before = communicator.traffic().sent_bytes;
+  run_step(buckets, parameters, communicator.rank(),
+           [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+  return communicator.traffic().sent_bytes - before;
+}
+
+// Of what is summed densely, an all-reduce of these ranks sends.
+std::uint64_t dense_bytes(Communicator& communicator) {
+  std::vector<Parameter> parameters = some_parameters();
+  GradientBuckets fewer(parameters, communicator, codec_buckets(kTopKCodec, {{"density", 1e-6}}));
+  return sent_in_step(communicator, fewer, parameters, 0) -
+         sparse_bytes(parameters, 1e-6, communicator.size());
+}
+
+TEST(SparseCodec, SendsAnIndexAndAValueOfEachThatIsChosen) {
+  for (const int ranks : {2, 3}) {
+    std::vector<int> node_of(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) node_of[static_cast<std::size_t>(rank)] = rank;
+    run_thread_ranks(
+        ranks,
+        [ranks](Communicator& communicator) {
+          const std::uint64_t dense = dense_bytes(communicator);
+          std::vector<Parameter> parameters = some_parameters();
+          for (const double density : {0.001, 0.01, 0.3}) {
+            GradientBuckets buckets(parameters, communicator,
+                                    codec_buckets(kTopKCodec, {{"density", density}}));
+            CHECK(sent_in_step(communicator, buckets, parameters, 0) ==
+                  dense + sparse_bytes(parameters, density, ranks));
+          }
+        },
+        node_of);
+  }
+}
+
+TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
+  run_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        const std::uint64_t dense = dense_bytes(communicator);
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator,
+                                codec_buckets(kDgcCodec, {{"density", 0.002}, {"warmup_steps", 8}}));
+        const double densities[] = {0.25,     0.25,      0.0625,    0.0625, 1.0 / 64,
+                                    1.0 / 64, 1.0 / 256, 1.0 / 256, 0.002};
+        for (int step = 0; step < 9; ++step) {
+          CHECK(sent_in_step(communicator, buckets, parameters, step) ==
+                    dense + sparse_bytes(parameters, densities[step], 2),
+                "step {}", step);
+        }
+      },
+      std::vector<int>{0, 1});
+}
+
+// Each element of each rank has waited, with momentum added, or was sent, and is forgotten (algorithm 1).
+TEST(SparseCodec, DgcAddsMomentumBeforeItChooses) {
+  for (const bool nesterov : {false, true}) {
+    run_thread_ranks(
+        2,
+        [nesterov](Communicator& communicator) {
+          std::vector<Parameter> parameters = some_parameters();
+          BucketOptions options = codec_buckets(kDgcCodec, {{"density", 0.05}, {"warmup_steps", 0}});
+          options.momentum = {.momentum = 0.75, .nesterov = nesterov};
+          GradientBuckets buckets(parameters, communicator, options);
+          for (int step = 0; step < 4; ++step) {
+            const CodecState before = state_of(buckets);
+            run_step(buckets, parameters, communicator.rank(), [step](int rank, std::int64_t element) {
+              return made_up_gradient(rank, step, element);
+            });
+            const CodecState after = state_of(buckets);
+            for (const Parameter& parameter : parameters) {
+              const bool compressed = takes_large_tensors({}, parameter);
+              CHECK(parameter.gradient_has_momentum == compressed);
+              if (!compressed) continue;
+              const auto elements = static_cast<std::size_t>(parameter.layout.shape().elements());
+              std::vector<float> sent(elements);
+              std::size_t count = 0;
+              for (std::size_t i = 0; i < elements; ++i) {
+                const auto of = [&](const CodecState& state, const char* what) {
+                  return state.at(parameter.name + what)[i];
+                };
+                const float g = made_up_gradient(communicator.rank(), step,
+                                                 parameter.offset + static_cast<std::int64_t>(i));
+                const float u = 0.75f * of(before, ".velocity") + g;
+                const float v = of(before, ".residual") + (nesterov ? g + 0.75f * u : u);
+                if (of(after, ".residual") == 0) {
+                  sent[i] = v;
+                  ++count;
+                  CHECK(of(after, ".velocity") == 0);
+                } else {
+                  CHECK(std::abs(of(after, ".residual") - v) < 1e-5f);
+                  CHECK(std::abs(of(after, ".velocity") - u) < 1e-5f);
+                }
+              }
+              CHECK(count > elements / 25 && count <= elements / 20 + 1, "{} of {}", count, elements);
+              communicator.all_reduce(sent.data(), sent.size(), DType::f32, ReduceOp::sum);
+              communicator.stream().synchronize();
+              for (std::size_t i = 0; i < elements; ++i)
+                CHECK(std::abs(gradient_at(parameter, static_cast<std::int64_t>(i)) - sent[i]) < 1e-5f);
+            }
+          }
+        },
+        std::vector<int>{0, 1});
+  }
+}
+
+// The threshold is for all ranks: each may be as long as a part of the sum of independent ones.
+TEST(SparseCodec, DgcClipsWhatEachRankHas) {
+  run_thread_ranks(
+      4,
+      [](Communicator& communicator) {
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator,
+                                codec_buckets(kDgcCodec, {{"density", 1}, {"warmup_steps", 0}, {"clip", 2}}));
+        run_step(buckets, parameters, communicator.rank(),
+                 [](int rank, std::int64_t) { return rank == 0 ? 100.0f : 0.0f; });
+        for (const Parameter& parameter : parameters) {
+          const std::vector<float> sum = [&] {
+            std::vector<float> all;
+            for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i)
+              all.push_back(gradient_at(parameter, i));
+            return all;
+          }();
+          double squares = 0;
+          for (const float value : sum) squares += static_cast<double>(value) * static_cast<double>(value);
+          if (takes_large_tensors({}, parameter)) CHECK(std::abs(std::sqrt(squares) - 1) < 1e-3);
+          if (!takes_large_tensors({}, parameter)) CHECK(sum[0] == 100);
+        }
+      },
+      std::vector<int>{0, 1, 2, 3});
+}
+
+TEST(SparseCodec, WithoutErrorFeedbackWhatIsNotSentIsLost) {
+  run_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator,
+                                codec_buckets(kTopKCodec, {{"density", 0.01}, {"error_feedback", 0}}));
+        const auto small_but_once = [](int step) {
+          return [step](int, std::int64_t element) {
+            return (element % 97 == 0 ? 1.0f : 0.5f) * (step == 0 ? 1.0f : 0.0f);
+          };
+        };
+        run_step(buckets, parameters, communicator.rank(), small_but_once(0));
+        run_step(buckets, parameters, communicator.rank(), small_but_once(1));
+        for (const float value : gradients_of(parameters)) CHECK(value == 0);
+      },
+      std::vector<int>{0, 1});
+}
+
+}  // namespace
+}  // namespace lockstep
