@@ -14,7 +14,7 @@ BlockFlow::BlockFlow(MPI_Comm communicator, Link link, int tag, const WaitPlace&
       place_(place),
       link_(link),
       tag_(tag),
-      piece_bytes_((link == Link::wire ? std::size_t{64} : std::size_t{1024}) << 10),
+      piece_bytes_(link == Link::wire ? kWirePieceBytes : std::size_t{1} << 20),
       under_way_(link == Link::wire ? 16 : 4) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kSlots = 16;
 // Of a block, whose first halves are the largest messages. Terms, sums and results are of four bytes or less.
-constexpr std::size_t kBlockElements = 2 * kWirePieceBytes / sizeof(float);
+constexpr std::size_t kElementsInBlock = 2 * kWirePieceBytes / sizeof(float);
 // Messages to, or from, several ranks that one step has under way.
 constexpr int kMostMessages = 8;
 
@@ -63,7 +63,7 @@ HalvingFlow::HalvingFlow(MPI_Comm communicator, int first_tag, const WaitPlace& 
 }
 
 std::size_t HalvingFlow::places() { return kSlots; }
-std::size_t HalvingFlow::place_bytes() { return kBlockElements * sizeof(float); }
+std::size_t HalvingFlow::place_bytes() { return kElementsInBlock * sizeof(float); }
 
 const HalvingStep& HalvingFlow::step_of(const Slot& slot) const {
   return schedule_[upwards(slot) ? slot.step : 2 * schedule_.size() - 1 - slot.step];
@@ -208,7 +208,7 @@ bool HalvingFlow::take_arrived() {
 std::int64_t HalvingFlow::run(const Work& work) {
   work_ = &work;
   met_ns_ = size_ == 1 ? now_ns() : 0;
-  const std::size_t blocks = (work.count + kBlockElements - 1) / kBlockElements;
+  const std::size_t blocks = (work.count + kElementsInBlock - 1) / kElementsInBlock;
   const auto through = [&](std::size_t block) {
     const Slot& slot = slots_[block % kSlots];
     return slot.step >= 2 * schedule_.size() && slot.pending == 0;
@@ -220,8 +220,8 @@ std::int64_t HalvingFlow::run(const Work& work) {
     const bool starts = started < std::min(blocks, done + kSlots);
     if (starts) {  // one at a time, so that those before it move on
       Slot& slot = slots_[started % kSlots];
-      slot = {.begin = started * kBlockElements};
-      slot.count = std::min(kBlockElements, work.count - slot.begin);
+      slot = {.begin = started * kElementsInBlock};
+      slot.count = std::min(kElementsInBlock, work.count - slot.begin);
       ++started;
       start(slot);
     }
