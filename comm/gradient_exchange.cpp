@@ -49,15 +49,6 @@ double ExchangeChoice::option(std::string_view name) const {
   return found->initial;
 }
 
-std::int64_t ExchangeChoice::whole_option(std::string_view name) const {
-  const double value = option(name);
-  const double nearest = std::round(value);
-  if (value == nearest) return static_cast<std::int64_t>(value);
-  throw ConfigError(
-      fmt::format("{} of the exchange \"{}\" is {}; whole numbers are allowed, the nearest is {}", name,
-                  kind->name, value, nearest));
-}
-
 std::string ExchangeChoice::describe() const {
   std::string text(kind->name);
   for (const NumberOption& each : kind->options) text += fmt::format(" {}={}", each.name, option(each.name));

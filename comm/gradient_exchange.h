@@ -103,8 +103,8 @@ struct ExchangeChoice {
   void check() const;
   // Of one of the kind's options.
   double option(std::string_view name) const;
-  // The same; throws ConfigError for what is no whole number.
-  std::int64_t whole_option(std::string_view name) const;
+  // Of one that is a whole number.
+  std::int64_t whole_option(std::string_view name) const { return static_cast<std::int64_t>(option(name)); }
   // "topk density=0.01": equal on two ranks exactly if the choices are.
   std::string describe() const;
 };

@@ -24,17 +24,24 @@ namespace lockstep {
 namespace {
 
 constexpr NumberOption kPowerSgdOptions[] = {
-    {.name = "rank", .initial = 2, .least = 1, .most = 64, .meaning = "columns of each factor"},
+    {.name = "rank",
+     .initial = 2,
+     .least = 1,
+     .most = 64,
+     .meaning = "columns of each factor",
+     .whole = true},
     {.name = "start_step",
      .initial = 0,
      .least = 0,
      .most = 1e9,
-     .meaning = "steps whose gradients are summed densely, before the first that is compressed"},
+     .meaning = "steps whose gradients are summed densely, before the first that is compressed",
+     .whole = true},
     {.name = "error_feedback",
      .initial = 1,
      .least = 0,
      .most = 1,
-     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison"},
+     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison",
+     .whole = true},
 };
 
 bool pays(const LowRankShape& shape, std::int64_t rank) {

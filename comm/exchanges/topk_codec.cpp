@@ -18,7 +18,8 @@ constexpr NumberOption kTopKOptions[] = {
      .initial = 1,
      .least = 0,
      .most = 1,
-     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison"},
+     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison",
+     .whole = true},
 };
 
 constexpr CodecKind kTopKKind = {.make = [](const CodecContext& context) -> std::unique_ptr<Codec> {

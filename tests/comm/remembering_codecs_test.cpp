@@ -225,8 +225,9 @@ TEST(RememberingCodecs, RefuseWhatMakesNoSense) {
     std::string_view nearest;
   } cases[] = {
       {kPowerSgdCodec, {"rank", 0}, "the nearest is 1"},
-      {kPowerSgdCodec, {"rank", 2.4}, "whole numbers are allowed, the nearest is 2"},
+      {kPowerSgdCodec, {"rank", 2.4}, "allowed are whole numbers from 1 to 64, the nearest is 2"},
       {kPowerSgdCodec, {"rank", 64}, "has nothing to compress"},
+      {kPowerSgdCodec, {"error_feedback", 0.4}, "allowed are whole numbers from 0 to 1, the nearest is 0"},
       {kTopKCodec, {"density", 0}, "the nearest is 1e-06"},
       {kTopKCodec, {"density", 1.5}, "the nearest is 1"},
       {kDgcCodec, {"density", -1}, "the nearest is 1e-06"},
