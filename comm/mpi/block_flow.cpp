@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "comm/mpi/piece_flow.h"
 #include "core/timeline.h"
 
 namespace lockstep {

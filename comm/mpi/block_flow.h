@@ -3,7 +3,7 @@
 // BlockFlow: an exchange in which every rank has a block of its own for every other. Nothing is added and
 // nothing staged: pieces leave from where they lie and arrive where they belong. They go out in turns to all
 // others, rank r to r + 1 while it hears from r - 1, then to r + 2, and so on, so that no rank is sent to by
-// all at once; several are under way in both directions. On a wire they are of 64 KiB (see PieceFlow on why).
+// all at once; several are under way in both directions. On a wire they are of kWirePieceBytes.
 #pragma once
 
 #include <cstddef>

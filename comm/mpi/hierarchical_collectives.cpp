@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Of a half of a rank's staging area. A round's messages between two ranks are a few pieces of 64 KiB.
+// Of a half of a rank's staging area. A round's messages between two ranks are a few pieces.
 constexpr std::size_t kStagedBytes = std::size_t{512} << 10;
 constexpr std::size_t kArrivedBytes = std::size_t{256} << 10;
 constexpr int kRoundTag = 3072;  // others are MpiExchange's

@@ -3,16 +3,13 @@
 
 #include <algorithm>
 
+#include "comm/mpi/piece_flow.h"
+
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
-
-}  // namespace
 
 void PeerMessages::send(const void* data, std::size_t bytes, int to) {
-  for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
-    const auto piece = static_cast<int>(std::min(kPieceBytes, bytes - at));
+  for (std::size_t at = 0; at < bytes; at += kWirePieceBytes) {
+    const auto piece = static_cast<int>(std::min(kWirePieceBytes, bytes - at));
     MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
     MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, piece, MPI_BYTE, to, tag_, communicator_,
                         &request));
@@ -21,8 +18,8 @@ void PeerMessages::send(const void* data, std::size_t bytes, int to) {
 }
 
 void PeerMessages::receive(void* data, std::size_t bytes, int from) {
-  for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
-    const auto piece = static_cast<int>(std::min(kPieceBytes, bytes - at));
+  for (std::size_t at = 0; at < bytes; at += kWirePieceBytes) {
+    const auto piece = static_cast<int>(std::min(kWirePieceBytes, bytes - at));
     MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
     MPI_CHECK(
         MPI_Irecv(static_cast<std::byte*>(data) + at, piece, MPI_BYTE, from, tag_, communicator_, &request));
