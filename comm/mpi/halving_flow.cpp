@@ -192,7 +192,7 @@ void HalvingFlow::add(Slot& slot, const HalvingStep& step) {
   if (last) slot.owed = stretch;
 }
 
-bool HalvingFlow::take_arrived() {
+int HalvingFlow::take_arrived() {
   int count = 0;
   MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
                          MPI_STATUSES_IGNORE));
@@ -202,7 +202,7 @@ bool HalvingFlow::take_arrived() {
     --slot.pending;
     advance(slot);
   }
-  return count > 0;
+  return count;
 }
 
 std::int64_t HalvingFlow::run(const Work& work) {
@@ -216,6 +216,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
   const std::size_t bytes = work.count * size_of(work.reduction.to);
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived
+  ArrivalPace pace;
   for (std::size_t done = 0; done < blocks;) {
     const bool starts = started < std::min(blocks, done + kSlots);
     if (starts) {  // one at a time, so that those before it move on
@@ -225,12 +226,13 @@ std::int64_t HalvingFlow::run(const Work& work) {
       ++started;
       start(slot);
     }
-    const bool progress = take_arrived();
+    const int arrivals = take_arrived();
     while (done < started && through(done)) ++done;
-    if (starts || progress) {
+    if (arrivals > 0) pace.arrived(arrivals);
+    if (starts || arrivals > 0) {
       wait.reset();
     } else if (done < blocks) {
-      if (!wait) wait.emplace(place_, "messages", Link::wire, bytes);
+      if (!wait) wait.emplace(place_, "messages", Link::wire, bytes, &pace);
       wait->pause();
     }
   }

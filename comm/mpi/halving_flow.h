@@ -69,7 +69,7 @@ class HalvingFlow {
   void send(Slot& slot, const void* data, std::size_t bytes, int to);
   void receive(Slot& slot, void* data, std::size_t bytes, int from);
   MPI_Request& free_request(Slot& slot);
-  bool take_arrived();
+  int take_arrived();
 
   const HalvingStep& step_of(const Slot& slot) const;
   bool upwards(const Slot& slot) const { return slot.step < schedule_.size(); }

@@ -192,12 +192,12 @@ void PieceFlow::arrived(std::size_t request) {
   if (kinds_[request] == Kind::term_out && --of.pending_sends == 0) receive_results(slot);
 }
 
-bool PieceFlow::take_arrived() {
+int PieceFlow::take_arrived() {
   int count = 0;
   MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
                          MPI_STATUSES_IGNORE));
   for (int i = 0; i < count; ++i) arrived(static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]));
-  return count > 0;
+  return count;
 }
 
 std::int64_t PieceFlow::run(const Work& work) {
@@ -211,15 +211,17 @@ std::int64_t PieceFlow::run(const Work& work) {
   const std::size_t bytes = work.partition.count * work.element;
   std::size_t started = 0;
   std::optional<MessageWait> wait;  // since something arrived
+  ArrivalPace pace;
   for (std::size_t done = 0; done < pieces;) {
     const bool starts = started < std::min(pieces, done + slots_.size());
     if (starts) start(started++);  // one at a time, so that those before it move on
-    const bool progress = take_arrived();
+    const int arrivals = take_arrived();
     while (done < started && slots_[done % slots_.size()].pending == 0) ++done;
-    if (starts || progress) {
+    if (arrivals > 0) pace.arrived(arrivals);
+    if (starts || arrivals > 0) {
       wait.reset();
     } else {
-      if (!wait) wait.emplace(place_, "messages", link_, bytes);
+      if (!wait) wait.emplace(place_, "messages", link_, bytes, &pace);
       wait->pause();
     }
   }

@@ -99,8 +99,8 @@ class PieceFlow {
   void send_results(std::size_t slot);
   void receive_results(std::size_t slot);
   void arrived(std::size_t request);
-  // Whether there was any.
-  bool take_arrived();
+  // Returns how many there were.
+  int take_arrived();
   void send(std::size_t slot, Kind kind, const void* data, std::size_t bytes, int to);
   void receive(std::size_t slot, Kind kind, void* data, std::size_t bytes, int from);
   MPI_Request& next_request(std::size_t slot, Kind kind, int peer);

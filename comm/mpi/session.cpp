@@ -12,6 +12,7 @@
 #include "comm/launcher.h"
 #include "comm/mpi/node_window.h"
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -84,6 +85,9 @@ constexpr int kWireSpins = 4;
 constexpr int kYieldsForLittle = 400;
 constexpr std::size_t kLittleBytes = std::size_t{512} << 10;
 constexpr int kShortestSleepUs = 20;
+// Of the at least four, mostly sixteen pieces that are under way (PieceFlow).
+constexpr double kArrivalsASleep = 2;
+constexpr double kLongestSleepUs = 500;
 
 // And not for the 50 us more by which the system likes to round up.
 void sleep_for_us(int microseconds) {
@@ -126,14 +130,37 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
   return any != 0;
 }
 
-MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes)
-    : wait_(place, what), link_(link), spins_(500), yields_(5000) {
+void ArrivalPace::arrived(int messages) {
+  const std::int64_t now = now_ns();
+  if (last_ns_ > 0) {
+    constexpr double kNewest = 0.1;
+    const double gap_us = static_cast<double>(now - last_ns_) * 1e-3 / messages;
+    gap_us_ += kNewest * (gap_us - gap_us_);
+  }
+  last_ns_ = now;
+}
+
+int ArrivalPace::sleep_us() const {
+  return static_cast<int>(std::clamp(kArrivalsASleep * gap_us_, double{kShortestSleepUs}, kLongestSleepUs));
+}
+
+MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes,
+                         const ArrivalPace* pace)
+    : wait_(place, what),
+      link_(link),
+      pace_(link == Link::wire && bytes > kLittleBytes ? pace : nullptr),
+      spins_(500),
+      yields_(5000) {
   if (link == Link::memory) return;
   spins_ = kWireSpins;
   yields_ = bytes <= kLittleBytes ? kYieldsForLittle : kWireSpins;
 }
 
 void MessageWait::pause() {
+  if (pace_ != nullptr) {
+    sleep_for_us(pace_->sleep_us());
+    return wait_.look();
+  }
   ++polls_;
   if (polls_ < spins_) return;
   if (polls_ < yields_) return std::this_thread::yield();

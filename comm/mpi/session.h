@@ -83,22 +83,37 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
 // What the slowest messages go through.
 enum class Link { memory, wire };
 
+// How fast the messages of a large exchange arrive, to sleep while several do: with many under way the wire
+// stays busy, and each look for them costs some microseconds of a core that computes.
+class ArrivalPace {
+ public:
+  // So many have arrived since the last time.
+  void arrived(int messages);
+  int sleep_us() const;
+
+ private:
+  std::int64_t last_ns_ = 0;
+  double gap_us_ = 0;  // between two, smoothed
+};
+
 // One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
-// core that computes. On a wire it sleeps after a few polls, the longer the longer it waits: what the
-// system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all, and each sleep makes
-// it later: there others run for about half a millisecond before it sleeps.
+// core that computes. On a wire it sleeps as its pace says, or else after a few polls, the longer the longer
+// it waits: what the system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all,
+// and each sleep makes it later: there others run for about half a millisecond before it sleeps.
 class MessageWait {
  public:
-  // what: see PeerWait. bytes: of all that is being sent together.
-  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0);
+  // what: see PeerWait. bytes: of all that is being sent together. pace: outlives this.
+  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0,
+              const ArrivalPace* pace = nullptr);
   // For whoever has looked in vain. Throws GaveUp.
   void pause();
 
  private:
   PeerWait wait_;
   Link link_;
-  int spins_;   // polls before it yields
-  int yields_;  // polls before it sleeps
+  const ArrivalPace* pace_;  // null: it does not sleep by it
+  int spins_;                // polls before it yields
+  int yields_;               // polls before it sleeps
   int polls_ = 0;
 };
 
