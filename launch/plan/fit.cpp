@@ -46,6 +46,15 @@ double hidden_bytes(const StepTrace::Step& step, const TracedRun& run) {
   return bytes * path_of(run).volume;
 }
 
+// Since when all ranks are in a sum. They are from the first moment where it follows another directly: what
+// passes until they have heard of each other is the wire's then, which still carries the end of the other.
+double met_seconds(const StepTrace::Step& step, std::size_t i) {
+  constexpr double kDirectly = 0.0005;
+  const StepTrace::Sum& sum = step.sums[i];
+  const bool follows = i > 0 && sum.begin - step.sums[i - 1].end < kDirectly;
+  return follows ? sum.begin : sum.met;
+}
+
 // Each sum's weight is what weight() says of it.
 template <typename Weight>
 TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
@@ -101,7 +110,7 @@ std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_
   for (std::size_t i = 0; i < run.bucket_bytes.size(); ++i) {
     const double seconds =
         quantile_over(trace.steps, trace.tells_meetings ? 0.5 : 0.25,
-                      [&](const StepTrace::Step& step) { return step.sums[i].end - step.sums[i].met; });
+                      [&](const StepTrace::Step& step) { return step.sums[i].end - met_seconds(step, i); });
     sums.push_back({.messages = path.messages,
                     .bytes = path.volume * static_cast<double>(run.bucket_bytes[i]),
                     .bytes_per_second = bytes_per_second,

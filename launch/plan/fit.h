@@ -22,7 +22,8 @@ struct MeasuredSum {
   double beside_compute = 0;  // share of them in which the last backward computed
 };
 
-// Of the runs' buckets, since all ranks met, by the median of their steps. Where a trace does not tell when
+// Of the runs' buckets, since all ranks met, or since the sum before it ended, which all of them were in, by
+// the median of their steps. Where a trace does not tell when
 // they met, since the traced rank began, by the lower quartile: in half the steps that rank waits for a late
 // one, which is no time of the wire. Throws ConfigError for a run of one rank, for one of several
 // nodes that have several ranks each, whose sums tell of two tiers at once, and for one of several nodes

@@ -111,20 +111,29 @@ TEST(StepTrace, TellsWhichWaySumsWent) {
   EXPECT_THROW(measured_sums(traced(6, run, 8, 8), 125e6), ConfigError);
 }
 
-// Half of the 8 ms of each second sum are a wait for another rank.
-TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
-  std::string text = trace_text(6, run_of_two_buckets(2), 8, 8), meetings;
+// A trace whose second sum waits for another rank for its first 4 ms.
+StepTrace traced_with_waits(std::int64_t sum) {
+  std::string text = trace_text(6, run_of_two_buckets(2), sum, sum), meetings;
   for (int step = 0; step < 6; ++step) {
     meetings += fmt::format(R"(,{{"name":"meet","cat":"communication","ph":"X","pid":0,"tid":2,"ts":{},)"
                             R"("dur":4000,"args":{{"bucket":1}}}})",
                             step * 100'000 + 70'000);
   }
   text.insert(text.rfind(']'), meetings);
-  const StepTrace trace = parse_step_trace(text, "trace.json");
+  return parse_step_trace(text, "trace.json");
+}
+
+TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
+  const StepTrace trace = traced_with_waits(8);
   EXPECT_TRUE(trace.tells_meetings);
   const std::vector<MeasuredSum> sums = measured_sums(trace, 0);
   EXPECT_NEAR(sums[0].seconds, 0.008, 1e-9);
   EXPECT_NEAR(sums[1].seconds, 0.004, 1e-9);
+}
+
+// The first ends when the second begins: all ranks were in it.
+TEST(StepTrace, TakesNoWaitBetweenTwoSumsForALateRanks) {
+  EXPECT_NEAR(measured_sums(traced_with_waits(30), 0)[1].seconds, 0.030, 1e-9);
 }
 
 // Of the same code on a processor of half the speed all phases take twice as long.
