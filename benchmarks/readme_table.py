@@ -118,6 +118,14 @@ def links(results):
             "; ".join(texts), parts[-1])
 
 
+def plan(results):
+    result = results("plan_validation")
+    unseen = [row for row in result["table"] if not row["fitted"]]
+    return ("`lockstep plan`, fitted to two ranks over two links: error of the step of 2 to 4 ranks and three links",
+            f"{100 * result['median_error']:.1f} % in the median of {len(unseen)} cases that were not fitted, at most "
+            f"{100 * result['largest_error']:.1f} %", result)
+
+
 def scaling(results):
     result = results("scaling_cnn")
     weak = [row for row in result["rows"] if row["mode"] == "weak"]
@@ -176,7 +184,7 @@ RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
-       ranks_against_threads, all_reduce, links, scaling,
+       ranks_against_threads, all_reduce, links, plan, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
