@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Self, SelfContract,
                          testing::ValuesIn(communicator_contract().begin(), communicator_contract().end()),
                          [](const auto& suite) { return std::string(suite.param.name); });
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadContract,
-                         testing::Combine(testing::Values(1, 2, 3, 5),
+                         testing::Combine(testing::Values(1, 2, 3, 5, 8),
                                           testing::ValuesIn(communicator_contract().begin(),
                                                             communicator_contract().end())),
                          [](const auto& suite) {
