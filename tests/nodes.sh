@@ -38,7 +38,8 @@ for count in "${ranks[@]}"; do ((count >= 1)) || usage "RANKS_PER_NODE is \"$per
 
 cores=${LOCKSTEP_NODES_CORES:-}
 [[ -z $cores || $cores =~ ^[0-9]+(\.[0-9]+)?$ ]] || usage "LOCKSTEP_NODES_CORES is \"$cores\": give 0.5 or 2"
-groups='' period=5000 quota=$(awk -v cores="${cores:-1}" 'BEGIN { printf "%d", cores * 5000 }') # microseconds
+groups='' period=5000 quota=5000 # microseconds
+[ -z "$cores" ] || quota=$(awk -v cores="$cores" 'BEGIN { printf "%d", cores * 5000 }')
 ((quota >= 1000)) || usage "LOCKSTEP_NODES_CORES is \"$cores\": give 0.2 or more"
 # One for each node, of either version of control groups. Short periods: a rank that has spent its share of one goes on soon.
 make_groups() {
