@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "tests/launch/program.h"
 #include "tests/launch/trace_check.h"
 
