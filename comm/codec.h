@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/gradient_exchange.h"
+#include "core/number_option.h"
 
 namespace lockstep {
 
@@ -76,6 +77,15 @@ class Codec {
 // Small tensors and those of one dimension (biases, batch norm) cost little and tolerate little.
 inline constexpr std::int64_t kLeastCompressed = 1000;
 bool takes_large_tensors(const ExchangeChoice& choice, const Parameter& parameter);
+
+// An option of codecs that remember what they did not send.
+inline constexpr NumberOption kErrorFeedback = {
+    .name = "error_feedback",
+    .initial = 1,
+    .least = 0,
+    .most = 1,
+    .meaning = "1: what was not sent is added to the next step's gradients; 0: it is lost, for comparison",
+    .whole = true};
 
 // What an ExchangeKind says of its codec.
 struct CodecKind {

@@ -24,6 +24,7 @@
 #include "comm/communicator.h"
 #include "comm/gradient_arena.h"
 #include "core/number_option.h"
+#include "core/state.h"
 #include "core/tensor.h"
 
 namespace lockstep {
@@ -31,13 +32,9 @@ namespace lockstep {
 // A piece of what an exchange remembers from step to step, to be saved and restored: memory of the
 // communicator's device, in fp32. The name begins with the parameter's, if it is one's.
 struct ExchangeState {
-  enum class Scope {
-    replicated,  // the same bits on every rank
-    per_rank,    // each rank's own
-    sharded,     // of this rank's shares (BucketPlan), in the order of the buckets
-  };
   std::string name;
-  Scope scope = Scope::per_rank;
+  // sharded: of this rank's shares (BucketPlan), in the order of the buckets.
+  StateScope scope = StateScope::per_rank;
   Tensor memory;
 };
 

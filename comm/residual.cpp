@@ -39,7 +39,7 @@ void Residual::add_state(std::vector<ExchangeState>& state) const {
       std::string name = fmt::format("{}.{}", parameter.name, suffix_);
       if (!piece.whole(parameter)) name += fmt::format("[{}:{}]", piece.range.begin, piece.range.end);
       state.push_back({.name = std::move(name),
-                       .scope = ExchangeState::Scope::per_rank,
+                       .scope = StateScope::per_rank,
                        .memory = {.data = now_ + begin_[bucket] + piece.place,
                                   .shape = {piece.range.count()},
                                   .dtype = DType::f32}});

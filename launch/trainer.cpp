@@ -383,14 +383,13 @@ void Trainer::visit_state(StateVisitor& visitor) {
 }
 
 void Trainer::visit_exchange(StateVisitor& visitor) {
-  constexpr StateScope kScopes[] = {StateScope::replicated, StateScope::per_rank, StateScope::sharded};
   for (const ExchangeState& state : parts_.buckets.exchange().state()) {
     const std::int64_t elements = state.memory.shape.elements();
     visitor.tensor({.name = state.name,
                     .layout = Layout(state.memory.shape, DType::f32),
                     .value = static_cast<float*>(state.memory.data),
                     .elements = elements},
-                   kScopes[static_cast<std::size_t>(state.scope)]);
+                   state.scope);
   }
 }
 

@@ -18,13 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr NumberOption kErrorFeedback = {
-    .name = "error_feedback",
-    .initial = 1,
-    .least = 0,
-    .most = 1,
-    .meaning = "1: what was not sent is added to the next step's gradients; 0: it is lost",
-    .whole = true};
 constexpr NumberOption kInt8Options[] = {
     {.name = "stochastic",
      .initial = 0,
@@ -124,7 +117,7 @@ class BlockCodec final : public Codec {
         across_(context.across),
         parts_(parts_of(shares_, across_.rank(), across_.size())) {
     const Device device = across_.stream().device();
-    if (is_on(context.choice, "error_feedback")) {
+    if (is_on(context.choice, kErrorFeedback.name)) {
       residual_.emplace("residual", shares_, parameters_, device);
       sum_residual_.emplace("sum_residual", parts_, parameters_, device);
     }
@@ -179,7 +172,7 @@ class BlockCodec final : public Codec {
     const auto first = std::ranges::find_if(shares_, [](const CodecShare& share) { return share.count > 0; });
     if (step() != nullptr && first != shares_.end()) {
       all.push_back({.name = parameters_[first->pieces.front().parameter].name + ".rounding_step",
-                     .scope = ExchangeState::Scope::per_rank,
+                     .scope = StateScope::per_rank,
                      .memory = {.data = step(), .shape = {1}, .dtype = DType::f32}});
     }
     return all;

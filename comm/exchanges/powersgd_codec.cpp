@@ -36,12 +36,7 @@ constexpr NumberOption kPowerSgdOptions[] = {
      .most = 1e9,
      .meaning = "steps whose gradients are summed densely, before the first that is compressed",
      .whole = true},
-    {.name = "error_feedback",
-     .initial = 1,
-     .least = 0,
-     .most = 1,
-     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison",
-     .whole = true},
+    kErrorFeedback,
 };
 
 bool pays(const LowRankShape& shape, std::int64_t rank) {
@@ -133,7 +128,7 @@ PowerSgd::PowerSgd(const CodecContext& context)
     row_elements += made.row_elements;
     column_elements += made.column_elements;
   }
-  if (context.choice.whole_option("error_feedback") != 0)
+  if (context.choice.whole_option(kErrorFeedback.name) != 0)
     residual_.emplace("residual", shares_, parameters_, device);
   columns_.emplace(column_elements, device);
   own_columns_ = Buffer(static_cast<std::size_t>(column_elements) * sizeof(float), device);

@@ -14,18 +14,13 @@ constexpr NumberOption kTopKOptions[] = {
      .least = 1e-6,
      .most = 1,
      .meaning = "share of a parameter's elements that travel"},
-    {.name = "error_feedback",
-     .initial = 1,
-     .least = 0,
-     .most = 1,
-     .meaning = "1: what was not sent is added to the next gradient; 0: it is lost, for comparison",
-     .whole = true},
+    kErrorFeedback,
 };
 
 constexpr CodecKind kTopKKind = {.make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
   return std::make_unique<SparseCodec>(
       context, SparseOptions{.density = context.choice.option("density"),
-                             .error_feedback = context.choice.whole_option("error_feedback") != 0});
+                             .error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0});
 }};
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "comm/mpi/piece_flow.h"
 #include "core/timeline.h"
@@ -39,11 +38,11 @@ void BlockFlow::start(std::size_t turn) {
   sent_bytes_ += bytes;
 }
 
-bool BlockFlow::take_arrived() {
+int BlockFlow::take_arrived() {
   int count = 0;
   MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
                          MPI_STATUSES_IGNORE));
-  return count > 0;
+  return std::max(count, 0);  // MPI_UNDEFINED where nothing is under way
 }
 
 std::int64_t BlockFlow::run(const void* send, void* recv, std::size_t block_bytes) {
@@ -57,19 +56,14 @@ std::int64_t BlockFlow::run(const void* send, void* recv, std::size_t block_byte
   const auto under_way = [&](std::size_t turn) {
     return requests_of(turn)[0] != MPI_REQUEST_NULL || requests_of(turn)[1] != MPI_REQUEST_NULL;
   };
-  std::optional<MessageWait> wait;  // since something arrived
+  FlowWait wait(place_, link_, block_bytes * others);
   for (std::size_t done = 0; done < turns;) {
     const bool starts = started < std::min(turns, done + under_way_);
     if (starts) start(started++);
-    const bool progress = take_arrived();
+    const int arrivals = take_arrived();
     while (done < started && !under_way(done)) ++done;
     if (met_ns == 0 && done >= others) met_ns = now_ns();  // the first piece of each is there
-    if (starts || progress) {
-      wait.reset();
-    } else {
-      if (!wait) wait.emplace(place_, "messages", link_);
-      wait->pause();
-    }
+    wait.after_look(arrivals, starts);
   }
   const std::size_t own = static_cast<std::size_t>(rank_) * block_bytes;
   std::memcpy(recv_ + own, send_ + own, block_bytes);

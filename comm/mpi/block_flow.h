@@ -32,8 +32,8 @@ class BlockFlow {
  private:
   // Turn `turn` of all: a piece to one rank, and one from another. On all ranks alike.
   void start(std::size_t turn);
-  // Whether anything was through.
-  bool take_arrived();
+  // Returns how many messages were through.
+  int take_arrived();
   MPI_Request* requests_of(std::size_t turn) { return &requests_[turn % under_way_ * 2]; }
 
   MPI_Comm communicator_;

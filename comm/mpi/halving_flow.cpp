@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "core/error.h"
 #include "core/timeline.h"
@@ -215,8 +214,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
   };
   const std::size_t bytes = work.count * size_of(work.reduction.to);
   std::size_t started = 0;
-  std::optional<MessageWait> wait;  // since something arrived
-  ArrivalPace pace;
+  FlowWait wait(place_, Link::wire, bytes);
   for (std::size_t done = 0; done < blocks;) {
     const bool starts = started < std::min(blocks, done + kSlots);
     if (starts) {  // one at a time, so that those before it move on
@@ -228,13 +226,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
     }
     const int arrivals = take_arrived();
     while (done < started && through(done)) ++done;
-    if (arrivals > 0) pace.arrived(arrivals);
-    if (starts || arrivals > 0) {
-      wait.reset();
-    } else if (done < blocks) {
-      if (!wait) wait.emplace(place_, "messages", Link::wire, bytes, &pace);
-      wait->pause();
-    }
+    wait.after_look(arrivals, starts || done == blocks);
   }
   return met_ns_;
 }

@@ -69,6 +69,7 @@ class HalvingFlow {
   void send(Slot& slot, const void* data, std::size_t bytes, int to);
   void receive(Slot& slot, void* data, std::size_t bytes, int from);
   MPI_Request& free_request(Slot& slot);
+  // Returns how many messages were through.
   int take_arrived();
 
   const HalvingStep& step_of(const Slot& slot) const;

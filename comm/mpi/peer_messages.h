@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerMessages: messages to and from other nodes that are under way together, in pieces of 64 KiB at most
-// (see PieceFlow on why). Those of a pair of ranks arrive in the order in which they were sent.
+// PeerMessages: messages to and from other nodes that are under way together, in pieces of kWirePieceBytes
+// at most. Those of a pair of ranks arrive in the order in which they were sent.
 #pragma once
 
 #include <cstddef>

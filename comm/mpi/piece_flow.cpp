@@ -2,7 +2,6 @@
 #include "comm/mpi/piece_flow.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/error.h"
 #include "core/timeline.h"
@@ -210,20 +209,13 @@ std::int64_t PieceFlow::run(const Work& work) {
   const std::size_t pieces = (work.partition.size(0) + step_ - 1) / step_;
   const std::size_t bytes = work.partition.count * work.element;
   std::size_t started = 0;
-  std::optional<MessageWait> wait;  // since something arrived
-  ArrivalPace pace;
+  FlowWait wait(place_, link_, bytes);
   for (std::size_t done = 0; done < pieces;) {
     const bool starts = started < std::min(pieces, done + slots_.size());
     if (starts) start(started++);  // one at a time, so that those before it move on
     const int arrivals = take_arrived();
     while (done < started && slots_[done % slots_.size()].pending == 0) ++done;
-    if (arrivals > 0) pace.arrived(arrivals);
-    if (starts || arrivals > 0) {
-      wait.reset();
-    } else {
-      if (!wait) wait.emplace(place_, "messages", link_, bytes, &pace);
-      wait->pause();
-    }
+    wait.after_look(arrivals, starts);
   }
   return met_ns_;
 }

@@ -130,42 +130,45 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
   return any != 0;
 }
 
-void ArrivalPace::arrived(int messages) {
-  const std::int64_t now = now_ns();
-  if (last_ns_ > 0) {
-    constexpr double kNewest = 0.1;
-    const double gap_us = static_cast<double>(now - last_ns_) * 1e-3 / messages;
-    gap_us_ += kNewest * (gap_us - gap_us_);
-  }
-  last_ns_ = now;
-}
-
-int ArrivalPace::sleep_us() const {
-  return static_cast<int>(std::clamp(kArrivalsASleep * gap_us_, double{kShortestSleepUs}, kLongestSleepUs));
-}
-
-MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes,
-                         const ArrivalPace* pace)
-    : wait_(place, what),
-      link_(link),
-      pace_(link == Link::wire && bytes > kLittleBytes ? pace : nullptr),
-      spins_(500),
-      yields_(5000) {
+MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes)
+    : wait_(place, what), link_(link), spins_(500), yields_(5000) {
   if (link == Link::memory) return;
   spins_ = kWireSpins;
   yields_ = bytes <= kLittleBytes ? kYieldsForLittle : kWireSpins;
 }
 
 void MessageWait::pause() {
-  if (pace_ != nullptr) {
-    sleep_for_us(pace_->sleep_us());
-    return wait_.look();
-  }
   ++polls_;
   if (polls_ < spins_) return;
   if (polls_ < yields_) return std::this_thread::yield();
-  sleep_for_us(link_ == Link::wire ? kShortestSleepUs << std::min((polls_ - yields_) / 2, 3) : 50);
+  sleep_us(link_ == Link::wire ? kShortestSleepUs << std::min((polls_ - yields_) / 2, 3) : 50);
+}
+
+void MessageWait::sleep_us(int microseconds) {
+  sleep_for_us(microseconds);
   wait_.look();
+}
+
+FlowWait::FlowWait(const WaitPlace& place, Link link, std::size_t bytes)
+    : place_(place), link_(link), bytes_(bytes) {}
+
+void FlowWait::after_look(int arrivals, bool busy) {
+  if (arrivals > 0) keep_pace(arrivals);
+  if (arrivals > 0 || busy) return wait_.reset();
+  if (!wait_) wait_.emplace(place_, "messages", link_, bytes_);
+  if (link_ == Link::memory || bytes_ <= kLittleBytes) return wait_->pause();
+  wait_->sleep_us(
+      static_cast<int>(std::clamp(kArrivalsASleep * gap_us_, double{kShortestSleepUs}, kLongestSleepUs)));
+}
+
+void FlowWait::keep_pace(int arrivals) {
+  const std::int64_t now = now_ns();
+  if (last_ns_ > 0) {
+    constexpr double kNewest = 0.1;
+    const double gap_us = static_cast<double>(now - last_ns_) * 1e-3 / arrivals;
+    gap_us_ += kNewest * (gap_us - gap_us_);
+  }
+  last_ns_ = now;
 }
 
 void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what, Link link,

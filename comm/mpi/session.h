@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,38 +84,47 @@ bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::
 // What the slowest messages go through.
 enum class Link { memory, wire };
 
-// How fast the messages of a large exchange arrive, to sleep while several do: with many under way the wire
-// stays busy, and each look for them costs some microseconds of a core that computes.
-class ArrivalPace {
- public:
-  // So many have arrived since the last time.
-  void arrived(int messages);
-  int sleep_us() const;
-
- private:
-  std::int64_t last_ns_ = 0;
-  double gap_us_ = 0;  // between two, smoothed
-};
-
 // One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
-// core that computes. On a wire it sleeps as its pace says, or else after a few polls, the longer the longer
-// it waits: what the system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all,
-// and each sleep makes it later: there others run for about half a millisecond before it sleeps.
+// core that computes. On a wire it sleeps after a few polls, the longer the longer it waits: what the
+// system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all, and each sleep makes
+// it later: there others run for about half a millisecond before it sleeps.
 class MessageWait {
  public:
-  // what: see PeerWait. bytes: of all that is being sent together. pace: outlives this.
-  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0,
-              const ArrivalPace* pace = nullptr);
+  // what: see PeerWait. bytes: of all that is being sent together.
+  MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0);
   // For whoever has looked in vain. Throws GaveUp.
   void pause();
+  // The same, where it is known how long a sleep on a wire pays.
+  void sleep_us(int microseconds);
 
  private:
   PeerWait wait_;
   Link link_;
-  const ArrivalPace* pace_;  // null: it does not sleep by it
-  int spins_;                // polls before it yields
-  int yields_;               // polls before it sleeps
+  int spins_;   // polls before it yields
+  int yields_;  // polls before it sleeps
   int polls_ = 0;
+};
+
+// The waits of an exchange in pieces, many of which are under way. Of much data on a wire it sleeps by the
+// pace of arrivals, until several have come: with many under way the wire stays busy, and each look for them
+// costs some microseconds of a core that computes.
+class FlowWait {
+ public:
+  // bytes: of all pieces. place outlives this.
+  FlowWait(const WaitPlace& place, Link link, std::size_t bytes);
+  // After each look at what is under way, which found so many messages to be through. busy: there is
+  // something to do at once. Waits where there is nothing; throws GaveUp.
+  void after_look(int arrivals, bool busy);
+
+ private:
+  void keep_pace(int arrivals);
+
+  const WaitPlace& place_;
+  Link link_;
+  std::size_t bytes_;
+  std::optional<MessageWait> wait_;  // since the last arrival
+  std::int64_t last_ns_ = 0;         // when that was
+  double gap_us_ = 0;                // between two, smoothed
 };
 
 // Waits for the requests, looking at the place's job; throws GaveUp. For the rest see MessageWait.

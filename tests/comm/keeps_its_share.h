@@ -37,7 +37,7 @@ class KeepsItsShare final : public GradientExchange {
   }
   std::vector<ExchangeState> state() override {
     return {{.name = "step",
-             .scope = ExchangeState::Scope::replicated,
+             .scope = StateScope::replicated,
              .memory = {.data = &step_, .shape = {1}, .dtype = DType::f32}}};
   }
   std::size_t memory_bytes() const override { return sizeof(step_); }
