@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"

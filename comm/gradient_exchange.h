@@ -82,7 +82,7 @@ struct ExchangeKind {
   std::span<const NumberOption> options;  // keys comm.NAME.OPTION
   // Collective.
   std::unique_ptr<GradientExchange> (*make)(const ExchangeContext& context);
-  // Of a codec (comm/codec.h), whose exchange make_codec_exchange() makes; else null.
+  // Of a codec (comm/codecs/codec.h), whose exchange make_codec_exchange() makes; else null.
   const CodecKind* codec = nullptr;
 };
 

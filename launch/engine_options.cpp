@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/engine_options.h"
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "data/device_batches.h"
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 extern const ExchangeKind kDenseSum;  // what is taken where nobody says otherwise
-// Codecs (comm/codec.h).
+// Codecs (comm/codecs/codec.h).
 extern const ExchangeKind kFp16Codec;
 extern const ExchangeKind kBf16Codec;
 extern const ExchangeKind kInt8Codec;

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
 #include "tests/message_of.h"

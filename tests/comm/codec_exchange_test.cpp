@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/codec_exchange.h"
+#include "comm/codecs/codec_exchange.h"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/codec_plan.h"
+#include "comm/codecs/codec_plan.h"
 #include "tests/comm/codec_ranks.h"
 #include "tests/message_of.h"
 

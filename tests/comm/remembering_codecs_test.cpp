@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "tests/comm/codec_state.h"
 #include "tests/message_of.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "tests/comm/codec_state.h"
 
 namespace lockstep {

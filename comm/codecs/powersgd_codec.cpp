@@ -13,10 +13,10 @@
 #include <optional>
 #include <vector>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
+#include "comm/codecs/kept_memory.h"
+#include "comm/codecs/residual.h"
 #include "comm/exchanges/exchanges.h"
-#include "comm/kept_memory.h"
-#include "comm/residual.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/exchanges/sparse_codec.h"
+#include "comm/codecs/sparse_codec.h"
 
 #include <algorithm>
 #include <cmath>

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/codec.h"
-#include "comm/codec_plan.h"
+#include "comm/codecs/codec.h"
+#include "comm/codecs/codec_plan.h"
 #include "comm/node_groups.h"
 #include "core/buffer.h"
 

@@ -2,8 +2,8 @@
 //
 // The codec topk: of every parameter the largest elements of gradient and residual travel, to all ranks, and
 // are summed there in the order of ranks.
+#include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
-#include "comm/exchanges/sparse_codec.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/kept_memory.h"
+#include "comm/codecs/kept_memory.h"
 
 #include "kernels/backend.h"
 

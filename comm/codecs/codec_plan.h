@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/bucket_plan.h"
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What codecs remember from step to step beside their residuals (comm/residual.h), so that a step that is
-// skipped changes nothing.
+// What codecs remember from step to step beside their residuals (comm/codecs/residual.h), so that a step that
+// is skipped changes nothing.
 #pragma once
 
 #include <cstdint>

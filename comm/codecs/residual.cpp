@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/residual.h"
+#include "comm/codecs/residual.h"
 
 #include <utility>
 

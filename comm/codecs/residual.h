@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "core/buffer.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/codec_plan.h"
+#include "comm/codecs/codec_plan.h"
 
 #include <algorithm>
 #include <string_view>

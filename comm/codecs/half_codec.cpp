@@ -3,7 +3,7 @@
 // The codecs fp16 and bf16: values are rounded to 16 bits and summed so, which a CPU does in fp32, rounding
 // once. What does not fit fp16 becomes infinite, and the step is skipped or ends the run, as with any
 // overflow. Nothing is remembered: rounding errors have no direction.
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
 #include "comm/exchanges/exchanges.h"
 #include "kernels/backend.h"
 

@@ -2,9 +2,9 @@
 //
 // Codec: what travels between nodes in place of fp32. Gradients are summed densely inside a node; each rank
 // that drives then has a share of a bucket's sum, its codec exchanges the share with the same local rank of
-// the other nodes, and what comes out is handed out inside the node (comm/codec_exchange.h). So a codec knows
-// nothing of nodes, buckets or where gradients lie: it turns flat fp32 values into their sum over the ranks
-// of one communicator.
+// the other nodes, and what comes out is handed out inside the node (comm/codecs/codec_exchange.h). So a
+// codec knows nothing of nodes, buckets or where gradients lie: it turns flat fp32 values into their sum over
+// the ranks of one communicator.
 //
 // A codec is made once, with all its memory; what it enqueues neither allocates nor blocks, and is recorded
 // and replayed on a GPU. What differs from step to step it keeps in memory of the device.

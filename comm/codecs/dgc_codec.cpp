@@ -4,8 +4,8 @@
 // elements travel that what waits is a hundred steps old: momentum is therefore added before (momentum
 // correction), and that of what was sent is forgotten (momentum factor masking), gradients are clipped where
 // they are made, and the share that travels sinks over the first steps.
+#include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
-#include "comm/exchanges/sparse_codec.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "comm/codec.h"
+#include "comm/codecs/codec.h"
+#include "comm/codecs/residual.h"
 #include "comm/exchanges/exchanges.h"
-#include "comm/residual.h"
 #include "kernels/backend.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/codec_exchange.h"
+#include "comm/codecs/codec_exchange.h"
 
 #include <algorithm>
 

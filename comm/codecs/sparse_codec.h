@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "comm/codec.h"
-#include "comm/kept_memory.h"
-#include "comm/residual.h"
+#include "comm/codecs/codec.h"
+#include "comm/codecs/kept_memory.h"
+#include "comm/codecs/residual.h"
 
 namespace lockstep {
 
