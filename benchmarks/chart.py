@@ -33,6 +33,7 @@ class Panel:
     series: list
     log_x: bool = False
     y_most: float = None  # at least so far up the axis goes
+    y_least: float = None  # where the axis begins, about, instead of at 0; no value is below
 
 
 def number(value):
@@ -76,11 +77,13 @@ def x_axis(panel):
 
 
 def y_axis(panel, top):
-    """From 0, so that lengths compare."""
+    """From 0, so that lengths compare, unless the panel says otherwise."""
     most = max([max(point[1:]) for series in panel.series for point in series.points] + [panel.y_most or 0]) or 1
-    step = nice_step(most)
-    steps = math.ceil(most / step - 1e-9)
-    return Axis(0, steps * step, top + PANEL_HEIGHT - BOTTOM, top + TOP), [step * i for i in range(steps + 1)]
+    least = panel.y_least or 0
+    step = nice_step((most - least) or 1)
+    first, last = math.floor(least / step + 1e-9), math.ceil(most / step - 1e-9)
+    return (Axis(first * step, last * step, top + PANEL_HEIGHT - BOTTOM, top + TOP),
+            [step * i for i in range(first, last + 1)])
 
 
 def at(value):

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What does it cost in accuracy to send fewer bytes? Trains the same network from the same seeds with every codec (and the
+ways to exchange less often) and holds each against the dense sum of the same seed. Every rank counts as a node of its own
+(comm.compress_within_node), so nodes are not needed for the accuracy; they are for --link, which measures the time of a step
+of every way over a link of that rate, in turns, for the chart's second panel.
+
+A run takes minutes. The file is written after each, and runs that it has are not made again: what was stopped goes on.
+
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+import tempfile
+
+import chart
+import record
+import suite
+import training_runs
+
+
+@dataclasses.dataclass
+class Way:
+    """How gradients are exchanged."""
+    settings: list
+    steady: list = dataclasses.field(default_factory=list)  # so that a short run is as what follows a warm-up
+    least: float = None  # points of accuracy against the dense sum that are to be reached
+
+
+WAYS = {
+    "none": Way([]),
+    "fp16": Way(['comm.codec="fp16"'], least=-0.3),
+    "bf16": Way(['comm.codec="bf16"'], least=-0.3),
+    "int8": Way(['comm.codec="int8"'], least=-0.3),
+    "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], ["comm.powersgd.start_step=0"], -0.3),
+    "powersgd rank 2, no error feedback": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2",
+                                               "comm.powersgd.error_feedback=0"], ["comm.powersgd.start_step=0"]),
+    "sign": Way(['comm.codec="sign"'], least=-0.3),
+    "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], least=-0.3),
+    "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], ["comm.dgc.warmup_steps=0"], -0.4),
+}
+
+
+@dataclasses.dataclass
+class Task:
+    config: str  # a preset
+    ranks: int
+    epochs: int
+    model: str
+    image: tuple  # side, channels
+    batch: int
+    settings: list
+
+
+TASKS = {
+    "fashion_mnist_cnn": Task("fashion_mnist_cnn", 4, 15, "cnn", (28, 1), 128,
+                              ["optimizer.learning_rate=0.1", "schedule.warmup_epochs=1"]),
+    "cifar10_resnet20": Task("cifar10_resnet18", 2, 10, "resnet20", (32, 3), 128,
+                             ['model.name="resnet20"', 'train.precision="fp32"', "schedule.warmup_epochs=1",
+                              "optimizer.weight_decay=1e-4"]),
+}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"codec_accuracy.py: {message}; see --help\n")
+    parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
+    parser.add_argument("--task", choices=list(TASKS), default="fashion_mnist_cnn")
+    parser.add_argument("--data", help="folder of the images, where it is not the preset's")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, help="instead of the task's")
+    parser.add_argument("--link", help="measure steps over nodes joined by links of this rate (tests/nodes.sh)")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of a run over the link; as many warm up")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every way over the link")
+    parser.add_argument("--json", type=pathlib.Path, required="--redraw" not in arguments,
+                        help="the result, to which runs are added, with a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    return parser.parse_args(arguments)
+
+
+def bytes_of_step(line):
+    """What a rank sent in a step, on average over the epoch of this line of metrics.jsonl."""
+    communication = line["communication"]
+    return communication["wire_bytes_per_second"] * communication["wire_seconds"] / communication["steps"]
+
+
+def curve_of(lines):
+    """One entry an epoch; steps: from the beginning on."""
+    return [{"steps": line["steps"], "train_loss": line["train_loss"], "test_loss": line["test_loss"], "accuracy": 100 * line["test_accuracy"],
+             "bytes_per_step": round(bytes_of_step(line))} for line in lines]
+
+
+def train(options, task, way, seed, folder):
+    """The curve over epochs of one training."""
+    run_dir = pathlib.Path(folder) / "run"
+    settings = [*task.settings, *way.settings, f"train.batch={task.batch}", f"train.epochs={options.epochs or task.epochs}",
+                f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout=0",
+                f'run.dir="{run_dir}"', *([f'data.path="{options.data}"'] if options.data else [])]
+    command = [*training_runs.launcher(task.ranks), f"{options.bin}/lockstep", "train", task.config,
+               *(part for setting in settings for part in ("--set", setting))]
+    done = suite.execute(command, environment={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"})
+    if done.status != "ok":
+        raise training_runs.Failed(f"{done.text}: {done.reason}")
+    return curve_of([json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()])
+
+
+def runs_of(part, way):
+    return {run["seed"]: run for run in part["runs"] if run["way"] == way}
+
+
+def ends(part, way):
+    """Accuracy after the last epoch, by seed."""
+    return {seed: run["epochs"][-1]["accuracy"] for seed, run in runs_of(part, way).items()}
+
+
+def summary(part, way):
+    """Means over seeds that the dense sum has, too: accuracy, points against it, and how many times fewer bytes."""
+    dense, own = runs_of(part, "none"), runs_of(part, way)
+    seeds = sorted(set(dense) & set(own))
+    if not seeds:
+        return None
+    points = [ends(part, way)[seed] - ends(part, "none")[seed] for seed in seeds]
+
+    def mean_bytes(runs):
+        return statistics.mean(epoch["bytes_per_step"] for seed in seeds for epoch in runs[seed]["epochs"])
+    return {"way": way, "seeds": seeds, "accuracy": statistics.mean(ends(part, way)[seed] for seed in seeds),
+            "points": statistics.mean(points), "points_spread": [min(points), max(points)],
+            "train_loss": statistics.mean(own[seed]["epochs"][-1]["train_loss"] for seed in seeds),
+            "fewer_bytes": mean_bytes(dense) / mean_bytes(own)}
+
+
+def line_of(row):
+    low, high = row["points_spread"]
+    least = WAYS[row["way"]].least if row["way"] in WAYS else None
+    verdict = "" if least is None else f"   asked {least:+.1f}: {'held' if row['points'] >= least else 'MISSED'}"
+    return (f"{row['way']:<36} {row['accuracy']:6.2f} %  {row['points']:+5.2f} ({low:+.2f} to {high:+.2f})  "
+            f"train loss {row['train_loss']:.3f}  bytes 1/{row['fewer_bytes']:.1f}  "
+            f"{training_runs.counted(len(row['seeds']), 'seed')}{verdict}")
+
+
+def mean_curve(part, way):
+    curves = [[epoch["accuracy"] for epoch in run["epochs"]] for run in runs_of(part, way).values()]
+    return [statistics.mean(values) for values in zip(*curves)]
+
+
+def draw(document):
+    """The chart of a file; the same text for the same file."""
+    panels, dates = [], []
+    for task, part in document.items():
+        if not isinstance(part, dict):
+            continue
+        dates.append(part["date"])
+        ways = list(dict.fromkeys(run["way"] for run in part["runs"]))
+        curves = {way: mean_curve(part, way) for way in ways}
+        floor = min(min(curve[len(curve) // 3:]) for curve in curves.values())
+
+        def panel(title, label, time, curves=curves, floor=floor):
+            series = [chart.Series(way, [(time(way, epoch + 1), value) for epoch, value in enumerate(curve)
+                                         if value >= floor], family=family, markers=False, dashed="no error" in way)
+                      for family, (way, curve) in enumerate(curves.items()) if time(way, 1) is not None]
+            return chart.Panel(f"{task}: {title}", label, "test accuracy (%)", series, y_least=floor)
+        panels.append(panel("accuracy over epochs", "epoch", lambda way, epoch: epoch))
+        link = part.get("link")
+        if link:
+            steps = part["runs"][0]["epochs"][0]["steps"]
+            seconds = {row["way"]: row["step_ms"] * 1e-3 * steps for row in link["rows"]}
+            panels.append(panel(f"accuracy over time at {link['rate']}", "seconds",
+                                lambda way, epoch, seconds=seconds: seconds[way] * epoch if way in seconds else None))
+    seeds = max(len(runs_of(part, "none")) for part in document.values() if isinstance(part, dict))
+    return chart.svg("Accuracy of codecs", panels,
+                     f"Means of up to {training_runs.counted(seeds, 'seed')}; time: epochs times the median step over the "
+                     f"link; {max(dates)}")
+
+
+def time_steps(options, task, part, folder):
+    """Adds what a step of each way takes over the link, medians of turns."""
+    side, channels = task.image
+    if channels != 1:
+        raise training_runs.Failed(f"--link: the images of {options.task} are not gray")
+    training = training_runs.Training(f"{options.bin}/lockstep", task.model, side, options.steps, 1, [], folder)
+    launch = training_runs.launcher(task.ranks, options.link)
+
+    def step(way):
+        return training.run(launch, task.ranks, task.batch, [*WAYS[way].settings, *WAYS[way].steady])
+    turns = suite.take_turns({way: functools.partial(step, way) for way in options.ways}, options.rounds)
+    rows = []
+    for way, results in turns.items():
+        typical, least, most = training_runs.middle([result["step_ms"] for result in results])
+        rows.append({"way": way, "step_ms": typical, "step_ms_spread": [least, most]})
+    part["link"] = {"rate": options.link, "ranks": task.ranks, "rounds": options.rounds, "steps": options.steps,
+                    **record.circumstances(shlex.join(["benchmarks/codec_accuracy.py", *sys.argv[1:]]),
+                                           f"{options.bin}/lockstep"), "rows": rows}
+
+
+def write(options, document):
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if any(isinstance(part, dict) and part["runs"] for part in document.values()):
+        options.json.with_suffix(".svg").write_text(draw(document))
+
+
+def run(options, arguments):
+    document = json.loads(options.json.read_text()) if options.json.exists() else {"benchmark": "codec_accuracy"}
+    task = TASKS[options.task]
+    command = shlex.join(["benchmarks/codec_accuracy.py", *arguments])
+    circumstances = record.circumstances(command, f"{options.bin}/lockstep")
+    part = document.setdefault(options.task, {"runs": []})
+    for name, value in circumstances.items():
+        part[name] = value
+    part |= {"ranks": task.ranks, "batch_per_rank": task.batch, "settings": task.settings}
+    for seed in options.seeds:
+        for way in options.ways:
+            if seed in runs_of(part, way):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                curve = train(options, task, WAYS[way], seed, folder)
+            part["runs"].append({"way": way, "seed": seed, "revision": circumstances["revision"], "epochs": curve})
+            write(options, document)
+            print(f"seed {seed}  {way:<36} {curve[-1]['accuracy']:6.2f} %", flush=True)
+    if options.link:
+        with tempfile.TemporaryDirectory() as folder:
+            time_steps(options, task, part, pathlib.Path(folder))
+    part["summary"] = [row for row in (summary(part, way) for way in WAYS) if row]
+    write(options, document)
+    print("\n".join(line_of(row) for row in part["summary"]), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(training_runs.main("codec_accuracy.py", parse_arguments, run, draw, sys.argv[1:]))
