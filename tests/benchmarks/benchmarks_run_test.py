@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs allreduce_bench, scaling_bench and overlap_bench on little, as a user would; the folder of programs is the
+"""Runs the benchmarks that start ranks on little, as a user would; the folder of programs is the
 argument. What they measure here means nothing; that it is there, verified and whole does."""
 
 import json
@@ -12,6 +12,10 @@ import unittest
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import training_runs  # noqa: E402
+
 BIN = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu/bin"
 LITTLE = ["--model", "mlp", "--image", "8", "--steps", "2", "--rounds", "1", "--bin", BIN]
 
@@ -73,6 +77,24 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual([(row["mode"], row["ranks"], row["global_batch"]) for row in result["rows"]],
                          [("strong", 1, 8), ("weak", 1, 4), ("strong", 2, 8), ("weak", 2, 8)])
         self.assertIn("efficiency", output)
+        self.check_chart()
+
+    def test_codec_accuracy_goes_on_where_it_was_stopped(self):
+        data = pathlib.Path(self.json.parent) / "images"
+        data.mkdir()
+        training_runs.write_images(data, train=1024, test=512, side=28)
+        command = [ROOT / "benchmarks/codec_accuracy.py", "--bin", BIN, "--data", data, "--epochs", "2", "--seeds", "0"]
+        self.result_of([*command, "--ways", "none"])
+        first = json.loads(self.json.read_text())["fashion_mnist_cnn"]["runs"]
+        document, output = self.result_of([*command, "--ways", "none", "int8"])
+        runs = document["fashion_mnist_cnn"]["runs"]
+        self.assertEqual(runs[:1], first, "it was not made again")
+        self.assertEqual([(run["way"], run["seed"], [epoch["steps"] for epoch in run["epochs"]]) for run in runs],
+                         [("none", 0, [2, 4]), ("int8", 0, [2, 4])])
+        fewer = {row["way"]: row["fewer_bytes"] for row in document["fashion_mnist_cnn"]["summary"]}
+        self.assertEqual(fewer["none"], 1)
+        self.assertGreater(fewer["int8"], 3.8)
+        self.assertIn("asked -0.3", output)
         self.check_chart()
 
     def test_links_bench_compares_with_plain_tcp(self):

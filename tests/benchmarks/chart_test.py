@@ -81,6 +81,11 @@ class Chart(unittest.TestCase):
         panels = [chart.Panel("P", "x", "y", [chart.Series("one", [(1, 1 / 3), (3, 2 / 3)])], log_x=True)] * 2
         self.assertEqual(chart.svg("T", panels, "note"), chart.svg("T", panels, "note"))
 
+    def test_the_axis_may_begin_near_the_values(self):
+        labels = texts(drawn([chart.Series("one", [(1, 88), (2, 92)])], y_least=87.5))
+        self.assertIn("88", labels)
+        self.assertNotIn("0", labels)
+
     def test_without_points_there_is_no_chart(self):
         with self.assertRaises(ValueError):
             drawn([chart.Series("one", [])])

@@ -12,6 +12,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import codec_accuracy  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import readme_table  # noqa: E402
@@ -27,7 +28,8 @@ class CommittedResults(unittest.TestCase):
         self.assertEqual(readme_table.problems(ROOT), [])
 
     def test_charts_are_what_the_results_beside_them_give(self):
-        draw = {"scaling": scaling_bench.draw, "overlap": overlap_bench.draw, "links": links_bench.draw}
+        draw = {"scaling": scaling_bench.draw, "overlap": overlap_bench.draw, "links": links_bench.draw,
+                "codec_accuracy": codec_accuracy.draw}
         for file in (ROOT / "benchmarks/results").glob("*.svg"):
             result = json.loads(file.with_suffix(".json").read_text())
             self.assertEqual(file.read_text(), draw[result["benchmark"]](result), f"redraw {file.name} with --redraw")

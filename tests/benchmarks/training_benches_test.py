@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How scaling_bench and overlap_bench work out their figures from runs, and what they do without nodes."""
+"""How scaling_bench, overlap_bench and codec_accuracy work out their figures from runs, and what they do without nodes."""
 
 import contextlib
 import io
@@ -14,6 +14,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import codec_accuracy  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
 import training_runs  # noqa: E402
@@ -57,6 +58,32 @@ class Runs(unittest.TestCase):
             training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
             self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
             self.assertEqual((pathlib.Path(folder) / "t10k-labels-idx1-ubyte").read_bytes()[8:], b"\0\1")
+
+
+def training_of(way, seed, accuracy, bytes_per_step):
+    epochs = [{"steps": 10 * (i + 1), "train_loss": 0.5, "test_loss": 0.5, "accuracy": value,
+               "bytes_per_step": bytes_per_step} for i, value in enumerate(accuracy)]
+    return {"way": way, "seed": seed, "revision": "abc", "epochs": epochs}
+
+
+class Accuracy(unittest.TestCase):
+    def test_seeds_are_compared_with_themselves(self):
+        part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("none", 1, [80, 92], 100),
+                         training_of("int8", 1, [70, 91.5], 25), training_of("int8", 2, [70, 99], 50)]}
+        row = codec_accuracy.summary(part, "int8")
+        self.assertEqual((row["seeds"], row["accuracy"], row["points"], row["fewer_bytes"]), ([1], 91.5, -0.5, 4))
+        self.assertIn("asked -0.3: MISSED", codec_accuracy.line_of(row))
+        self.assertIsNone(codec_accuracy.summary(part, "sign"))
+
+    def test_the_chart_over_time_has_what_was_timed(self):
+        part = {"date": "2026-01-01", "runs": [training_of("none", 0, [80, 90], 100), training_of("int8", 0, [70, 91], 25)]}
+        document = {"benchmark": "codec_accuracy", "fashion_mnist_cnn": part}
+        self.assertNotIn("over time", codec_accuracy.draw(document))
+        part["link"] = {"rate": "200mbit", "rows": [{"way": "int8", "step_ms": 50.0}]}
+        drawn = codec_accuracy.draw(document)
+        self.assertIn("over time at 200mbit", drawn)
+        self.assertEqual(drawn.count(">int8<"), 2)
+        self.assertEqual(drawn.count(">none<"), 1)
 
 
 class Scaling(unittest.TestCase):
