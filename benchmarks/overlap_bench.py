@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How much of communication is hidden behind backward? Step time and exposed communication of `lockstep train` on random
-images over links, sizes of the gradient buckets, and with and without overlap (comm.overlap), in turns. Links are
+images over links, codecs of gradients (comm.codec), sizes of the gradient buckets, and with and without overlap
+(comm.overlap), in turns. Links are
 "shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes on this machine joined by links of that
 rate ("none": as fast as the machine).
 
@@ -34,13 +35,18 @@ def parse_arguments(arguments):
     parser.add_argument("--links", nargs="+", default=[training_runs.SHARED, "1gbit", "200mbit"])
     parser.add_argument("--buckets", type=float, nargs="+", default=[1, 4, 25], metavar="MIB",
                         help="capacities of middle buckets; the first and the last have at most 1 MiB")
+    parser.add_argument("--codecs", nargs="+", default=[""], metavar="CODEC",
+                        help="values of comm.codec, in turns with all else; left out: the configuration's")
+    parser.add_argument("--overlap", choices=["both", "on"], default="both", help="both: without overlap, too")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--ranks-per-node", type=int, default=1, help="where there are nodes")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--image", type=int, default=32, help="pixels to a side")
     parser.add_argument("--batch", type=int, default=32, help="of each rank")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
-    parser.add_argument("--steps", type=int, default=4, help="timed steps of each run; as many warm up")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of each run; as many in each epoch that warms up")
+    parser.add_argument("--warm-epochs", type=int, default=1,
+                        help="epochs before the timed one; more where the first steps are for trials, as with codec auto")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
     parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
@@ -50,12 +56,17 @@ def parse_arguments(arguments):
         parser.error(f"--ranks {options.ranks} are not several, or not nodes of {options.ranks_per_node}")
     if min(options.buckets) <= 0:
         parser.error("--buckets are larger than 0")
+    if options.warm_epochs < 1:
+        parser.error("--warm-epochs are 1 or more")
+    if len(set(options.codecs)) < len(options.codecs):
+        parser.error("--codecs has one twice")
     return options
 
 
-def settings_of(bucket, overlap):
+def settings_of(bucket, overlap, codec=""):
     edge = min(1, bucket)
-    return [f"comm.bucket_mib=[{edge:g}, {bucket:g}, {edge:g}]", f"comm.overlap={'true' if overlap else 'false'}"]
+    settings = [f"comm.bucket_mib=[{edge:g}, {bucket:g}, {edge:g}]", f"comm.overlap={'true' if overlap else 'false'}"]
+    return [*settings, f'comm.codec="{codec}"'] if codec else settings
 
 
 def hidden_shares(on, off):
@@ -64,14 +75,14 @@ def hidden_shares(on, off):
 
 
 def rows_of(turns):
-    """turns: of every turn what a step took, by (bucket, overlap)."""
+    """turns: of every turn what a step took, by (bucket, overlap, codec)."""
     rows = []
-    for (bucket, overlap), steps in turns.items():
-        row = {"bucket_mib": bucket, "overlap": overlap}
+    for (bucket, overlap, codec), steps in turns.items():
+        row = {"bucket_mib": bucket, "overlap": overlap, **({"codec": codec} if codec else {})}
         for name in ("step_ms", "exposed_ms", "exposed_share", "samples_per_second"):
             typical, least, most = training_runs.middle([step[name] for step in steps])
             row |= {name: typical, f"{name}_spread": [least, most]}
-        if overlap and (shares := hidden_shares(steps, turns[bucket, False])):
+        if overlap and (shares := hidden_shares(steps, turns.get((bucket, False, codec), []))):
             typical, least, most = training_runs.middle(shares)
             row |= {"hidden_share": typical, "hidden_share_spread": [least, most]}
         if all("wire_ms" in step for step in steps):
@@ -82,8 +93,10 @@ def rows_of(turns):
 
 
 def line_of(link, row):
-    text = training_runs.tell(f"{link:<8} {row['bucket_mib']:>5g} MiB overlap {'on ' if row['overlap'] else 'off'} step",
-                              row["step_ms"], *row["step_ms_spread"], "ms")
+    case = f"{row['bucket_mib']:>5g} MiB overlap {'on ' if row['overlap'] else 'off'}"
+    if "codec" in row:
+        case += f" {row['codec']:<8} {row['samples_per_second']:>7,.1f} samples/s"
+    text = training_runs.tell(f"{link:<8} {case} step", row["step_ms"], *row["step_ms_spread"], "ms")
     text += f"   exposed {row['exposed_ms']:,.1f} ms, {100 * row['exposed_share']:.0f} %"
     if "hidden_share" in row:
         text += f"   hidden {100 * row['hidden_share']:.0f} %"
@@ -100,12 +113,15 @@ def draw(document):
     """The chart of a file; the same text for the same file."""
     def panel(title, label, value):
         series = []
-        for family, (link, part) in enumerate(parts_of(document).items()):
+        codecs = [(link, codec) for link, part in parts_of(document).items()
+                  for codec in dict.fromkeys(row.get("codec", "") for row in part["rows"])]
+        for family, (link, codec) in enumerate(codecs):
             for overlap in (True, False):
-                points = [(row["bucket_mib"], row[value], *row[f"{value}_spread"]) for row in part["rows"]
-                          if row["overlap"] == overlap]
-                series.append(chart.Series(f"{link}, overlap {'on' if overlap else 'off'}", points, dashed=not overlap,
-                                           family=family))
+                points = [(row["bucket_mib"], row[value], *row[f"{value}_spread"]) for row in document[link]["rows"]
+                          if row["overlap"] == overlap and row.get("codec", "") == codec]
+                name = ", ".join(part for part in (link, codec, f"overlap {'on' if overlap else 'off'}") if part)
+                if points:
+                    series.append(chart.Series(name, points, dashed=not overlap, family=family))
         return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
     parts = list(parts_of(document).values())
     first = parts[0]
@@ -120,12 +136,13 @@ def draw(document):
 
 def measure(options, link, folder):
     training = training_runs.Training(f"{options.bin}/lockstep", options.model, options.image, options.steps,
-                                      options.threads, options.set, folder)
+                                      options.threads, options.set, folder, options.warm_epochs)
     launch = training_runs.launcher(options.ranks, link, options.ranks_per_node)
 
-    def step(bucket, overlap):
-        return training.run(launch, options.ranks, options.batch, settings_of(bucket, overlap))
-    cases = [(bucket, overlap) for bucket in options.buckets for overlap in (True, False)]
+    def step(bucket, overlap, codec):
+        return training.run(launch, options.ranks, options.batch, settings_of(bucket, overlap, codec))
+    cases = [(bucket, overlap, codec) for bucket in options.buckets
+             for overlap in ((True,) if options.overlap == "on" else (True, False)) for codec in options.codecs]
     turns = suite.take_turns({case: functools.partial(step, *case) for case in cases}, options.rounds)
     return {"model": options.model, "image": [options.image, options.image, 1], "ranks": options.ranks,
             "ranks_per_node": options.ranks if link == training_runs.SHARED else options.ranks_per_node,

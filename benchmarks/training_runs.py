@@ -68,7 +68,7 @@ def per_step(epochs):
 
 @dataclasses.dataclass
 class Training:
-    """What the runs share. Each has two epochs of so many steps, of which the second counts."""
+    """What the runs share. Each has epochs of so many steps, of which the last counts."""
     lockstep: str
     model: str
     image: int
@@ -76,6 +76,7 @@ class Training:
     threads: int
     settings: list  # "section.key=value"
     folder: pathlib.Path  # for images and metrics; with several machines one that all of them see
+    warm_epochs: int = 1  # before the one that counts
 
     def images_for(self, global_batch):
         folder = self.folder / f"images_{global_batch}"
@@ -89,7 +90,7 @@ class Training:
         run_dir = self.folder / "run"
         told = {"model.name": f'"{self.model}"', "data.format": '"idx"',
                 "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "train.batch": batch,
-                "train.epochs": 2, "train.threads": self.threads, "optimizer.learning_rate": 0.01}
+                "train.epochs": self.warm_epochs + 1, "train.threads": self.threads, "optimizer.learning_rate": 0.01}
         config = self.folder / "config.toml"
         config.write_text("".join(f"{name} = {value}\n" for name, value in told.items()))
         more = [part for setting in [*self.settings, *settings] for part in ("--set", setting)]

@@ -119,6 +119,15 @@ class Benchmarks(unittest.TestCase):
         self.assertIn("exposed", output)
         self.check_chart()
 
+    def test_overlap_bench_compares_codecs_in_turns(self):
+        result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--links", "shared", "--buckets", "1",
+                                         "--batch", "4", "--overlap", "on", "--codecs", "none", "int8", "--set",
+                                         "comm.compress_within_node=true", *LITTLE])
+        rows = result["shared"]["rows"]
+        self.assertEqual([(row["codec"], row["overlap"]) for row in rows], [("none", True), ("int8", True)])
+        self.assertIn("samples/s", output)
+        self.check_chart()
+
     def check_chart(self, lines=2):
         root = xml.etree.ElementTree.parse(self.json.with_suffix(".svg")).getroot()
         self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")

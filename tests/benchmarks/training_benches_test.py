@@ -111,20 +111,26 @@ class Scaling(unittest.TestCase):
 
 class Overlap(unittest.TestCase):
     def test_arguments_that_make_no_sense(self):
-        for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"]):
+        for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"],
+                          ["--warm-epochs", "0"], ["--codecs", "int8", "int8"], ["--overlap", "off"]):
             self.assertEqual(refused(overlap_bench.parse_arguments, arguments), 64, arguments)
 
     def test_buckets_smaller_than_the_edges_are_all_alike(self):
         self.assertEqual(overlap_bench.settings_of(0.5, True), ["comm.bucket_mib=[0.5, 0.5, 0.5]", "comm.overlap=true"])
         self.assertEqual(overlap_bench.settings_of(25, False), ["comm.bucket_mib=[1, 25, 1]", "comm.overlap=false"])
+        self.assertEqual(overlap_bench.settings_of(25, True, "int8")[-1], 'comm.codec="int8"')
 
     def test_the_hidden_share_is_of_exposure_without_overlap(self):
         def step(milliseconds, exposed):
             return {"step_ms": milliseconds, "exposed_ms": exposed, "exposed_share": exposed / milliseconds,
                     "samples_per_second": 1000 / milliseconds}
-        turns = {(25, True): [step(100, 10), step(100, 20), step(100, 30)],
-                 (25, False): [step(150, 40), step(150, 40), step(150, 40)]}
-        on, off = overlap_bench.rows_of(turns)
+        turns = {(25, True, ""): [step(100, 10), step(100, 20), step(100, 30)],
+                 (25, False, ""): [step(150, 40), step(150, 40), step(150, 40)],
+                 (25, True, "int8"): [step(80, 5)]}
+        on, off, compressed = overlap_bench.rows_of(turns)
+        self.assertEqual(compressed["codec"], "int8")
+        self.assertNotIn("hidden_share", compressed, "nothing was measured without overlap")
+        self.assertNotIn("codec", on)
         self.assertEqual((on["hidden_share"], on["hidden_share_spread"]), (0.5, [0.25, 0.75]))
         self.assertNotIn("hidden_share", off)
         self.assertEqual((on["step_ms"], on["exposed_ms"]), (100, 20))
