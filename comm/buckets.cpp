@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/buckets.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
+#include "comm/codecs/auto_exchange.h"
 #include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -74,9 +76,10 @@ void check_exchange(const BucketOptions& options) {
         "gradients depends on how micro-batches are dealt to ranks",
         kind.name, has_rules ? ", with comm.codec_for" : ""));
   }
-  if (has_rules && &kind != &kDenseSum && kind.codec == nullptr) {
-    throw ConfigError(
-        fmt::format("comm.codec_for needs a codec or \"none\" as comm.codec, not \"{}\"", kind.name));
+  const bool takes_rules = &kind == &kDenseSum || &kind == &kAutoCodec || kind.codec != nullptr;
+  if (has_rules && !takes_rules) {
+    throw ConfigError(fmt::format(
+        "comm.codec_for needs a codec, \"auto\" or \"none\" as comm.codec, not \"{}\"", kind.name));
   }
 }
 
@@ -91,6 +94,11 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .overlap = settings.overlap,
                         .exchange = choice_of(settings.codec, settings, table),
                         .codecs = {.compress_within_node = settings.compress_within_node}};
+  for (const ExchangeKind* kind : codecs_within(settings.codec_limit)) {
+    // A table of one's own may leave some out.
+    if (std::ranges::find(table, kind) != table.end())
+      options.codecs.candidates.push_back(choice_of(kind->name, settings, table));
+  }
   if (settings.codec_for != kDenseSum.name) options.codecs.rules = read_rules(settings, table);
   return options;
 }
@@ -130,7 +138,9 @@ void GradientBuckets::make_exchange() {
     exchange_ = std::move(sums);
     return;
   }
-  const auto make = options_.codecs.rules.empty() ? options_.exchange.kind->make : make_codec_exchange;
+  const ExchangeKind& kind = *options_.exchange.kind;
+  const bool own_way = options_.codecs.rules.empty() || &kind == &kAutoCodec;
+  const auto make = own_way ? kind.make : make_codec_exchange;
   exchange_ = make({.choice = options_.exchange,
                     .parameters = parameters_,
                     .plan = plan_,

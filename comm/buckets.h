@@ -31,6 +31,8 @@ struct GradientSettings {
   std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
   std::string codec = std::string(kDenseSum.name);
   std::string codec_for = std::string(kDenseSum.name);  // "PATTERN=CODEC, PATTERN=CODEC", or none
+  // Of what may be chosen ("auto") or advised; see codecs_within().
+  std::string codec_limit = "powersgd";
   bool compress_within_node = false;
   OwnNumbers own;  // of exchanges
 };

@@ -38,6 +38,8 @@ struct ExchangeState {
   Tensor memory;
 };
 
+class AutoExchange;
+
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
@@ -70,6 +72,9 @@ class GradientExchange {
   virtual std::vector<Communicator*> communicators() { return {}; }
   // Held beside the gradients.
   virtual std::size_t memory_bytes() const { return 0; }
+
+  // Where somebody is to choose how buckets travel (comm/codecs/auto_exchange.h); else null.
+  virtual AutoExchange* to_choose() { return nullptr; }
 };
 
 struct ExchangeContext;
@@ -116,6 +121,8 @@ struct CodecRule {
 struct CodecRules {
   std::vector<CodecRule> rules = {};  // the first that matches counts
   bool compress_within_node = false;  // as if each rank were a node of its own
+  // Codecs that may be chosen or advised, the one that loses least first (comm.codec_limit).
+  std::vector<ExchangeChoice> candidates = {};
   // Equal on two ranks exactly if the rules are.
   std::string describe() const;
 };

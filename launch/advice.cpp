@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/error.h"
 #include "launch/least_squares.h"
 
 namespace lockstep {
@@ -125,6 +126,33 @@ class Adviser {
             .text = "train.precision=bf16 halves what travels"};
   }
 
+  // The best of those that may be advised.
+  Change codec() const {
+    Change best{.key = "comm.codec", .value = "", .step_seconds = context_.step_seconds, .text = ""};
+    if (!context_.codecs) return best;
+    std::vector<BucketTravel> dense;
+    double bytes = 0;
+    for (const double each : epoch_.bucket_bytes) dense.push_back({.bytes = each, .round_trips = 1});
+    for (const BucketTravel& each : dense) bytes += each.bytes;
+    const auto seconds = [&](std::span<const BucketTravel> travel) {
+      const OverlappedBackward backward = model_.with(travel);
+      return backward.seconds + backward.exposed_seconds;
+    };
+    const double now = seconds(dense);
+    for (const CodecAdvice& each : context_.codecs()) {
+      const double gain = std::min(now - seconds(each.travel), longest_.exposed / steps_);
+      if (context_.step_seconds - gain >= best.step_seconds) continue;
+      double sent = 0;
+      for (const BucketTravel& bucket : each.travel) sent += bucket.bytes;
+      best = {.key = "comm.codec",
+              .value = each.codec,
+              .step_seconds = context_.step_seconds - gain,
+              .text = fmt::format("comm.codec={} sends {:.3g} times fewer bytes, with its time to encode",
+                                  each.codec, bytes / sent)};
+    }
+    return best;
+  }
+
   // Twice the samples for the same communication.
   Change more_work() const {
     const std::string value = std::to_string(2 * context_.accumulation);
@@ -141,6 +169,7 @@ class Adviser {
     if (context_.halves_are_fast && half_precision().step_seconds < best.step_seconds)
       best = half_precision();
     if (buckets.step_seconds < best.step_seconds) best = buckets;
+    if (const Change change = codec(); change.step_seconds < best.step_seconds) best = change;
     return said(
         "slow_wire",
         fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "
@@ -187,6 +216,7 @@ WaitModel::WaitModel(const LedgerSums& sums, std::span<const double> bucket_byte
     const BucketSums& bucket = sums.buckets[i];
     bytes += bucket_bytes[i];
     arrivals_.add(bytes, backward_ - bucket.lead / steps);
+    final_seconds_.push_back(arrivals_.final_seconds(bytes));
     sums_by_bytes.push_back({.terms = {1, bucket_bytes[i]}, .value = (bucket.wire + waited_each) / steps});
     late += bucket.late / steps;
   }
@@ -209,6 +239,21 @@ double WaitModel::exposed(std::span<const double> bucket_bytes, double wire_spee
   }
   if (!buckets.empty()) buckets.front().sum_seconds += late_;
   return overlap_backward(buckets, backward_).exposed_seconds;
+}
+
+OverlappedBackward WaitModel::with(std::span<const BucketTravel> travel) const {
+  CHECK(travel.size() == final_seconds_.size(), "{} buckets for {}", travel.size(), final_seconds_.size());
+  constexpr double kMostLost = 0.95;
+  std::vector<BucketInBackward> buckets;
+  for (std::size_t i = 0; i < travel.size(); ++i) {
+    const BucketTravel& each = travel[i];
+    const double sum = alpha_ * each.round_trips + beta_ * each.bytes + each.codec_seconds;
+    buckets.push_back({.final_seconds = final_seconds_[i],
+                       .sum_seconds = sum,
+                       .lost_share = sum > 0 ? std::min(kMostLost, each.codec_seconds / sum) : 0});
+  }
+  if (!buckets.empty()) buckets.front().sum_seconds += late_;
+  return overlap_backward(buckets, backward_);
 }
 
 std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context) {

@@ -5,11 +5,13 @@
 // takes alpha + beta * bytes; when gradients are final, alpha and beta are measured.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "comm/codecs/bucket_travel.h"
 #include "launch/communication.h"
 #include "launch/overlap.h"
 
@@ -24,6 +26,10 @@ class WaitModel {
   // How long compute waits, with buckets of these bytes, which are all of them, on a wire that carries this
   // many times as much as the measured one.
   double exposed(std::span<const double> bucket_bytes, double wire_speed = 1) const;
+  // Backward, and what is exposed behind it, where the measured buckets travel in another way: the bytes that
+  // the model was made with are those of one round trip. Codecs take cores from backward: as if none were
+  // free.
+  OverlappedBackward with(std::span<const BucketTravel> travel) const;
   double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
   // How long backward goes on when gradients up to this byte are final.
   double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
@@ -31,6 +37,7 @@ class WaitModel {
  private:
   double backward_ = 0;
   GradientArrivals arrivals_;
+  std::vector<double> final_seconds_;  // of the measured buckets
   double alpha_ = 0;
   double beta_ = 0;  // seconds per byte
   double late_ = 0;  // before the first bucket travels
@@ -42,6 +49,12 @@ struct BucketChoice {
   std::vector<double> bucket_bytes;
 };
 
+// comm.codec, and what would travel of each bucket.
+struct CodecAdvice {
+  std::string codec;
+  std::vector<BucketTravel> travel;
+};
+
 struct AdviceContext {
   double step_seconds = 0;
   double samples_per_second = 0;
@@ -50,6 +63,8 @@ struct AdviceContext {
   std::int64_t accumulation = 1;
   bool halves_are_fast = false;  // and gradients are fp32: 16 bits take half the wire and no more compute
   std::vector<BucketChoice> buckets;
+  // Asked where the wire is slow: codecs that may be advised. Null: none.
+  std::function<std::vector<CodecAdvice>()> codecs = nullptr;
 };
 
 // Nothing where no rank waits for more than a twentieth of the step.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "comm/codecs/auto_exchange.h"
 #include "launch/suggestions.h"
 
 namespace lockstep::detail {
@@ -219,6 +220,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
        {0, 1e6}},
       {"comm.codec", MEMBER(gradients.codec), codec_meaning(registry), {}, names_in(registry.exchanges)},
+      {"comm.codec_limit",
+       MEMBER(gradients.codec_limit),
+       "what auto may choose and advice may name: nothing that loses more than this one",
+       {},
+       codec_limits()},
       {"comm.codec_for", MEMBER(gradients.codec_for),
        "other codecs for parameters whose names match: \"PATTERN=CODEC, PATTERN=CODEC\", where * stands for "
        "any "

@@ -2,6 +2,7 @@
 #include "launch/ledger.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -18,7 +19,7 @@ std::int64_t inside(const ComputeMoments& wait, std::int64_t begin, std::int64_t
 }  // namespace
 
 Ledger::Ledger(std::size_t buckets, const CollectiveLog* log) : under_way_(buckets), ended_(buckets) {
-  sums_.buckets.resize(buckets);
+  for (LedgerSums* sums : {&step_, &sums_, &window_}) sums->buckets.resize(buckets);
   if (log != nullptr) read_also(*log);
 }
 
@@ -68,11 +69,11 @@ void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, Bucke
   sums.exposed += seconds_of(starved + late + wire);
   sums.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
   sums.sent_bytes += static_cast<double>(passage.sent_bytes);
-  sums_.exposed_starved += seconds_of(starved);
-  sums_.exposed_late += seconds_of(late);
-  sums_.exposed_wire += seconds_of(wire);
-  sums_.exposed_rest -= seconds_of(starved + late + wire);
-  sums_.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+  step_.exposed_starved += seconds_of(starved);
+  step_.exposed_late += seconds_of(late);
+  step_.exposed_wire += seconds_of(wire);
+  step_.exposed_rest -= seconds_of(starved + late + wire);
+  step_.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
 }
 
 void Ledger::end_step(const ComputeMoments& compute) {
@@ -80,16 +81,49 @@ void Ledger::end_step(const ComputeMoments& compute) {
   std::swap(under_way_, ended_);
   std::ranges::fill(under_way_, BucketPassage{});
   const double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
-  ++sums_.steps;
-  sums_.backward += seconds_of(compute.waited_ns - compute.backward_ns);
-  sums_.exposed += waited;
-  sums_.exposed_rest += waited;
+  clear(step_);
+  step_.steps = 1;
+  step_.backward = seconds_of(compute.waited_ns - compute.backward_ns);
+  step_.exposed = waited;
+  step_.exposed_rest = waited;
   std::int64_t before_ns = 0;
   for (std::size_t bucket = 0; bucket < ended_.size(); ++bucket) {
     if (ended_[bucket].finished_ns == 0) continue;
-    account(ended_[bucket], before_ns, sums_.buckets[bucket]);
+    account(ended_[bucket], before_ns, step_.buckets[bucket]);
     before_ns = ended_[bucket].finished_ns;
   }
+  sums_ += step_;
+  window_ += step_;
+}
+
+void Ledger::clear(LedgerSums& sums) {
+  std::vector<BucketSums> buckets = std::move(sums.buckets);
+  std::ranges::fill(buckets, BucketSums{});
+  sums = {};
+  sums.buckets = std::move(buckets);
+}
+
+LedgerSums& LedgerSums::operator+=(const LedgerSums& more) {
+  steps += more.steps;
+  backward += more.backward;
+  exposed += more.exposed;
+  exposed_starved += more.exposed_starved;
+  exposed_late += more.exposed_late;
+  exposed_wire += more.exposed_wire;
+  exposed_rest += more.exposed_rest;
+  hidden += more.hidden;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    BucketSums& sums = buckets[i];
+    const BucketSums& each = more.buckets[i];
+    sums.lead += each.lead;
+    sums.starved += each.starved;
+    sums.late += each.late;
+    sums.wire += each.wire;
+    sums.exposed += each.exposed;
+    sums.hidden += each.hidden;
+    sums.sent_bytes += each.sent_bytes;
+  }
+  return *this;
 }
 
 LedgerSums Ledger::take() {

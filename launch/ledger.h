@@ -54,6 +54,9 @@ struct LedgerSums {
   double exposed_rest = 0;  // no bucket was under way: compute was not woken yet, or ranks compared calls
   double hidden = 0;
   std::vector<BucketSums> buckets;
+
+  // Of as many buckets.
+  LedgerSums& operator+=(const LedgerSums& more);
 };
 
 class Ledger {
@@ -77,6 +80,9 @@ class Ledger {
   const LedgerSums& sums() const { return sums_; }
   // Since the last call.
   LedgerSums take();
+  // The same steps for somebody else: since the last begin_window().
+  void begin_window() { clear(window_); }
+  const LedgerSums& window() const { return window_; }
 
  private:
   struct Source {
@@ -84,13 +90,17 @@ class Ledger {
     std::uint64_t read;  // sequences up to this
   };
   void read(Source& source);
+  // Into the sums of the step that ended.
   void account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums);
+  static void clear(LedgerSums& sums);
 
   std::vector<Source> sources_;
   std::vector<BucketPassage> under_way_;  // by bucket
   std::vector<BucketPassage> ended_;
   ComputeMoments compute_;
+  LedgerSums step_;  // the last one's
   LedgerSums sums_;
+  LedgerSums window_;
 };
 
 }  // namespace lockstep

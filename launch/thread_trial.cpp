@@ -35,6 +35,7 @@ ThreadTrial try_sparing_a_core(Trainer& trainer, Backend& backend, Communicator&
   const std::int64_t step = current_step();
   StateReader before({});
   trainer.visit_state(before);
+  trainer.hold_codecs(true);
   const int spared = std::max(1, threads - 1);
   std::vector<double> with_all, with_spared;
   for (int turn = 0; turn < 2 * options.turns; ++turn) {
@@ -44,6 +45,7 @@ ThreadTrial try_sparing_a_core(Trainer& trainer, Backend& backend, Communicator&
   }
   StateWriter after({}, before.copy());
   trainer.visit_state(after);
+  trainer.hold_codecs(false);
   set_current_step(step);
   ThreadTrial trial{.all_seconds = median_of(with_all), .spared_seconds = median_of(with_spared)};
   trial.spares = trial.spared_seconds <= (1 - options.least_gain) * trial.all_seconds;

@@ -36,6 +36,16 @@ std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   return ledger;
 }
 
+// On a GPU the first steps are those that libraries allocate in, and those that are recorded.
+std::unique_ptr<CodecTrial> make_codec_trial(const Trainer::Parts& parts, bool records,
+                                             const CodecTrialOptions& options) {
+  AutoExchange* exchange = parts.buckets.exchange().to_choose();
+  if (exchange == nullptr) return nullptr;
+  constexpr std::int64_t kUntilReplayed = 4;
+  return std::make_unique<CodecTrial>(*exchange, parts.buckets.buckets(), parts.communicator.host(),
+                                      parts.network.device(), records ? kUntilReplayed : 0, options);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options)
@@ -54,6 +64,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       records_(options.record_steps && stream_.can_record()),
       first_recorded_(std::max<std::int64_t>(2, parts.buckets.exchange().warmup_steps())),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
+  codec_trial_ = make_codec_trial(parts, records_, options.codec_trial);
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
   for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
   if (!records_) return;
@@ -136,6 +147,7 @@ double Trainer::seconds_without_core_for_communication() {
 void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
+  const std::int64_t begin_ns = now_ns();
   slot_ = StepSlot::of(enqueued_);
   clock_.begin(slot_, step_);
   train_.begin(stream_, slot_);
@@ -151,6 +163,30 @@ void Trainer::step() {
   clock_.wait_for_device();
   settle_but(lag_);
   clock_.rest();
+  if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
+}
+
+void Trainer::try_codecs(double step_seconds) {
+  if (const auto by_bucket = codec_trial_->step_done(step_seconds, *ledger_)) change_codecs(*by_bucket);
+}
+
+void Trainer::choose_codecs(std::span<const int> by_bucket) {
+  CHECK(codec_trial_, "there are no codecs to choose from");
+  codec_trial_->end();
+  change_codecs(by_bucket);
+}
+
+// What was recorded is of memory that is no more.
+void Trainer::change_codecs(std::span<const int> by_bucket) {
+  AutoExchange& exchange = *parts_.buckets.exchange().to_choose();
+  if (std::ranges::equal(by_bucket, exchange.chosen())) return;
+  settle_but(0);
+  stream_.synchronize();
+  recordings_ = {};
+  exchange.choose(by_bucket);
+  plan_began_ = enqueued_;
+  first_recorded_ = enqueued_ + std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
+  clock_.restart();
 }
 
 // Steps of the epoch before may be under way: settle() then begins the sums.
@@ -262,7 +298,7 @@ void Trainer::update() {
 
 // A plan is new in the first step, and where it is recorded: in the third and the fourth, or later.
 void Trainer::check_calls() {
-  const bool new_plan = enqueued_ == 0 || (records_ && enqueued_ >= first_recorded_);
+  const bool new_plan = enqueued_ == plan_began_ || (records_ && enqueued_ >= first_recorded_);
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
@@ -382,7 +418,13 @@ void Trainer::visit_state(StateVisitor& visitor) {
   train_.seek(epoch_, epoch_step_);
 }
 
+// The codecs come first: what they remember is what there is to visit.
 void Trainer::visit_exchange(StateVisitor& visitor) {
+  if (codec_trial_) {
+    const auto by_bucket =
+        codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
+    if (by_bucket) change_codecs(*by_bucket);
+  }
   for (const ExchangeState& state : parts_.buckets.exchange().state()) {
     const std::int64_t elements = state.memory.shape.elements();
     visitor.tensor({.name = state.name,

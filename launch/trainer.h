@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
 #include "launch/advice.h"
+#include "launch/codec_trial.h"
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
 #include "launch/report.h"
@@ -38,6 +40,7 @@ struct TrainerOptions {
   bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
+  CodecTrialOptions codec_trial;
   AdviceContext advice;  // but for the step's time and samples per second
 };
 
@@ -89,6 +92,11 @@ class Trainer {
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
+  // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
+  // what a trial would find. Collective.
+  void choose_codecs(std::span<const int> by_bucket);
+  // While it is held nothing is tried: for steps that are measured, or taken back.
+  void hold_codecs(bool held) { codecs_held_ = held; }
   // See StepClock; take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
@@ -134,6 +142,8 @@ class Trainer {
   void begin_totals();
   void visit_place(StateVisitor& visitor);
   void visit_exchange(StateVisitor& visitor);
+  void try_codecs(double step_seconds);
+  void change_codecs(std::span<const int> by_bucket);
   void average_statistics();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
 
@@ -151,6 +161,9 @@ class Trainer {
   // Of buckets, where there are other ranks or a timeline: without either nobody asks.
   std::optional<Ledger> ledger_;
   StepClock clock_;
+  std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
+  bool codecs_held_ = false;
+  std::int64_t plan_began_ = 0;  // of the steps of this process, the first with these codecs
   bool records_;                 // on every rank or on none
   std::int64_t first_recorded_;  // of the steps of this process, from 0 on
   std::array<RecordedStep, StepSlot::kCount> recordings_;

@@ -225,9 +225,17 @@ class BlockCodec final : public Codec {
 };
 
 template <BlockCode code>
-constexpr CodecKind kBlocks = {.make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
-  return std::make_unique<BlockCodec>(context, code);
-}};
+constexpr CodecKind kBlocks = {
+    .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
+      return std::make_unique<BlockCodec>(context, code);
+    },
+    .sent_share =
+        [](const ExchangeChoice&, const Parameter&, int) {
+          return static_cast<double>(record_bytes(code)) / (kBlockElements * sizeof(float));
+        },
+    // Of this rank's values, and of the sums of its part.
+    .kept = [](const ExchangeChoice& choice,
+               int nodes) { return is_on(choice, kErrorFeedback.name) ? 2 + 2.0 / nodes : 0; }};
 
 }  // namespace
 

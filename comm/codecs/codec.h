@@ -102,6 +102,12 @@ struct CodecKind {
   DType alone = DType::f32;
   // Collective over across.
   std::unique_ptr<Codec> (*make)(const CodecContext& context) = nullptr;
+  // For estimates: what travels of a parameter that it takes between so many nodes, as a share of what the
+  // dense sum of it in fp32 sends; null: not known. How many messages of a bucket wait for each other, as
+  // all-reduces; and how much it remembers, in fp32 numbers for each of the parameter's elements.
+  double (*sent_share)(const ExchangeChoice& choice, const Parameter& parameter, int nodes) = nullptr;
+  double round_trips = 1;
+  double (*kept)(const ExchangeChoice& choice, int nodes) = nullptr;
 };
 
 // ExchangeKind::make of every codec.

@@ -40,14 +40,34 @@ CodecExchange::CodecExchange(const ExchangeContext& context)
       plan_(context.plan),
       arena_(context.arena),
       communicator_(context.communicator),
-      groups_(communicator_, context.codecs.compress_within_node),
+      own_groups_(std::make_unique<NodeGroups>(communicator_, context.codecs.compress_within_node)),
+      groups_(*own_groups_),
       behind_(communicator_.stream().device()) {
-  make_lanes(context);
+  CodecAssignment assignment{.choices = {context.choice},
+                             .of_parameter = choose_codecs(parameters_, context.codecs)};
+  for (const CodecRule& rule : context.codecs.rules) assignment.choices.push_back(rule.choice);
+  make_lanes(assignment, context.codecs.rules);
   if (!groups_.several_nodes()) {
     log::info("gradients are summed densely: comm.codec is for sums between nodes, and there is one node{}",
               communicator_.size() > 1 ? " (comm.compress_within_node = true compresses there, too)" : "");
     return;
   }
+  make_codecs(context);
+}
+
+CodecExchange::CodecExchange(const ExchangeContext& context, const CodecAssignment& assignment,
+                             NodeGroups& groups)
+    : parameters_(context.parameters),
+      plan_(context.plan),
+      arena_(context.arena),
+      communicator_(context.communicator),
+      groups_(groups),
+      behind_(communicator_.stream().device()) {
+  make_lanes(assignment, context.codecs.rules);
+  make_codecs(context);
+}
+
+void CodecExchange::make_codecs(const ExchangeContext& context) {
   allocate_dense();
   for (Lane& lane : lanes_) {
     make_codec(lane, context.momentum);
@@ -62,14 +82,13 @@ CodecExchange::CodecExchange(const ExchangeContext& context)
 }
 
 // What is compressed is told even where there is one node, so that the same configuration is refused there.
-void CodecExchange::make_lanes(const ExchangeContext& context) {
-  const CodecRules& rules = context.codecs;
-  const std::vector<std::size_t> choice_of = choose_codecs(parameters_, rules);
+void CodecExchange::make_lanes(const CodecAssignment& assignment, std::span<const CodecRule> rules) {
+  const std::size_t first_rule = assignment.choices.size() - rules.size();
+  const std::vector<std::size_t>& choice_of = assignment.of_parameter;
   std::vector<bool> dense(parameters_.size(), true);
   adds_momentum_.assign(parameters_.size(), false);
-  for (std::size_t number = 0; number <= rules.rules.size(); ++number) {
-    const CodecRule* rule = number == 0 ? nullptr : &rules.rules[number - 1];
-    const ExchangeChoice& choice = rule == nullptr ? context.choice : rule->choice;
+  for (std::size_t number = 0; number < assignment.choices.size(); ++number) {
+    const ExchangeChoice& choice = assignment.choices[number];
     const CodecKind* codec = choice.kind->codec;
     if (codec == nullptr) continue;
     std::vector<bool> chosen(parameters_.size(), false);
@@ -79,9 +98,10 @@ void CodecExchange::make_lanes(const ExchangeContext& context) {
       dense[i] = false;
       adds_momentum_[i] = codec->adds_momentum;
     }
-    const bool wanted = std::ranges::find(choice_of, number) != choice_of.end();
     if (std::ranges::find(chosen, true) == chosen.end()) {
-      if (wanted) throw nothing_to_compress(choice, rule);
+      const bool wanted = std::ranges::find(choice_of, number) != choice_of.end();
+      if (wanted && number >= first_rule) throw nothing_to_compress(choice, &rules[number - first_rule]);
+      if (wanted && first_rule == 1) throw nothing_to_compress(choice, nullptr);
       continue;
     }
     Lane& lane = lanes_.emplace_back();
@@ -285,6 +305,7 @@ std::size_t CodecExchange::memory_bytes() const {
   std::size_t bytes = dense_memory_.bytes() + zeros_.bytes();
   for (const Lane& lane : lanes_)
     bytes += lane.memory.bytes() + (lane.codec == nullptr ? 0 : lane.codec->memory_bytes());
+  if (own_groups_ == nullptr) return bytes;
   for (const Communicator* communicator : groups_.own()) bytes += communicator->memory_bytes();
   return bytes;
 }

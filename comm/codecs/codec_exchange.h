@@ -26,6 +26,9 @@ class CodecExchange final : public GradientExchange {
  public:
   // Collective. Throws ConfigError where a codec finds nothing to compress.
   explicit CodecExchange(const ExchangeContext& context);
+  // Of what was chosen elsewhere; the last choices are the rules' of the context. Over groups that outlive
+  // this: those of the context's communicator.
+  CodecExchange(const ExchangeContext& context, const CodecAssignment& assignment, NodeGroups& groups);
 
   void begin(const float* loss_scale) override { loss_scale_ = loss_scale; }
   void enqueue(std::size_t bucket) override;
@@ -34,7 +37,9 @@ class CodecExchange final : public GradientExchange {
   std::int64_t warmup_steps() const override;
   void settle(Stream& compute, const std::int32_t* finite) override;
   std::vector<ExchangeState> state() override;
-  std::vector<Communicator*> communicators() override { return groups_.own(); }
+  std::vector<Communicator*> communicators() override {
+    return own_groups_ ? groups_.own() : std::vector<Communicator*>();
+  }
   std::size_t memory_bytes() const override;
 
  private:
@@ -56,7 +61,10 @@ class CodecExchange final : public GradientExchange {
     std::unique_ptr<Codec> codec;    // of a rank that drives
   };
 
-  void make_lanes(const ExchangeContext& context);
+  void make_codecs(const ExchangeContext& context);
+  // The last choices are the rules', each of which must find something to compress; so must what is the only
+  // choice beside them.
+  void make_lanes(const CodecAssignment& assignment, std::span<const CodecRule> rules);
   void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   // Collective. Of the ranks that sum what is packed there.
@@ -77,7 +85,8 @@ class CodecExchange final : public GradientExchange {
   const BucketPlan& plan_;
   const GradientArena& arena_;
   Communicator& communicator_;
-  NodeGroups groups_;
+  std::unique_ptr<NodeGroups> own_groups_;
+  NodeGroups& groups_;
   std::vector<PackedStretch> dense_;  // by bucket
   Buffer dense_memory_;
   std::vector<Lane> lanes_;

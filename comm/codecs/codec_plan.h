@@ -43,6 +43,12 @@ void deal_shares(PackedStretch& stretch, std::span<const Parameter> parameters, 
 std::vector<CodecPiece> pieces_of(const PackedStretch& stretch, std::span<const Parameter> parameters,
                                   ElementRange share);
 
+// Which parameter goes which way. A choice without a codec is the dense sum.
+struct CodecAssignment {
+  std::vector<ExchangeChoice> choices;
+  std::vector<std::size_t> of_parameter;  // its place in choices
+};
+
 // For each parameter the index of its choice, the first rule's being 1, or 0 for `choice`; throws ConfigError
 // for a rule that matches none.
 std::vector<std::size_t> choose_codecs(std::span<const Parameter> parameters, const CodecRules& rules);

@@ -42,7 +42,11 @@ std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
   return std::make_unique<SparseCodec>(context, options);
 }
 
-constexpr CodecKind kDgcKind = {.adds_momentum = true, .warmup_steps = warmup_steps, .make = make_dgc};
+constexpr CodecKind kDgcKind = {.adds_momentum = true,
+                                .warmup_steps = warmup_steps,
+                                .make = make_dgc,
+                                .sent_share = sparse_sent_share,
+                                .kept = [](const ExchangeChoice&, int) { return 4.0; }};
 
 }  // namespace
 

@@ -45,7 +45,8 @@ template <DType wire>
 constexpr CodecKind kHalf = {.alone = wire,
                              .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
                                return std::make_unique<HalfCodec>(context, wire);
-                             }};
+                             },
+                             .sent_share = [](const ExchangeChoice&, const Parameter&, int) { return 0.5; }};
 
 }  // namespace
 

@@ -236,12 +236,23 @@ std::size_t PowerSgd::memory_bytes() const {
 
 std::int64_t dense_steps(const ExchangeChoice& choice) { return choice.whole_option("start_step"); }
 
-constexpr CodecKind kPowerSgdKind = {.takes = takes_matrix,
-                                     .warmup_steps = dense_steps,
-                                     .whole_parameters = true,
-                                     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
-                                       return std::make_unique<PowerSgd>(context);
-                                     }};
+double share_of_factors(const ExchangeChoice& choice, const Parameter& parameter, int) {
+  const LowRankShape shape(parameter.layout.matrix_view());
+  return static_cast<double>(choice.whole_option("rank") * shape.factor_elements()) /
+         static_cast<double>(shape.elements());
+}
+
+constexpr CodecKind kPowerSgdKind = {
+    .takes = takes_matrix,
+    .warmup_steps = dense_steps,
+    .whole_parameters = true,
+    .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
+      return std::make_unique<PowerSgd>(context);
+    },
+    .sent_share = share_of_factors,
+    .round_trips = 2,
+    .kept = [](const ExchangeChoice& choice,
+               int) { return choice.whole_option(kErrorFeedback.name) != 0 ? 2.0 : 0.0; }};
 
 }  // namespace
 

@@ -23,6 +23,10 @@ std::int64_t most_elements(std::span<const CodecShare> shares) {
 
 }  // namespace
 
+double sparse_sent_share(const ExchangeChoice& choice, const Parameter&, int nodes) {
+  return choice.option("density") * nodes;
+}
+
 SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& options)
     : parameters_(context.parameters),
       shares_(context.shares),

@@ -25,6 +25,10 @@ struct SparseOptions {
   std::vector<double> warmup_densities = {};
 };
 
+// CodecKind::sent_share: an index and a value go to every other node, where the dense sum sends a value's
+// 2 (n - 1) / n.
+double sparse_sent_share(const ExchangeChoice& choice, const Parameter& parameter, int nodes);
+
 class SparseCodec final : public Codec {
  public:
   SparseCodec(const CodecContext& context, const SparseOptions& options);

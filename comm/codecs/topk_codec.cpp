@@ -17,11 +17,15 @@ constexpr NumberOption kTopKOptions[] = {
     kErrorFeedback,
 };
 
-constexpr CodecKind kTopKKind = {.make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
-  return std::make_unique<SparseCodec>(
-      context, SparseOptions{.density = context.choice.option("density"),
-                             .error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0});
-}};
+constexpr CodecKind kTopKKind = {
+    .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
+      return std::make_unique<SparseCodec>(
+          context, SparseOptions{.density = context.choice.option("density"),
+                                 .error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0});
+    },
+    .sent_share = sparse_sent_share,
+    .kept = [](const ExchangeChoice& choice,
+               int) { return choice.whole_option(kErrorFeedback.name) != 0 ? 2.0 : 0.0; }};
 
 }  // namespace
 

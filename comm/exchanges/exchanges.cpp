@@ -9,8 +9,8 @@ namespace lockstep {
 
 const std::vector<const ExchangeKind*>& exchange_kinds() {
   static const std::vector<const ExchangeKind*> table = {
-      &kDenseSum,  &kFp16Codec,     &kBf16Codec, &kInt8Codec,
-      &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec,
+      &kDenseSum,      &kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec,
+      &kPowerSgdCodec, &kTopKCodec, &kDgcCodec,  &kAutoCodec,
   };
   return table;
 }

@@ -20,6 +20,8 @@ extern const ExchangeKind kSignCodec;
 extern const ExchangeKind kPowerSgdCodec;
 extern const ExchangeKind kTopKCodec;
 extern const ExchangeKind kDgcCodec;
+// The choice among them by trial (comm/codecs/auto_exchange.h).
+extern const ExchangeKind kAutoCodec;
 
 // Those that are shipped.
 const std::vector<const ExchangeKind*>& exchange_kinds();
