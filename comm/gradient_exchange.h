@@ -36,6 +36,7 @@ struct ExchangeState {
   // sharded: of this rank's shares (BucketPlan), in the order of the buckets.
   StateScope scope = StateScope::per_rank;
   Tensor memory;
+  bool unsent = false;  // a part of gradients that is to be added to the next ones
 };
 
 class AutoExchange;

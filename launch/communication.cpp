@@ -60,12 +60,13 @@ EpochCommunication gather_communication(Communicator& host, LedgerSums sums, std
   RankCommunication mine{.exposed = sums.exposed, .hidden = sums.hidden, .no_core = no_core};
   EpochCommunication epoch;
   const double ranks = host.size();
+  const auto exchanges = static_cast<double>(sums.steps - sums.without_exchange);
   for (std::size_t i = 0; i < sums.buckets.size(); ++i) {
     const BucketSums& bucket = sums.buckets[i];
     mine.waited += bucket.late;
     mine.wire += bucket.wire;
     mine.starved += bucket.starved;
-    const double of_a_ring = 2 * (ranks - 1) / ranks * bucket_bytes[i] * static_cast<double>(sums.steps);
+    const double of_a_ring = 2 * (ranks - 1) / ranks * bucket_bytes[i] * exchanges;
     epoch.sent_bytes += bucket.sent_bytes > 0 ? bucket.sent_bytes : of_a_ring;
   }
   epoch.by_rank = gather_values(host, mine);

@@ -240,6 +240,7 @@ class Loader {
   }
   void check_values();
   void check_together();
+  void check_local_sgd();
   // Null: there is none of that name.
   const Key* find_key(const std::string& name) const {
     const auto found = std::ranges::find(keys_, name, &Key::name);
@@ -374,6 +375,7 @@ void Loader::check_together() {
              "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
              "depend on how micro-batches are dealt to them");
   }
+  if (config_.trainer.average_every > 1) check_local_sgd();
   const auto& optimizer = config_.optimizer;
   const Key& nesterov = *find_key("optimizer.nesterov");
   if (optimizer.nesterov && optimizer.name != "sgd") {
@@ -382,6 +384,21 @@ void Loader::check_together() {
                          optimizer.name));
   } else if (optimizer.nesterov && optimizer.momentum == 0) {
     complain(nesterov, "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
+  }
+}
+
+void Loader::check_local_sgd() {
+  const Key& key = *find_key("train.average_every");
+  const auto given = fmt::format("train.average_every = {}", config_.trainer.average_every);
+  if (config_.reproducible) {
+    complain(key, given +
+                      ": allowed with train.reproducible = false, as what ranks train apart depends on how "
+                      "many they are");
+  }
+  if (config_.model.sync_batch_norm) {
+    complain(key, given +
+                      ": allowed with model.sync_batch_norm = false, which has ranks wait for each other in "
+                      "every layer of every step");
   }
 }
 

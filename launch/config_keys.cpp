@@ -116,6 +116,16 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(trainer.max_steps),
        "stop after this many steps; 0: run all epochs",
        {0, kMostSteps}},
+      {"train.average_every",
+       MEMBER(trainer.average_every),
+       "local SGD: each rank trains with its own gradients, and parameters are averaged over ranks after "
+       "every "
+       "so many steps; 0 or 1: gradients are averaged in every step",
+       {0, kMostSteps}},
+      {"train.average_after",
+       MEMBER(trainer.average_after),
+       "local SGD: steps that average gradients before it begins",
+       {0, kMostSteps}},
       {"train.seed", MEMBER(network.seed), "of initial weights, sample order and augmentation", {.least = 0}},
       {"train.recompute", MEMBER(network.recompute),
        "compute the insides of blocks again in backward: less memory, the same bits"},

@@ -70,8 +70,9 @@ class OptimizerHash final : public StateVisitor {
     stream_.synchronize();
     hash_.add(values_.data(), values_.size() * sizeof(float));
   }
-  void value(const std::string& name, StateScope, StateValue value) override {
-    if (name == Optimizer::kSteps) hash_.add(std::get<std::int64_t*>(value), sizeof(std::int64_t));
+  void value(const std::string& name, StateScope scope, StateValue value) override {
+    if (name == Optimizer::kSteps && scope == StateScope::replicated)
+      hash_.add(std::get<std::int64_t*>(value), sizeof(std::int64_t));
   }
 
  private:

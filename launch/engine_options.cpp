@@ -17,6 +17,15 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
                   choice.kind->name, optimizer.name));
 }
 
+// Differences of parameters have the momentum of the steps that made them.
+void require_no_momentum(const ExchangeChoice& choice, const Config& config) {
+  if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum) return;
+  throw ConfigError(
+      fmt::format("train.average_every = {}: comm.codec = \"{}\" adds momentum to gradients, and what ranks "
+                  "exchange are differences of parameters; set another codec, such as \"topk\"",
+                  config.trainer.average_every, choice.kind->name));
+}
+
 }  // namespace
 
 LoaderOptions loader_options(const Config& config, Device device) {
@@ -38,6 +47,10 @@ BucketOptions bucket_options(const Config& config, const Registry& registry) {
   BucketOptions options = bucket_options(config.gradients, registry.exchanges);
   require_momentum(options.exchange, config.optimizer);
   for (const CodecRule& rule : options.codecs.rules) require_momentum(rule.choice, config.optimizer);
+  if (config.trainer.average_every > 1) {
+    require_no_momentum(options.exchange, config);
+    for (const CodecRule& rule : options.codecs.rules) require_no_momentum(rule.choice, config);
+  }
   options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
   if (config.reproducible) options.micro_batches = config.loader.accumulation;
   return options;
@@ -50,6 +63,8 @@ LossScaleOptions loss_scale_options(const Config& config) {
 TrainerOptions trainer_options(const Config& config) {
   TrainerOptions options = config.trainer;
   options.accumulation = config.loader.accumulation;
+  if (options.average_every == 1)
+    options.average_every = 0;  // averaged gradients are the same, but rounded once
   return options;
 }
 

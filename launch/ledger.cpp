@@ -86,6 +86,8 @@ void Ledger::end_step(const ComputeMoments& compute) {
   step_.backward = seconds_of(compute.waited_ns - compute.backward_ns);
   step_.exposed = waited;
   step_.exposed_rest = waited;
+  if (std::ranges::all_of(ended_, [](const BucketPassage& bucket) { return bucket.finished_ns == 0; }))
+    step_.without_exchange = 1;
   std::int64_t before_ns = 0;
   for (std::size_t bucket = 0; bucket < ended_.size(); ++bucket) {
     if (ended_[bucket].finished_ns == 0) continue;
@@ -105,6 +107,7 @@ void Ledger::clear(LedgerSums& sums) {
 
 LedgerSums& LedgerSums::operator+=(const LedgerSums& more) {
   steps += more.steps;
+  without_exchange += more.without_exchange;
   backward += more.backward;
   exposed += more.exposed;
   exposed_starved += more.exposed_starved;

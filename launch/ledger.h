@@ -46,8 +46,9 @@ struct BucketSums {
 
 struct LedgerSums {
   std::int64_t steps = 0;
-  double backward = 0;  // from its beginning to the wait
-  double exposed = 0;   // compute waited: the sum of the next four
+  std::int64_t without_exchange = 0;  // of them
+  double backward = 0;                // from its beginning to the wait
+  double exposed = 0;                 // compute waited: the sum of the next four
   double exposed_starved = 0;
   double exposed_late = 0;
   double exposed_wire = 0;

@@ -30,6 +30,10 @@ class StepClock {
 
   // A step, in this order; step: its number, from 0. First it waits for its batches.
   void begin(StepSlot slot, std::int64_t step);
+  // Buckets stay where they are in this step.
+  void without_exchange() {
+    if (times_) times_->without_exchange(slot_);
+  }
   void has_data();
   // What the work enqueues, or a CPU does, and all that follows it until the next of these calls, is time of
   // the phase: data_wait, forward, backward, exposed_communication or optimizer. May be recorded.

@@ -36,6 +36,7 @@ void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double h
   Moments& moments = slots_[slot.index];
   CHECK(!moments.enqueued, "step {} was not accounted for", moments.step);
   moments.first = std::exchange(restarted_, false);
+  moments.exchanges = true;
   moments.step = step;
   moments.host_waited_seconds = host_waited_seconds;
   stream.record(moments.begun);
@@ -59,7 +60,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
     account[Phase::idle] += gap - data;
   }
   accounted_seconds_ += gap;
-  record_buckets(step, timeline, ledger);
+  if (step.exchanges) record_buckets(step, timeline, ledger);
   ComputeMoments compute;
   TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end) {

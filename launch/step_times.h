@@ -30,6 +30,8 @@ class StepTimes {
   // waits for its batches, for which the host has waited so long since the step before it.
   void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds);
   void has_data(Stream& stream, StepSlot slot);  // behind that
+  // No moments are taken of its buckets.
+  void without_exchange(StepSlot slot) { slots_[slot.index].exchanges = false; }
   // Behind forward, backward, and the wait for the sums of gradients (Phase::exposed_communication).
   void done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch = 0);
   std::span<BucketMoments> buckets(StepSlot slot) { return slots_[slot.index].buckets; }  // the last backward
@@ -50,7 +52,8 @@ class StepTimes {
     TimedEvent& end_of(Phase phase, std::int64_t micro_batch);
 
     bool enqueued = false;  // and not accounted for
-    bool first = false;     // since restart()
+    bool exchanges = true;
+    bool first = false;  // since restart()
     std::int64_t step = 0;
     double host_waited_seconds = 0;
     TimedEvent begun;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,10 @@ constexpr float kLeastLossScale = 0x1p-10f;
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+
+bool losses_are_finite(const StepResult& result) {
+  return std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
 }
 
 std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
@@ -67,6 +73,13 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   codec_trial_ = make_codec_trial(parts, records_, options.codec_trial);
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
   for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
+  if (options.average_every > 0) {
+    CHECK(parts.step_statistics == nullptr && parts.across == nullptr,
+          "ranks that train apart ask each other for statistics");
+    local_.emplace(parts.network, parts.buckets, parts.communicator,
+                   LocalSgdOptions{.every = options.average_every, .after = options.average_after});
+    parts_.optimizer.set_state_scope(StateScope::per_rank);
+  }
   if (!records_) return;
   records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
   if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
@@ -113,7 +126,7 @@ EpochReport Trainer::train_epoch(Report& report) {
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
   line.processor = processor_account() - processor_before;
-  line.skipped_steps = skipped_;
+  line.skipped_steps = skipped_on_all_ranks();
   line.loss_scale = loss_scale_;
   line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
   if (parts_.communicator.size() > 1) line.communication = communication(line, no_core_before);
@@ -149,13 +162,16 @@ void Trainer::step() {
   set_current_step(step_ + 1);
   const std::int64_t begin_ns = now_ns();
   slot_ = StepSlot::of(enqueued_);
+  if (local_) local_->begin_step(stream_, step_);
   clock_.begin(slot_, step_);
+  if (kind() == StepKind::local) clock_.without_exchange();
   train_.begin(stream_, slot_);
   clock_.has_data();
   parts_.optimizer.set_learning_rate(slot_, schedule_.at(step_));
   run_step();
   clock_.end();
   results_.enqueued(stream_, slot_);
+  ++enqueued_of_kind_[static_cast<std::size_t>(kind())];
   ++enqueued_;
   ++step_;
   ++epoch_step_;
@@ -184,8 +200,8 @@ void Trainer::change_codecs(std::span<const int> by_bucket) {
   stream_.synchronize();
   recordings_ = {};
   exchange.choose(by_bucket);
-  plan_began_ = enqueued_;
-  first_recorded_ = enqueued_ + std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
+  enqueued_of_kind_ = {};
+  first_recorded_ = std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
   clock_.restart();
 }
 
@@ -202,11 +218,13 @@ void Trainer::begin_totals() {
   skipped_ = 0;
 }
 
-// The first two steps are enqueued one by one: libraries allocate when they run for the first time. So are
-// those that exchange gradients in another way than all that follow.
+// The first two steps of a kind are enqueued one by one: libraries allocate when they run for the first time.
+// So are those that exchange gradients in another way than all that follow.
 void Trainer::run_step() {
-  RecordedStep& recorded = recordings_[slot_.index];
-  if (records_ && enqueued_ >= first_recorded_ && recorded.work.empty()) recorded = record_step();
+  const auto kind = static_cast<std::size_t>(this->kind());
+  RecordedStep& recorded = recordings_[kind][slot_.index];
+  if (records_ && enqueued_of_kind_[kind] >= first_recorded_ && recorded.work.empty())
+    recorded = record_step();
   if (recorded.work.empty()) return enqueue_step();
   stream_.replay(recorded.work);
   for (std::size_t i = 0; i < communicators_.size(); ++i)
@@ -223,8 +241,11 @@ Trainer::RecordedStep Trainer::record_step() {
   Communicator& host = parts_.communicator.host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
-    if (enqueued_ == first_recorded_)
-      log::info("steps are recorded and replayed: {} operations each", step.work.operations());
+    if (enqueued_of_kind_[static_cast<std::size_t>(kind())] == first_recorded_) {
+      constexpr std::string_view kNames[] = {"", "local ", "averaging "};
+      log::info("{}steps are recorded and replayed: {} operations each",
+                kNames[static_cast<std::size_t>(kind())], step.work.operations());
+    }
     return step;
   }
   if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
@@ -250,6 +271,7 @@ void Trainer::enqueue_step() {
   parts_.network.keep_statistics(stream_);
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
+  if (kind() != StepKind::synchronous) return enqueue_apart(last);
   GradientBuckets& buckets = parts_.buckets;
   buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
   micro_batch(last, &buckets);
@@ -261,12 +283,31 @@ void Trainer::enqueue_step() {
   clock_.time(Phase::optimizer, last, [&] { update(); });
 }
 
+// The end of a step that takes this rank's own gradients. A GPU's account has the optimizer of an averaging
+// step in exposed communication, which ends before the optimizer does in all other steps.
+void Trainer::enqueue_apart(std::int64_t last) {
+  micro_batch(last);
+  const bool averages = kind() == StepKind::averaging;
+  if (!averages) clock_.time(Phase::exposed_communication, last, [] {});
+  clock_.time(Phase::optimizer, last, [&] { update(); });
+  if (!averages) return;
+  clock_.time(Phase::exposed_communication, last, [&] {
+    local_->average(stream_, slot_, clock_.buckets());
+    check_calls();
+  });
+}
+
+float Trainer::gradient_scale() const {
+  const std::int64_t all = parts_.train.global_batch();
+  return 1.0f / static_cast<float>(kind() == StepKind::synchronous ? all : all / parts_.communicator.size());
+}
+
 void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   const Batch* batch = nullptr;
   clock_.time(Phase::data_wait, micro, [&] { batch = &train_.next(); });
   const Pass pass{.stream = stream_,
                   .mode = Mode::training,
-                  .gradient_scale = 1.0f / static_cast<float>(parts_.train.global_batch()),
+                  .gradient_scale = gradient_scale(),
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = parts_.buckets.write(micro),
                   .listener = exchange,
@@ -290,15 +331,17 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
 void Trainer::update() {
   Optimizer& optimizer = parts_.optimizer;
   optimizer.check_gradients(stream_);
-  parts_.buckets.agree_finite(stream_, &optimizer.control()->finite);
+  if (kind() == StepKind::synchronous) parts_.buckets.agree_finite(stream_, &optimizer.control()->finite);
   optimizer.step(stream_, slot_);
   parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
   results_.copy_control(stream_, slot_, optimizer.control());
 }
 
-// A plan is new in the first step, and where it is recorded: in the third and the fourth, or later.
+// A plan is new in the first step of its kind, and where it is recorded: in the third and the fourth, or
+// later.
 void Trainer::check_calls() {
-  const bool new_plan = enqueued_ == plan_began_ || (records_ && enqueued_ >= first_recorded_);
+  const std::int64_t before = enqueued_of_kind_[static_cast<std::size_t>(kind())];
+  const bool new_plan = before == 0 || (records_ && before >= first_recorded_);
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
@@ -307,6 +350,7 @@ void Trainer::check_calls() {
 
 // Nothing is left to compare before each collective.
 void Trainer::check_replayed_calls() {
+  if (kind() == StepKind::local) return;
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || check == CallCheck::collective) communicator->check_calls();
@@ -329,24 +373,32 @@ void Trainer::settle(StepSlot slot) {
   const std::int64_t number = step_ - enqueued_ + settled_ + 1;
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
   if (settled_++ == epoch_began_) begin_totals();
+  const StepKind kind = kind_of(number - 1);
+  const bool dynamic = parts_.optimizer.loss_scale_options().dynamic();
   if (result.control.finite != 0) {
     for (const LossSums& sums : result.losses) totals_.add(sums);
-    return;
+  } else if (dynamic) {
+    ++skipped_;
+    if (parts_.communicator.rank() == 0 || kind != StepKind::synchronous) {
+      log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", number,
+                scale_before, loss_scale_);
+    }
   }
-  if (!parts_.optimizer.loss_scale_options().dynamic()) stop_not_finite(result, number);
-  ++skipped_;
-  if (parts_.communicator.rank() == 0) {
-    log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", number,
-              scale_before, loss_scale_);
+  if (result.control.finite == 0 && (!dynamic || loss_scale_ < kLeastLossScale)) {
+    if (kind == StepKind::synchronous) stop_not_finite(losses_are_finite(result), number);
+    if (failure_.step == 0) failure_ = {.step = number, .loss_finite = losses_are_finite(result)};
   }
-  if (loss_scale_ < kLeastLossScale) stop_not_finite(result, number);
+  if (kind == StepKind::averaging) stop_if_a_rank_failed(number, local_->averaged(slot));
 }
 
-void Trainer::stop_not_finite(const StepResult& result, std::int64_t number) {
+void Trainer::stop_if_a_rank_failed(std::int64_t number, bool average_is_finite) {
+  if (first_rank_where(parts_.communicator.host(), failure_.step > 0) < 0 && average_is_finite) return;
+  stop_not_finite(failure_.loss_finite, number);
+}
+
+void Trainer::stop_not_finite(bool loss_finite, std::int64_t number) {
   Communicator& communicator = parts_.communicator.host();
-  const bool finite =
-      std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
-  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(communicator, finite ? 0 : 1);
+  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(communicator, loss_finite ? 0 : 1);
   std::vector<int> ranks;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
@@ -363,11 +415,14 @@ void Trainer::stop_not_finite(const StepResult& result, std::int64_t number) {
 // A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   if (options_.last_good.empty()) return "";
+  const bool apart = kind_of(failed_step - 1) != StepKind::synchronous;
+  if (apart) local_->show_last_average(stream_);
   const bool done =
       settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;  // the next
   average_statistics();
   stream_.synchronize();
   if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
+  if (apart) return fmt::format("; the last average of all ranks is in {}", options_.last_good.string());
   return fmt::format("; the state {} is in {}",
                      done ? fmt::format("after step {}", failed_step + 1) : "before this step",
                      options_.last_good.string());
@@ -376,6 +431,11 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
 Evaluation Trainer::evaluate() {
   set_current_step(0);
   clock_.restart();
+  if (local_) {
+    settle_but(0);
+    if (local_->apart_before(step_)) stop_if_a_rank_failed(step_);
+    local_->show_average(stream_, step_);
+  }
   average_statistics();
   LossTotals mine;
   test_.seek(0, 0);
@@ -403,7 +463,12 @@ void Trainer::average_statistics() {
 void Trainer::visit_state(StateVisitor& visitor) {
   settle_but(0);
   clock_.restart();
+  if (local_ && !visitor.writes()) {
+    local_->show_average(stream_, step_);
+    stream_.synchronize();
+  }
   parts_.network.visit_state(visitor);
+  if (local_) local_->visit_state(visitor, stream_);
   parts_.optimizer.visit_state(visitor);
   visit_exchange(visitor);
   visit_place(visitor);
@@ -411,11 +476,19 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
   visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
   visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
-  visitor.value("epoch.skipped_steps", StateScope::replicated, &skipped_);
+  visitor.value("epoch.skipped_steps", local_ ? StateScope::per_rank : StateScope::replicated, &skipped_);
   if (!visitor.writes()) return;
   loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
+  failure_ = {};
   epoch_began_ = -1;  // what the epoch adds up to is there
   train_.seek(epoch_, epoch_step_);
+}
+
+// Of steps that every rank judges alone, those of all ranks.
+std::int64_t Trainer::skipped_on_all_ranks() {
+  if (!local_) return skipped_;
+  const std::vector<std::int64_t> skipped = gather_values(parts_.communicator.host(), skipped_);
+  return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
 }
 
 // The codecs come first: what they remember is what there is to visit.

@@ -22,6 +22,7 @@
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
 #include "launch/ledger.h"
+#include "launch/local_sgd.h"
 #include "launch/loss_totals.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
@@ -38,6 +39,10 @@ struct TrainerOptions {
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // stop after; 0: run all epochs
   bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
+  // See LocalSgd: steps from one average of parameters to the next, and synchronous steps before the first
+  // local one. 0: ranks exchange gradients in every step.
+  std::int64_t average_every = 0;
+  std::int64_t average_after = 0;
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
@@ -79,16 +84,18 @@ class Trainer {
   // not finite skip it, and with a dynamic loss scale that can still fall that is all; otherwise the last
   // good state is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a
   // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
-  // gone well; the Error tells.
+  // gone well; the Error tells. Where ranks train apart (LocalSgd) each judges its own gradients and skips
+  // alone; what would end the training ends it with the next average, on all ranks.
   void step();
-  // The whole test set, each sample once, with the mean over ranks of the running statistics, which exports
-  // and digests hold from then on. Training does not see it. Collective.
+  // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
+  // train apart, of the parameters, which exports and digests hold until the next step. Training does not see
+  // it. Collective.
   Evaluation evaluate();
   // Everything the next step depends on: the network's and the optimizer's state, where training stands
   // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
   // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
   // the same options, data and ranks. Throws ConfigError for a state of another seed, DataError for a place
-  // that no epoch has. On all ranks at the same point.
+  // that no epoch has. Collective.
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
@@ -110,7 +117,18 @@ class Trainer {
     std::vector<RecordedCollectives> collectives;  // of each of communicators_
   };
 
+  // Where ranks train apart, what this one knows and the others do not yet.
+  struct OwnFailure {
+    std::int64_t step = 0;    // the first that cannot be made good, from 1; 0: none
+    bool loss_finite = true;  // in it
+  };
+
+  StepKind kind_of(std::int64_t step) const { return local_ ? local_->kind_of(step) : StepKind::synchronous; }
+  StepKind kind() const { return kind_of(step_); }
+  // Of the mean over samples: of all ranks, or of this one, as its gradients stay its own.
+  float gradient_scale() const;
   void enqueue_step();
+  void enqueue_apart(std::int64_t last);
   // Behind the exchange: the parameters, unless a gradient is not finite.
   void update();
   // Collective. Where the communicators are told to look for ranks that call other collectives: before the
@@ -128,8 +146,11 @@ class Trainer {
   // every rank at the same point of the loop.
   void settle_but(std::int64_t lag);
   void settle(StepSlot slot);
-  // number: of the step, from 1.
-  [[noreturn]] void stop_not_finite(const StepResult& result, std::int64_t number);
+  // Collective, behind steps that each rank judged alone: ends the training on all of them where one failed,
+  // or where the average was not finite. number: of the last step, from 1.
+  void stop_if_a_rank_failed(std::int64_t number, bool average_is_finite = true);
+  // number: of the step, from 1. loss_finite: this rank's was.
+  [[noreturn]] void stop_not_finite(bool loss_finite, std::int64_t number);
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
   EpochReport train_epoch(Report& report);
@@ -145,6 +166,7 @@ class Trainer {
   void try_codecs(double step_seconds);
   void change_codecs(std::span<const int> by_bucket);
   void average_statistics();
+  std::int64_t skipped_on_all_ranks();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
 
   Parts parts_;
@@ -163,10 +185,12 @@ class Trainer {
   StepClock clock_;
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
   bool codecs_held_ = false;
-  std::int64_t plan_began_ = 0;  // of the steps of this process, the first with these codecs
   bool records_;                 // on every rank or on none
-  std::int64_t first_recorded_;  // of the steps of this process, from 0 on
-  std::array<RecordedStep, StepSlot::kCount> recordings_;
+  std::int64_t first_recorded_;  // of enqueued_of_kind_
+  std::array<std::array<RecordedStep, StepSlot::kCount>, kStepKinds> recordings_;
+  std::array<std::int64_t, kStepKinds> enqueued_of_kind_ = {};  // by this process, with these codecs
+  std::optional<LocalSgd> local_;                               // where ranks train apart
+  OwnFailure failure_;
   LossTotals totals_;         // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;  // of them
   float loss_scale_;          // after the last step that was settled

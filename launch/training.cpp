@@ -80,7 +80,8 @@ MemoryNeed Training::memory_need(std::int64_t batch) {
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
           .gradients = plan.gradients + sums_bytes(plan),
-          .optimizer = optimizer_kind().state_bytes(plan.parameters),
+          .optimizer = optimizer_kind().state_bytes(plan.parameters) +
+                       (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0),
           .batches = data_->device_bytes(batch)};
 }
 

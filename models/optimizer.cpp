@@ -245,16 +245,16 @@ void Optimizer::visit_state(StateVisitor& visitor) {
                       .layout = parameter.layout,
                       .value = state(which) + parameter.offset,
                       .elements = flat_elements(memory_.parameters, i, all)},
-                     StateScope::replicated);
+                     state_scope_);
     }
   }
   Stream stream(memory_.device, StreamUse::compute);
   const StepControl control = read_control(stream);
   std::int64_t steps = control.step - 1, good_steps = control.good_steps;
   double loss_scale = control.loss_scale;
-  visitor.value(kSteps, StateScope::replicated, &steps);
-  visitor.value("optimizer.loss_scale", StateScope::replicated, &loss_scale);
-  visitor.value("optimizer.good_steps", StateScope::replicated, &good_steps);
+  visitor.value(kSteps, state_scope_, &steps);
+  visitor.value("optimizer.loss_scale", state_scope_, &loss_scale);
+  visitor.value("optimizer.good_steps", state_scope_, &good_steps);
   if (!visitor.writes()) return;
   restore_control(stream, {.step = steps + 1,
                            .loss_scale = static_cast<float>(loss_scale),

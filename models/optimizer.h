@@ -65,6 +65,8 @@ class Optimizer {
     step(stream, StepSlot{});
   }
 
+  // Of what visit_state() shows: replicated, unless each rank steps with its own gradients.
+  void set_state_scope(StateScope scope) { state_scope_ = scope; }
   // Each of state_names() of each parameter, as in "fc.weight.momentum_buffer", and of control() what lasts:
   // steps, loss scale, good steps. No work on them may be under way.
   void visit_state(StateVisitor& visitor);
@@ -95,6 +97,7 @@ class Optimizer {
   LossScaleOptions loss_scale_;
   std::vector<UpdateTable> tables_;  // of each range of gradients
   std::vector<std::string> state_names_;
+  StateScope state_scope_ = StateScope::replicated;
   Buffer state_;
   Buffer control_;
   Buffer learning_rates_;  // pinned, by slot

@@ -42,7 +42,8 @@ void Residual::add_state(std::vector<ExchangeState>& state) const {
                        .scope = StateScope::per_rank,
                        .memory = {.data = now_ + begin_[bucket] + piece.place,
                                   .shape = {piece.range.count()},
-                                  .dtype = DType::f32}});
+                                  .dtype = DType::f32},
+                       .unsent = true});
     }
   }
 }

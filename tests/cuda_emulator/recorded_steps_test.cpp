@@ -17,7 +17,8 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kBatch = 4, kSide = 16, kSteps = 7;
 
-Traffic train(Communicator& host, bool record, const BucketOptions& bucket_options, Report& report) {
+Traffic train(Communicator& host, bool record, const BucketOptions& bucket_options,
+              std::int64_t average_every, Report& report) {
   const ImageShape image{kSide, kSide, 1};
   const Grays train_set(image, kRanks * kBatch * kSteps), test_set(image, kRanks * kBatch);
   const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
@@ -32,7 +33,7 @@ Traffic train(Communicator& host, bool record, const BucketOptions& bucket_optio
   BatchLoader train_loader(train_set, shard, {.batch = kBatch, .device = device});
   BatchLoader test_loader(test_set, shard, {.batch = kBatch, .tail = Tail::pad, .device = device});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, nccl}, {.base = 0.02},
-                  {.record_steps = record});
+                  {.record_steps = record, .average_every = average_every});
   trainer.fit(report);
   nccl.stream().synchronize();
   EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations) << "replays are in the log like other steps";
@@ -46,7 +47,7 @@ struct Told {
 };
 
 // On a node each.
-Told train(bool record, const BucketOptions& buckets = {}) {
+Told train(bool record, const BucketOptions& buckets = {}, std::int64_t average_every = 0) {
   const auto folder =
       std::filesystem::temp_directory_path() /
       fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -57,7 +58,8 @@ Told train(bool record, const BucketOptions& buckets = {}) {
       kRanks,
       [&](Communicator& host) {
         Report report({.speaks = host.rank() == 0, .directory = folder, .total_steps = kSteps});
-        told.traffic[static_cast<std::size_t>(host.rank())] = train(host, record, buckets, report);
+        told.traffic[static_cast<std::size_t>(host.rank())] =
+            train(host, record, buckets, average_every, report);
       },
       std::vector<int>{0, 1});
   told.output = testing::internal::GetCapturedStdout();
@@ -81,6 +83,23 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
     }
     EXPECT_LT(eager.traffic[0].sent_bytes, most) << codec->name;
     most = eager.traffic[0].sent_bytes;
+  }
+}
+
+// Local steps and averaging ones are two recordings: 3 of 7 steps average.
+TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
+  for (const ExchangeKind* codec : {&kDenseSum, &kInt8Codec}) {
+    const BucketOptions buckets{.exchange = {.kind = codec}};
+    const Told recorded = train(true, buckets, 2), eager = train(false, buckets, 2);
+    const Told synchronous = train(false, buckets);
+    for (const char* part :
+         {"local steps are recorded and replayed", "averaging steps are recorded and replayed"})
+      EXPECT_NE(recorded.log.find(part), std::string::npos) << recorded.log;
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
+      EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
+      EXPECT_LT(eager.traffic[rank].sent_bytes, synchronous.traffic[rank].sent_bytes) << "rank " << rank;
+    }
   }
 }
 

@@ -209,6 +209,13 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
   EXPECT_EQ(error({"train.reproducible=true", "model.sync_batch_norm=true"}),
             "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
             "depend on how micro-batches are dealt to them");
+  EXPECT_EQ(error({"train.average_every=8", "train.reproducible=true"}),
+            "train.average_every = 8: allowed with train.reproducible = false, as what ranks train apart "
+            "depends on how many they are");
+  EXPECT_EQ(
+      error({"train.average_every=2", "model.sync_batch_norm=true"}),
+      "train.average_every = 2: allowed with model.sync_batch_norm = false, which has ranks wait for each "
+      "other in every layer of every step");
 }
 
 TEST(Config, ValuesOfTheWrongType) {

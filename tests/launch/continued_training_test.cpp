@@ -8,6 +8,7 @@
 
 #include "comm/agreement.h"
 #include "launch/digest.h"
+#include "launch/local_sgd.h"
 #include "launch/thread_trial.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
@@ -38,7 +39,7 @@ Graph cnn_graph() {
 class Objects {
  public:
   Objects(Communicator& communicator, const Dataset& dataset, std::int64_t max_steps, std::uint64_t seed = 3,
-          const BucketOptions& buckets = {})
+          const BucketOptions& buckets = {}, const LocalSgdOptions& local = {.every = 0})
       : network_(cnn_graph(), {.precision = Precision::fp16,
                                .seed = seed,
                                .augmentation = {.crop_padding = 2, .horizontal_flip = true},
@@ -53,7 +54,11 @@ class Objects {
               {.batch = kRankBatch, .tail = Tail::pad}),
         trainer_({network_, buckets_, *optimizer_, train_, test_, communicator},
                  {.kind = schedule_kind("cosine"), .base = 0.01, .total_steps = kSteps, .warmup_steps = 2},
-                 {.accumulation = kAccumulation, .epochs = 100, .max_steps = max_steps}) {}
+                 {.accumulation = kAccumulation,
+                  .epochs = 100,
+                  .max_steps = max_steps,
+                  .average_every = local.every,
+                  .average_after = local.after}) {}
 
   Network& network() { return network_; }
   Trainer& trainer() { return trainer_; }
@@ -174,6 +179,76 @@ TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
         },
         std::vector<int>{0, 1});
   }
+}
+
+// Between two averages each rank has parameters, moments and a loss scale of its own.
+TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
+  constexpr LocalSgdOptions kLocal{.every = 3, .after = 2};  // averages behind steps 5, 8 and 11
+  const ExchangeChoice choices[] = {{.kind = &kDenseSum},
+                                    {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
+                                    {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 2}}}};
+  for (const ExchangeChoice& choice : choices) {
+    on_ranks(
+        [&](Communicator& communicator, const Dataset& dataset) {
+          const BucketOptions buckets{.first_bytes = 1024, .middle_bytes = 8192, .exchange = choice};
+          const auto objects = [&](std::int64_t steps) {
+            return std::make_unique<Objects>(communicator, dataset, steps, 3, buckets, kLocal);
+          };
+          const auto whole = objects(kSteps);
+          whole->fit();
+          const StateCopy expected = whole->state();
+          for (const std::int64_t stop : {1, 2, 4, 5, 7, 12}) {
+            StateCopy saved;
+            {
+              const auto first = objects(stop);
+              first->fit();
+              saved = first->state();
+            }
+            const auto second = objects(kSteps);
+            second->go_on_from(saved);
+            second->fit();
+            expect_equal_states(second->state(), expected,
+                                fmt::format("{}, stopped after {}", choice.describe(), stop));
+            EXPECT_EQ(second->state_digest(), whole->state_digest()) << "stopped after " << stop;
+          }
+        },
+        std::vector<int>{0, 1});
+  }
+}
+
+// Nor does an evaluation, for which parameters are averaged, or a state that is looked at.
+TEST(Evaluation, ChangesNothingThatLocalSgdSees) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    constexpr LocalSgdOptions kLocal{.every = 4};
+    Objects plain(communicator, dataset, kSteps, 3, {}, kLocal);
+    Objects evaluated(communicator, dataset, kSteps, 3, {}, kLocal);
+    for (int step = 1; step <= 6; ++step) {
+      plain.trainer().step();
+      evaluated.trainer().step();
+      evaluated.trainer().evaluate();
+      const std::vector<std::string> digests = gather_texts(communicator, evaluated.state_digest());
+      EXPECT_EQ(digests[1], digests[0]) << "after step " << step;
+      evaluated.state();
+    }
+    EXPECT_EQ(plain.trainer().evaluate().loss, evaluated.trainer().evaluate().loss);
+    expect_equal_states(evaluated.state(), plain.state(), "evaluated after every step");
+  });
+}
+
+// Steps without an exchange send nothing.
+TEST(LocalSgdTraffic, FallsByTheStepsBetweenAverages) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    const auto sent = [&](std::int64_t every) {
+      Objects objects(communicator, dataset, kSteps, 3, {}, {.every = every});
+      const std::uint64_t before = communicator.traffic().sent_bytes;
+      for (int step = 0; step < 12; ++step) objects.trainer().step();
+      return static_cast<double>(communicator.traffic().sent_bytes - before);
+    };
+    const double all = sent(0);
+    EXPECT_GT(all, 0);
+    EXPECT_NEAR(all / sent(4), 4, 0.05);
+    EXPECT_NEAR(all / sent(12), 12, 0.3);
+  });
 }
 
 // Objects that have trained go back: what they have prefetched, counted and summed up since is forgotten.

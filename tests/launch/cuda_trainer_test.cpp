@@ -44,6 +44,7 @@ struct TrainingRun {
   int batches = 8;  // of images there are, on an emulated device
   int steps = kSteps;
   int stop = 0;  // after so many of them other objects go on; 0: none
+  LocalSgdOptions local = {.every = 0};
 };
 
 // Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
@@ -63,7 +64,10 @@ Outcome train(const TrainingRun& run, StateCopy& state, int end) {
                            {.batch = kBatch, .accumulation = run.accumulation, .device = run.device});
   BatchLoader test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = run.device});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.02},
-                  {.accumulation = run.accumulation, .record_steps = run.record});
+                  {.accumulation = run.accumulation,
+                   .record_steps = run.record,
+                   .average_every = run.local.every,
+                   .average_after = run.local.after});
   StateWriter writer(run.device, state);
   if (!state.tensors.empty()) trainer.visit_state(writer);
   Outcome outcome{.loss_before = trainer.evaluate().loss};
@@ -122,6 +126,23 @@ TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
           << static_cast<int>(precision) << ", " << accumulation << " micro-batches";
     }
   }
+}
+
+// Each kind of step is recorded apart: synchronous ones, local ones, and those behind which parameters are
+// averaged, in both turns.
+TEST_F(CudaTraining, ReplayedStepsOfLocalSgdGiveTheBitsOfEagerOnes) {
+  const TrainingRun recorded{.device = device_,
+                             .precision = precisions().back(),
+                             .network = "mlp",
+                             .batches = 2,
+                             .steps = 15,
+                             .local = {.every = 3, .after = 2}};
+  TrainingRun eager = recorded;
+  eager.record = false;
+  EXPECT_EQ(train(recorded).digest, train(eager).digest);
+  TrainingRun continued = recorded;
+  continued.stop = 9;
+  EXPECT_EQ(train(continued).digest, train(recorded).digest) << "between two averages";
 }
 
 // An odd number of steps, so that those that are recorded take the other turns.

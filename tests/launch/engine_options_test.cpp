@@ -112,6 +112,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.epochs", trainer.epochs);
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
+  tell("trainer.average_every", trainer.average_every);
+  tell("trainer.average_after", trainer.average_after);
   tell("threads", config.threads);
   tell("timeout_seconds", config.timeout_seconds);
   tell("device.device", config.device.device);
@@ -193,6 +195,9 @@ std::vector<Case> cases() {
       {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
       {"train.epochs=20", {"trainer.epochs=20", "schedule.total_steps=2000"}},
       {"train.steps=7", {"trainer.max_steps=7"}},
+      {"train.average_every=8", {"trainer.average_every=8"}},
+      {"train.average_every=1", {}},
+      {"train.average_after=100", {"trainer.average_after=100"}},
       {"train.cuda_graph=false", {"trainer.record_steps=false"}},
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
@@ -279,6 +284,20 @@ TEST(EngineOptions, EachKeyChangesWhatItNamesAndNothingElse) {
     settings.push_back(wanted.setting);
     EXPECT_EQ(changes(base, told(config_of(settings))), wanted.changed)
         << wanted.setting << " with " << fmt::format("{}", wanted.also);
+  }
+}
+
+TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
+  for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
+    EXPECT_NO_THROW(bucket_options(config_of({codec, "train.average_every=1"})));
+    try {
+      bucket_options(config_of({codec, "train.average_every=4"}));
+      ADD_FAILURE() << codec;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("train.average_every = 4: comm.codec = \"dgc\""),
+                std::string::npos)
+          << error.what();
+    }
   }
 }
 

@@ -49,7 +49,10 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                    .communicator = communicator,
                    .across = training.sync_batch_norm ? &across : nullptr,
                    .step_statistics = training.reproducible ? &step_statistics : nullptr},
-                  {.base = training.learning_rate}, {.accumulation = training.accumulation});
+                  {.base = training.learning_rate},
+                  {.accumulation = training.accumulation,
+                   .average_every = training.average_every,
+                   .average_after = training.average_after});
   for (int step = 1; step <= training.steps; ++step) {
     trainer.step();
     if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);

@@ -33,6 +33,8 @@ struct ThreadTraining {
   OptimizerOptions optimizer = SgdOptions{};
   LossScaleOptions loss_scale;
   double learning_rate = 0.02;
+  std::int64_t average_every = 0;
+  std::int64_t average_after = 0;
   // Called by every rank after each step, with what it trains.
   std::function<void(int rank, int step, Trainer&, Network&, Optimizer&)> after_step;
 };
