@@ -58,7 +58,6 @@ std::string ExchangeChoice::describe() const {
 std::string CodecRules::describe() const {
   std::string text = compress_within_node ? "within nodes" : "between nodes";
   for (const CodecRule& rule : rules) text += fmt::format(", {}={}", rule.pattern, rule.choice.describe());
-  for (const ExchangeChoice& candidate : candidates) text += fmt::format(", or {}", candidate.describe());
   return text;
 }
 

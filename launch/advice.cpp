@@ -147,8 +147,7 @@ class Adviser {
       best = {.key = "comm.codec",
               .value = each.codec,
               .step_seconds = context_.step_seconds - gain,
-              .text = fmt::format("comm.codec={} sends {:.3g} times fewer bytes, with its time to encode",
-                                  each.codec, bytes / sent)};
+              .text = fmt::format("comm.codec={} sends {:.3g} times fewer bytes", each.codec, bytes / sent)};
     }
     return best;
   }

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kSweeps = 3;
+constexpr int kSweeps = 2;
 
 class Chooser {
  public:
@@ -26,8 +26,8 @@ class Chooser {
     return best;
   }
 
-  // Bucket by bucket what loses least, where that takes no longer than the fastest and `slack` more.
-  void improve(CodecChoice& choice, double slack) {
+  // Bucket by bucket what loses least of what takes no longer than `limit`; where nothing does, the fastest.
+  void improve(CodecChoice& choice, double limit) {
     for (std::size_t bucket = 0; bucket < travel_.size(); ++bucket)
       travel_[bucket] = ways_[static_cast<std::size_t>(choice.by_bucket[bucket])][bucket];
     for (std::size_t bucket = 0; bucket < travel_.size(); ++bucket) {
@@ -36,9 +36,9 @@ class Chooser {
         travel_[bucket] = way[bucket];
         seconds.push_back(seconds_of(travel_));
       }
-      const double least = *std::ranges::min_element(seconds);
+      const double most = std::max(limit, *std::ranges::min_element(seconds));
       std::size_t chosen = 0;
-      while (seconds[chosen] > least + slack) ++chosen;
+      while (seconds[chosen] > most) ++chosen;
       travel_[bucket] = ways_[chosen][bucket];
       choice.by_bucket[bucket] = static_cast<int>(chosen);
       choice.seconds = seconds[chosen];
@@ -63,8 +63,8 @@ CodecChoice choose_codecs(const WaitModel& model, std::span<const std::vector<Bu
   CHECK(!ways.empty() && !ways.front().empty(), "{} ways for no bucket", ways.size());
   Chooser chooser(model, ways);
   CodecChoice choice = chooser.uniform();
-  for (int sweep = 0; sweep < kSweeps; ++sweep)
-    chooser.improve(choice, negligible / static_cast<double>(kSweeps * ways.front().size()));
+  for (int sweep = 0; sweep < kSweeps; ++sweep) chooser.improve(choice, 0);
+  chooser.improve(choice, choice.seconds + negligible);
   return choice;
 }
 

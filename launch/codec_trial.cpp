@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Of a step: what codecs that lose more must gain to be preferred.
+// Of the shortest step: what codecs that lose more must gain to be preferred.
 constexpr double kNegligible = 0.01;
 
 double ms(double seconds) { return 1e3 * seconds; }
@@ -104,9 +104,11 @@ CodecTrial::Choice CodecTrial::try_next(std::string found) {
   CodecChoice choice{.by_bucket = std::vector<int>(buckets_.size(), 0)};
   double gain = 0;
   if (host_.rank() == 0 && ways_.size() > 1) {
-    choice = choose_codecs(*model_, ways_, kNegligible * dense_seconds_);
     const OverlappedBackward dense = model_->with(ways_.front());
-    gain = dense.seconds + dense.exposed_seconds - choice.seconds;
+    const double all = dense.seconds + dense.exposed_seconds;
+    const double shortest = dense_seconds_ - (all - choose_codecs(*model_, ways_, 0).seconds);
+    choice = choose_codecs(*model_, ways_, kNegligible * shortest);
+    gain = all - choice.seconds;
     if (gain < options_.least_gain * dense_seconds_) choice.by_bucket.assign(buckets_.size(), 0);
   }
   choice.by_bucket = told(std::move(choice.by_bucket));

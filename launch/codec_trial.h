@@ -37,6 +37,7 @@ class CodecTrial {
   // Collective, behind each step, which took so long. What it returns is to be chosen before the next step.
   std::optional<std::vector<int>> step_done(double seconds, Ledger& ledger);
 
+  bool decided() const { return decided_; }
   // Nothing is tried any more: somebody else has chosen.
   void end() { start(true); }
 

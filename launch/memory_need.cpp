@@ -24,7 +24,7 @@ std::string parts_of(const MemoryNeed& need) {
   for (const auto& [name, bytes] :
        {std::pair("activations", need.activations), std::pair("parameters", need.parameters),
         std::pair("gradients", need.gradients), std::pair("optimizer", need.optimizer),
-        std::pair("batches", need.batches)}) {
+        std::pair("codecs", need.codecs), std::pair("batches", need.batches)}) {
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, in_units(bytes));
   }
   return text;

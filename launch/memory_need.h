@@ -19,9 +19,10 @@ struct MemoryNeed {
   std::size_t parameters = 0;   // half copies and running statistics are part of them
   std::size_t gradients = 0;    // sums of micro-batches (train.reproducible) are part of them
   std::size_t optimizer = 0;
+  std::size_t codecs = 0;   // about: what they pack, send and remember (comm.codec)
   std::size_t batches = 0;  // copies in a GPU's memory; a CPU reads the loader's
 
-  std::size_t total() const { return activations + parameters + gradients + optimizer + batches; }
+  std::size_t total() const { return activations + parameters + gradients + optimizer + codecs + batches; }
 };
 
 // What a rank needs for micro-batches of so many samples. It must not fall when they grow.

@@ -3,6 +3,7 @@
 
 #include "comm/agreement.h"
 #include "launch/bucket_choices.h"
+#include "launch/codec_advice.h"
 #include "launch/cores.h"
 #include "launch/engine_options.h"
 #include "launch/replicas.h"
@@ -72,16 +73,19 @@ void Training::prepare_plan(const World& world, const DeviceChoice& choice) {
                                  .available = available,
                                  .sharing = sharing,
                                  .remedies = planning_->remedies()},
-                  [this](std::int64_t batch) { return memory_need(batch); });
+                  [this, &world](std::int64_t batch) { return memory_need(batch, world); });
 }
 
-MemoryNeed Training::memory_need(std::int64_t batch) {
+MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
   const MemoryPlan plan = planning_->memory(batch);
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
           .gradients = plan.gradients + sums_bytes(plan),
           .optimizer = optimizer_kind().state_bytes(plan.parameters) +
                        (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0),
+          .codecs = planned_codec_bytes_,
           .batches = data_->device_bytes(batch)};
 }
 
@@ -130,10 +134,19 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
 
 AdviceContext Training::advice_context(const World& world) const {
   const bool fp32 = config_.network.precision == Precision::fp32;
+  const Device device = network_->device();
   return {.nodes = world.nodes(),
           .threads = threads_,
-          .halves_are_fast = fp32 && !is_host_memory(network_->device()),
-          .buckets = bucket_choices(network_->parameters(), host_.size())};
+          .halves_are_fast = fp32 && !is_host_memory(device),
+          .buckets = bucket_choices(network_->parameters(), host_.size()),
+          .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
+                                     buckets_->buckets(), device, world.nodes())};
+}
+
+std::size_t Training::codec_bytes() const {
+  if (config_.reproducible) return 0;  // what the exchange holds are sums of micro-batches
+  const bool chosen_later = buckets_->exchange().to_choose() != nullptr;
+  return chosen_later ? planned_codec_bytes_ : buckets_->exchange().memory_bytes();
 }
 
 TrainingLength Training::length() const {

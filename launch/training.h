@@ -58,6 +58,8 @@ class Training {
   void set_threads(int threads) { threads_ = threads; }
   // Of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
+  // What codecs hold on a rank; of those that "auto" may choose, about the most.
+  std::size_t codec_bytes() const;
   // What advice on communication depends on, beside what was measured.
   AdviceContext advice_context(const World& world) const;
   // What a Trainer works with; valid as long as this and `host` are.
@@ -69,7 +71,7 @@ class Training {
   }
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
-  MemoryNeed memory_need(std::int64_t batch);
+  MemoryNeed memory_need(std::int64_t batch, const World& world);
   std::size_t sums_bytes(const MemoryPlan& plan) const;
   void connect(World& world, const DeviceChoice& choice);
   TracedRun traced_run(const World& world, int node_cores) const;
@@ -90,6 +92,7 @@ class Training {
   std::unique_ptr<StepStatistics> step_statistics_;
   std::unique_ptr<Optimizer> optimizer_;
   int threads_ = 1;
+  std::size_t planned_codec_bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -23,6 +23,16 @@ std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<c
                                     const CodecAssignment& assignment, int nodes,
                                     std::span<const double> seconds_per_element);
 
+// About what an exchange that compresses so many elements holds on a rank beside the gradients, with buckets
+// of this many. drivers: ranks of a node that share the codec's work.
+struct CodecLoad {
+  double elements = 0;
+  double largest_bucket = 0;
+  int nodes = 2;
+  int drivers = 1;
+};
+std::size_t planned_codec_bytes(const ExchangeChoice& choice, const CodecLoad& load);
+
 // Whether there is one of what it sends.
 bool has_estimate(const ExchangeChoice& choice);
 

@@ -74,8 +74,14 @@ void print_memory(Training& training, const Communicator& communicator) {
   line("copies", memory.weight_copies, "weights in half precision");
   line("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
   const StepStatistics* sums = training.step_statistics();
-  line("gradients", training.buckets().memory_bytes() + (sums == nullptr ? 0 : sums->memory_bytes()),
+  GradientBuckets& buckets = training.buckets();
+  const std::size_t of_codecs = sums == nullptr ? buckets.exchange().memory_bytes() : 0;
+  line("gradients", buckets.memory_bytes() - of_codecs + (sums == nullptr ? 0 : sums->memory_bytes()),
        sums == nullptr ? "the buckets" : "the buckets, and sums of micro-batches");
+  line("codecs", training.codec_bytes(),
+       buckets.exchange().to_choose() == nullptr
+           ? "what is packed, sent and remembered"
+           : "at most, about, of those that comm.codec = auto may choose");
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
   line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");

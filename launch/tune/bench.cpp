@@ -59,6 +59,7 @@ std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
   TrainerOptions options = trainer_options(config);
   options.max_steps = 0;
   built->trainer.emplace(training.parts(), training.schedule(), options);
+  built->trainer->hold_codecs(true);  // "auto" stands for what it begins with: codecs are tried by name
   return built;
 }
 

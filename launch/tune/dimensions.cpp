@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "comm/exchanges/exchanges.h"
 #include "launch/config_keys.h"
 
 namespace lockstep {
@@ -99,7 +100,8 @@ void Dimensions::add_communication() {
   if (const detail::Key* key = find("comm.codec");
       key != nullptr && situation_.allow_inexact && situation_.nodes > 1) {
     std::vector<std::string> values;
-    for (const std::string& word : key->words) values.push_back(detail::quoted(word));
+    for (const std::string& word : key->words)
+      if (word != kAutoCodec.name) values.push_back(detail::quoted(word));
     add(key->name, values, 2);
   }
   if (const detail::Key* key = find("comm.between_nodes"); key != nullptr && situation_.nodes > 1) {

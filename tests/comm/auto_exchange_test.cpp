@@ -225,7 +225,21 @@ TEST(AutoExchange, CandidatesAreThoseWithinTheLimitWithTheirOptions) {
   EXPECT_EQ(options.codecs.candidates.back().whole_option("rank"), 4);
   settings.codec_limit = "int8";
   EXPECT_EQ(bucket_options(settings).codecs.candidates.size(), 2u);
-  EXPECT_NE(bucket_options(settings).codecs.describe(), options.codecs.describe()) << "ranks compare them";
+}
+
+TEST(AutoExchange, RanksHaveTheSameCandidates) {
+  const std::vector<std::string> errors = try_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        std::vector<Parameter> parameters = some_parameters();
+        BucketOptions options = auto_buckets();
+        if (communicator.rank() == 1) options.codecs.candidates.pop_back();
+        GradientBuckets buckets(parameters, communicator, options);
+      },
+      std::vector<int>{0, 1});
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("rank 1 planned other parameters, layouts, buckets or exchanges"), std::string::npos)
+        << error;
 }
 
 TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
@@ -273,6 +287,36 @@ TEST(BucketTravel, IsWhatIsSent) {
           node_of);
     }
   }
+}
+
+TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
+  static const Shape shapes[] = {{512, 512}, {512, 512}, {768, 512}};
+  for (const ExchangeKind* kind :
+       {&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
+    for (const std::vector<int>& node_of : {std::vector<int>{0, 1}, {0, 0, 1, 1}, {0, 1, 2}}) {
+      run_thread_ranks(
+          static_cast<int>(node_of.size()),
+          [&](Communicator& communicator) {
+            std::vector<Parameter> parameters = shaped_parameters(shapes);
+            BucketOptions options = codec_buckets(*kind);
+            options.first_bytes = 64 << 20;  // all in one: whole parameters are dealt about evenly
+            GradientBuckets buckets(parameters, communicator, options);
+            const int nodes = node_of.back() + 1;
+            CodecLoad load{.nodes = nodes, .drivers = communicator.size() / nodes};
+            for (const Bucket& bucket : buckets.buckets()) {
+              load.elements += static_cast<double>(bucket.count());
+              load.largest_bucket = std::max(load.largest_bucket, static_cast<double>(bucket.count()));
+            }
+            const auto planned = static_cast<double>(planned_codec_bytes({.kind = kind}, load));
+            const auto held = static_cast<double>(buckets.exchange().memory_bytes());
+            CHECK(planned > 0.9 * held && planned < 1.5 * held,
+                  "{} on {} ranks of {} nodes: {} planned, {} held", kind->name, communicator.size(), nodes,
+                  planned, held);
+          },
+          node_of);
+    }
+  }
+  EXPECT_EQ(planned_codec_bytes({.kind = &kDenseSum}, {.elements = 1e6, .largest_bucket = 1e6}), 0u);
 }
 
 TEST(CodecSpeed, IsMeasuredOfEveryCandidate) {

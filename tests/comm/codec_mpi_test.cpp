@@ -3,6 +3,7 @@
 // Codecs between processes: every step has the bits that ranks have which are threads of one process.
 #include <gtest/gtest.h>
 
+#include "comm/codecs/auto_exchange.h"
 #include "tests/comm/codec_ranks.h"
 #include "tests/comm/mpi_world.h"
 
@@ -15,8 +16,18 @@ class CodecBetweenProcesses : public testing::TestWithParam<const ExchangeKind*>
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CodecBetweenProcesses,
                          testing::Values(&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec,
-                                         &kTopKCodec, &kDgcCodec),
+                                         &kTopKCodec, &kDgcCodec, &kAutoCodec),
                          [](const auto& kind) { return std::string(kind.param->name); });
+
+// As a trial would, where there is something to choose: all dense at first, then buckets by turns.
+void choose_by_turns(GradientBuckets& buckets) {
+  AutoExchange* exchange = buckets.exchange().to_choose();
+  if (exchange == nullptr) return;
+  std::vector<int> by_bucket;
+  for (std::size_t i = 0; i < buckets.buckets().size(); ++i)
+    by_bucket.push_back(static_cast<int>((i + 1) % exchange->choices().size()));
+  exchange->choose(by_bucket);
+}
 
 // The third step is skipped.
 std::vector<std::vector<float>> codec_steps(Communicator& communicator, const BucketOptions& options) {
@@ -24,6 +35,7 @@ std::vector<std::vector<float>> codec_steps(Communicator& communicator, const Bu
   GradientBuckets buckets(parameters, communicator, options);
   std::vector<std::vector<float>> results;
   for (int step = 0; step < kSteps; ++step) {
+    if (step == 1) choose_by_turns(buckets);
     run_pass(buckets, parameters, communicator.rank(),
              [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
     results.push_back(agreed_gradients(communicator, parameters));
@@ -39,6 +51,7 @@ TEST_P(CodecBetweenProcesses, HasTheBitsOfThreads) {
     for (const bool within : {false, true}) {
       BucketOptions options = codec_buckets(*GetParam());
       options.codecs.compress_within_node = within;
+      options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
       if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
       const std::unique_ptr<Communicator> communicator = test_world().communicator();
       const std::vector<std::vector<float>> found = codec_steps(*communicator, options);

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/codecs/auto_exchange.h"
 #include "comm/nccl/communicator.h"
+#include "launch/digest.h"
 #include "launch/trainer.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
@@ -17,8 +19,21 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kBatch = 4, kSide = 16, kSteps = 7;
 
-Traffic train(Communicator& host, bool record, const BucketOptions& bucket_options,
-              std::int64_t average_every, Report& report) {
+// What is done behind the fourth step; null: nothing.
+using Change = void (*)(Trainer& trainer, GradientBuckets& buckets);
+
+struct Ways {
+  Change change = nullptr;
+  std::int64_t average_every = 0;
+};
+
+struct Trained {
+  Traffic traffic;
+  std::string digest;
+};
+
+Trained train(Communicator& host, bool record, const BucketOptions& bucket_options, Report& report,
+              const Ways& ways) {
   const ImageShape image{kSide, kSide, 1};
   const Grays train_set(image, kRanks * kBatch * kSteps), test_set(image, kRanks * kBatch);
   const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
@@ -33,21 +48,28 @@ Traffic train(Communicator& host, bool record, const BucketOptions& bucket_optio
   BatchLoader train_loader(train_set, shard, {.batch = kBatch, .device = device});
   BatchLoader test_loader(test_set, shard, {.batch = kBatch, .tail = Tail::pad, .device = device});
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, nccl}, {.base = 0.02},
-                  {.record_steps = record, .average_every = average_every});
+                  {.epochs = ways.change == nullptr ? 1 : 2,
+                   .record_steps = record,
+                   .average_every = ways.average_every});
+  if (ways.change != nullptr) {
+    for (int step = 0; step < 4; ++step) trainer.step();
+    ways.change(trainer, buckets);
+  }
   trainer.fit(report);
   nccl.stream().synchronize();
   EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations) << "replays are in the log like other steps";
-  return nccl.traffic();
+  return {.traffic = nccl.traffic(), .digest = digest(network, *optimizer)};
 }
 
 struct Told {
   std::vector<Traffic> traffic = std::vector<Traffic>(kRanks);
+  std::vector<std::string> digests = std::vector<std::string>(kRanks);
   std::string output;  // of rank 0
   std::string log;
 };
 
 // On a node each.
-Told train(bool record, const BucketOptions& buckets = {}, std::int64_t average_every = 0) {
+Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}) {
   const auto folder =
       std::filesystem::temp_directory_path() /
       fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -58,8 +80,9 @@ Told train(bool record, const BucketOptions& buckets = {}, std::int64_t average_
       kRanks,
       [&](Communicator& host) {
         Report report({.speaks = host.rank() == 0, .directory = folder, .total_steps = kSteps});
-        told.traffic[static_cast<std::size_t>(host.rank())] =
-            train(host, record, buckets, average_every, report);
+        const Trained trained = train(host, record, buckets, report, ways);
+        told.traffic[static_cast<std::size_t>(host.rank())] = trained.traffic;
+        told.digests[static_cast<std::size_t>(host.rank())] = trained.digest;
       },
       std::vector<int>{0, 1});
   told.output = testing::internal::GetCapturedStdout();
@@ -90,7 +113,7 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
 TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
   for (const ExchangeKind* codec : {&kDenseSum, &kInt8Codec}) {
     const BucketOptions buckets{.exchange = {.kind = codec}};
-    const Told recorded = train(true, buckets, 2), eager = train(false, buckets, 2);
+    const Told recorded = train(true, buckets, {.average_every = 2}), eager = train(false, buckets, {.average_every = 2});
     const Told synchronous = train(false, buckets);
     for (const char* part :
          {"local steps are recorded and replayed", "averaging steps are recorded and replayed"})
@@ -101,6 +124,32 @@ TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
       EXPECT_LT(eager.traffic[rank].sent_bytes, synchronous.traffic[rank].sent_bytes) << "rank " << rank;
     }
   }
+}
+
+// Steps that were recorded with the codecs before are never replayed again: those that are recorded behind
+// the choice have the bits, and send the bytes, of steps that are enqueued one by one.
+TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
+  BucketOptions buckets{.exchange = {.kind = &kAutoCodec}};
+  buckets.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}};
+  const Change to_int8 = [](Trainer& trainer, GradientBuckets& of) {
+    trainer.choose_codecs(std::vector<int>(of.buckets().size(), 2));
+    CHECK(!of.exchange().state().empty(), "int8 remembers what it did not send");
+  };
+  const Change to_nothing_else = [](Trainer& trainer, GradientBuckets& of) {
+    trainer.choose_codecs(std::vector<int>(of.buckets().size(), 0));
+  };
+  const Told recorded = train(true, buckets, {.change = to_int8}), eager = train(false, buckets, {.change = to_int8});
+  const Told dense = train(true, buckets, {.change = to_nothing_else});
+  const std::string said = "steps are recorded and replayed";
+  EXPECT_NE(recorded.log.find(said), recorded.log.rfind(said)) << "once again: " << recorded.log;
+  EXPECT_EQ(dense.log.find(said), dense.log.rfind(said)) << "nothing has changed: " << dense.log;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(recorded.digests[rank], eager.digests[0]);
+    EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes);
+    EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations);
+    EXPECT_LT(recorded.traffic[rank].sent_bytes, dense.traffic[rank].sent_bytes);
+  }
+  EXPECT_NE(recorded.digests[0], dense.digests[0]);
 }
 
 // When the host reports its first step the device has not told of any.

@@ -46,6 +46,20 @@ AdviceContext context(int nodes = 2) {
                       {"[1, 1, 0.1]", {1e6, 1e6, 1e6, 0.9e6, 0.1e6}}}};
 }
 
+// Codecs of four buckets of 1 MB.
+AdviceContext with_codecs(double codec_seconds) {
+  AdviceContext with = context();
+  with.codecs = [=] {
+    std::vector<CodecAdvice> codecs = {{.codec = "half", .travel = {}}, {.codec = "tenth", .travel = {}}};
+    for (int bucket = 0; bucket < 4; ++bucket) {
+      codecs[0].travel.push_back({.bytes = 5e5, .round_trips = 1});
+      codecs[1].travel.push_back({.bytes = 1e5, .round_trips = 1, .codec_seconds = codec_seconds});
+    }
+    return codecs;
+  };
+  return with;
+}
+
 void add_late_rank(EpochCommunication& epoch, int late_rank, double late) {
   for (std::size_t rank = 0; rank < epoch.by_rank.size(); ++rank) {
     if (static_cast<int>(rank) == late_rank) continue;
@@ -61,6 +75,26 @@ void add_late_rank(EpochCommunication& epoch, int late_rank, double late) {
 TEST(Advice, IsSilentWhereLittleIsExposed) {
   EXPECT_FALSE(advise(steady({1e6, 1e6, 1e6, 1e6}, 1e9), context()));
   EXPECT_FALSE(advise(EpochCommunication(), context())) << "one rank";
+}
+
+// 4 MB take 0.4 s, and 0.04 s of them a tenth: of which one bucket's is left behind backward.
+TEST(Advice, NamesTheCodecThatGainsMost) {
+  const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e7);
+  AdviceContext quick = with_codecs(0);
+  quick.step_seconds = 0.06 + kBackward + epoch.mine.exposed;
+  const auto advice = advise(epoch, quick);
+  ASSERT_TRUE(advice);
+  EXPECT_EQ(advice->cause, "slow_wire");
+  EXPECT_EQ(advice->key, "comm.codec");
+  EXPECT_EQ(advice->value, "tenth");
+  EXPECT_NE(advice->text.find("; comm.codec=tenth sends 10 times fewer bytes: about "), std::string::npos)
+      << advice->text;
+  EXPECT_NEAR(advice->samples_per_second, 1000 * quick.step_seconds / (0.06 + kBackward + 0.01), 20);
+  AdviceContext slow = with_codecs(0.3);
+  slow.step_seconds = quick.step_seconds;
+  EXPECT_EQ(advise(epoch, slow)->value, "half") << "it takes longer than what it saves";
+  slow.codecs = nullptr;
+  EXPECT_EQ(advise(epoch, slow)->key, "train.accumulation");
 }
 
 TEST(Advice, NamesALateRank) {

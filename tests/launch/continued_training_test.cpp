@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/agreement.h"
+#include "comm/codecs/auto_exchange.h"
 #include "launch/digest.h"
 #include "launch/local_sgd.h"
 #include "launch/thread_trial.h"
@@ -61,6 +62,7 @@ class Objects {
                   .average_after = local.after}) {}
 
   Network& network() { return network_; }
+  GradientBuckets& buckets() { return buckets_; }
   Trainer& trainer() { return trainer_; }
   std::string state_digest() { return digest(network_, *optimizer_); }
   void fit() {
@@ -249,6 +251,51 @@ TEST(LocalSgdTraffic, FallsByTheStepsBetweenAverages) {
     EXPECT_NEAR(all / sent(4), 4, 0.05);
     EXPECT_NEAR(all / sent(12), 12, 0.3);
   });
+}
+
+// Which codec each bucket travels by is state, too.
+TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
+  on_ranks(
+      [](Communicator& communicator, const Dataset& dataset) {
+        BucketOptions options{.first_bytes = 1024, .middle_bytes = 8192, .exchange = {.kind = &kAutoCodec}};
+        options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
+        const auto begin = [](Objects& objects) {
+          for (int step = 0; step < 3; ++step) objects.trainer().step();
+          std::vector<int> by_bucket;
+          for (int i = 0; i < std::ssize(objects.buckets().buckets()); ++i) by_bucket.push_back((i + 1) % 4);
+          objects.trainer().choose_codecs(by_bucket);
+          return by_bucket;
+        };
+        Objects whole(communicator, dataset, kSteps, 3, options);
+        const std::vector<int> chosen = begin(whole);
+        whole.fit();
+        const StateCopy expected = whole.state();
+        StateCopy saved;
+        {
+          Objects first(communicator, dataset, 7, 3, options);
+          begin(first);
+          first.fit();
+          saved = first.state();
+        }
+        Objects second(communicator, dataset, kSteps, 3, options);
+        second.go_on_from(saved);
+        const AutoExchange& exchange = *second.buckets().exchange().to_choose();
+        EXPECT_TRUE(std::ranges::equal(exchange.chosen(), chosen));
+        second.fit();
+        expect_equal_states(second.state(), expected, "with codecs");
+        EXPECT_EQ(second.state_digest(), whole.state_digest());
+        const std::vector<std::string> digests = gather_texts(communicator, whole.state_digest());
+        EXPECT_EQ(digests.front(), digests.back());
+
+        // Under a lower limit what was chosen may not be, and is chosen anew.
+        options.codecs.candidates = {{.kind = &kBf16Codec}};
+        Objects limited(communicator, dataset, kSteps, 3, options);
+        limited.go_on_from(saved);
+        EXPECT_EQ(std::get<std::int64_t>(value_of(limited.state(), "train.codec_decided").value), 0);
+        EXPECT_EQ(std::ranges::count(limited.buckets().exchange().to_choose()->chosen(), 0),
+                  std::ssize(limited.buckets().buckets()));
+      },
+      std::vector<int>{0, 1});
 }
 
 // Objects that have trained go back: what they have prefetched, counted and summed up since is forgotten.

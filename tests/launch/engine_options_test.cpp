@@ -75,6 +75,10 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.micro_batches", buckets.micro_batches);
   tell("buckets.exchange", buckets.exchange.describe());
   tell("buckets.codecs", buckets.codecs.describe());
+  std::string codecs;
+  for (const ExchangeChoice& each : buckets.codecs.candidates)
+    codecs += fmt::format("{} ", each.kind->name);
+  tell("buckets.candidates", codecs);
   tell("check", name_of(config.check, {"off", "plan", "step", "collective"}));
   tell("communication_niceness", config.communication_niceness);
   tell("between_nodes", name_of(config.between_nodes, {"auto", "direct", "halving", "mpi"}));
@@ -265,6 +269,7 @@ std::vector<Case> cases() {
        {"comm.codec=dgc"}},
       {"comm.dgc.clip=1", {"buckets.exchange=dgc density=0.001 warmup_steps=100 clip=1"}, {"comm.codec=dgc"}},
       {"comm.codec_for=fc.*=none", {"buckets.codecs=between nodes, fc.*=none"}},
+      {"comm.codec_limit=int8", {"buckets.candidates=bf16 int8 "}},
       {"comm.compress_within_node=true", {"buckets.codecs=within nodes"}},
       {"kernels.choose=direct", {"kernels.by=name"}},
       {"kernels.choose=winograd", {"kernels.by=name", "kernels.chosen=1"}},

@@ -84,6 +84,49 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
   EXPECT_GT(clock["error_ns"], 0) << clock;
 }
 
+// Its decision is one line with its numbers, and holds to the limit; the ranks end alike, or the program says
+// so.
+TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
+  const Workplace workplace("auto_codec");
+  for (const std::string limit : {"powersgd", "bf16"}) {
+    const ProgramResult result =
+        run_nodes("20mbit", 2, "1",
+                  workplace.train({"model.name=cnn", "train.steps=24", "train.threads=1", "comm.codec=auto",
+                                   "comm.codec_limit=" + limit}));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const std::size_t begin = result.output.find("comm.codec = \"auto\": ");
+    ASSERT_NE(begin, std::string::npos) << result.output;
+    const std::string line = result.output.substr(begin, result.output.find('\n', begin) - begin);
+    EXPECT_EQ(count(result.output, "comm.codec = \"auto\": "), 1) << result.output;
+    EXPECT_EQ(count(line, "\"auto\": none:"), 0) << line;
+    EXPECT_EQ(count(line, " ms a step ("), 1) << line;
+    EXPECT_EQ(count(line, " ms a step with none, "), 1) << line;
+    EXPECT_EQ(count(line, " exposed on a wire of "), 1) << line;
+    if (limit == "bf16") {
+      EXPECT_GT(count(line, "bf16 for "), 0) << line;
+      EXPECT_EQ(count(line, "int8") + count(line, "powersgd"), 0) << line;
+    } else {
+      EXPECT_GT(count(line, "int8 for ") + count(line, "powersgd for "), 0) << line;
+    }
+  }
+}
+
+// Where nothing else is as good, on a link whose dense sums take many times as long as a step computes.
+TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
+  const Workplace workplace("advised_codec");
+  for (const std::string limit : {"int8", "none"}) {
+    const ProgramResult result = run_nodes(
+        "20mbit", 2, "1",
+        workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1", "comm.codec_limit=" + limit}));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(result.output, "advice: the wire is slow: "), 1) << result.output;
+    EXPECT_EQ(count(result.output, "; comm.codec=int8 sends "), limit == "int8" ? 1 : 0) << result.output;
+    EXPECT_EQ(count(result.output, "powersgd"), 0) << result.output;
+  }
+}
+
 // All gradients in one bucket, which leaves when backward is over, on a link that could have carried most of
 // them by then. Where other programs make a rank later than that, or leave communication no core, the advice
 // says so: one run of several must show the bucket, or each of them those.

@@ -105,9 +105,10 @@ TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
             "comm.sparse.density = 2: allowed are numbers from 0 to 1");
   EXPECT_EQ(message_of([] { loaded({"comm.sparse.densty=1"}); }),
             "unknown key comm.sparse.densty; did you mean comm.sparse.density?");
-  EXPECT_EQ(message_of([] { loaded({"comm.codec=spars"}); }),
-            "comm.codec = \"spars\": allowed are none, fp16, bf16, int8, sign, powersgd, topk, dgc, sparse; "
-            "did you mean sparse?");
+  EXPECT_EQ(
+      message_of([] { loaded({"comm.codec=spars"}); }),
+      "comm.codec = \"spars\": allowed are none, fp16, bf16, int8, sign, powersgd, topk, dgc, auto, sparse; "
+      "did you mean sparse?");
 }
 
 TEST(Registry, IsInHelpKeysAndCompletion) {
@@ -116,13 +117,13 @@ TEST(Registry, IsInHelpKeysAndCompletion) {
   const std::string keys = text_of({"keys"});
   for (const char* part :
        {"comm.sparse.density = 0.01\n      sparse: share that is sent (numbers from 0 to 1)",
-        "sparse: the largest (none, fp16, bf16", "topk, dgc, sparse)", "(constant, step, cosine, polynomial)",
-        "(sgd, adamw, lars, jump)", "schedule.polynomial.power = 2"})
+        "sparse: the largest (none, fp16, bf16", "topk, dgc, auto, sparse)",
+        "(constant, step, cosine, polynomial)", "(sgd, adamw, lars, jump)", "schedule.polynomial.power = 2"})
     EXPECT_NE(keys.find(part), std::string::npos) << part << " in\n" << keys;
   const std::string completion = text_of({"completion", "bash"});
   for (const char* part :
        {" greet", "comm.sparse.density=",
-        "comm.codec) COMPREPLY=($(compgen -W \"none fp16 bf16 int8 sign powersgd topk dgc sparse\""})
+        "comm.codec) COMPREPLY=($(compgen -W \"none fp16 bf16 int8 sign powersgd topk dgc auto sparse\""})
     EXPECT_NE(completion.find(part), std::string::npos) << part;
 }
 
