@@ -247,9 +247,10 @@ OverlappedBackward WaitModel::with(std::span<const BucketTravel> travel) const {
   for (std::size_t i = 0; i < travel.size(); ++i) {
     const BucketTravel& each = travel[i];
     const double sum = alpha_ * each.round_trips + beta_ * each.bytes + each.codec_seconds;
+    const double taken = each.codec_seconds + taken_share_ * (sum - each.codec_seconds);
     buckets.push_back({.final_seconds = final_seconds_[i],
                        .sum_seconds = sum,
-                       .lost_share = sum > 0 ? std::min(kMostLost, each.codec_seconds / sum) : 0});
+                       .lost_share = sum > 0 ? std::min(kMostLost, taken / sum) : 0});
   }
   if (!buckets.empty()) buckets.front().sum_seconds += late_;
   return overlap_backward(buckets, backward_);

@@ -30,6 +30,8 @@ class WaitModel {
   // the model was made with are those of one round trip. Codecs take cores from backward: as if none were
   // free.
   OverlappedBackward with(std::span<const BucketTravel> travel) const;
+  // From now on with() knows that what travels beside backward takes this share of compute, too.
+  void take_from_compute(double share) { taken_share_ = share; }
   double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
   // How long backward goes on when gradients up to this byte are final.
   double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
@@ -41,6 +43,7 @@ class WaitModel {
   double alpha_ = 0;
   double beta_ = 0;  // seconds per byte
   double late_ = 0;  // before the first bucket travels
+  double taken_share_ = 0;
 };
 
 // A value that the configuration may have, and what buckets would be.

@@ -70,6 +70,18 @@ TEST(CodecChoice, CountsTheTimeOfEncoding) {
             (std::vector<int>{0, 0, 0}));
 }
 
+// Hidden messages are not free where the cores that compute copy them: what sends less is faster then.
+TEST(CodecChoice, CountsWhatMessagesTakeFromCompute) {
+  const std::vector<double> early = {2e6, 4e6};
+  WaitModel hidden = model_of(early, 1e9 / 10);
+  const CodecChoice free = choose_codecs(hidden, ways_of(early), 1e-3);
+  EXPECT_EQ(free.by_bucket[0], 0);
+  hidden.take_from_compute(0.5);
+  const CodecChoice taken = choose_codecs(hidden, ways_of(early), 1e-3);
+  EXPECT_EQ(taken.by_bucket[0], 2);
+  EXPECT_GE(taken.seconds, free.seconds);
+}
+
 TEST(CodecChoice, PrefersWhatLosesLessWhereItIsAsFast) {
   const std::vector<double> bytes = {1e6, 1e6};
   const WaitModel model = model_of(bytes, 4e7);
