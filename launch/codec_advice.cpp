@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/codecs/codec_speed.h"
+#include "core/error.h"
 
 namespace lockstep {
 
@@ -20,7 +21,12 @@ std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& 
   return [=, candidates = options.codecs.candidates] {
     if (!known->empty()) return *known;
     for (const ExchangeChoice& choice : candidates) {
-      const std::vector<double> seconds = {codec_seconds_per_element(choice, device, nodes)};
+      std::vector<double> seconds;
+      try {
+        seconds.push_back(codec_seconds_per_element(choice, device, nodes));
+      } catch (const MemoryError&) {
+        continue;  // a training that fills its device has no room for it either
+      }
       const CodecAssignment all{.choices = {choice},
                                 .of_parameter = std::vector<std::size_t>(parameters.size(), 0)};
       known->push_back({.codec = std::string(choice.kind->name),
