@@ -68,6 +68,9 @@ TEST(ConfigErrors, ALonelyOneHasFileAndLine) {
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "data.loader_threads=4294967297"}),
             "data.loader_threads = 4294967297: allowed are integers from 1 to 64")
       << "more than the member has room for";
+  EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "comm.codec_limit=int9"}),
+            "comm.codec_limit = \"int9\": allowed are none, fp16, bf16, int8, powersgd, sign, topk; did you "
+            "mean int8?");
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "train.batch=0"}),
             "train.batch = 0: allowed are integers from 1 to 1048576")
       << "what --set gave stands in no line";

@@ -64,6 +64,31 @@ TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
   EXPECT_EQ(count(traced.output, "compute takes 1.00 times"), 1) << traced.output;
 }
 
+// With ranks that count as nodes.
+TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
+  const auto plan_of = [&](const std::string& codec) {
+    return run_ranks(2, fmt::format("{} plan {} --set comm.codec={} --set comm.compress_within_node=true",
+                                    program("lockstep"), workplace_.path("config.toml").string(), codec));
+  };
+  const ProgramResult dense = plan_of("none"), fixed = plan_of("powersgd"), chosen = plan_of("auto");
+  for (const ProgramResult* result : {&dense, &fixed, &chosen})
+    ASSERT_EQ(result->exit_code, 0) << result->output;
+  EXPECT_EQ(count(dense.output, "  codecs "), 0) << dense.output;
+  EXPECT_EQ(count(fixed.output, "MiB  what is packed, sent and remembered"), 1) << fixed.output;
+  EXPECT_EQ(count(chosen.output, "MiB  at most, about, of those that comm.codec = auto may choose"), 1)
+      << chosen.output;
+}
+
+// In memory sums cost next to nothing: none is chosen, and that is said.
+TEST_F(SimulatedPlan, OfOneNodeHasNoCodecToChoose) {
+  const ProgramResult result =
+      run_ranks(2, workplace_.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "comm.codec = \"auto\": gradients are summed densely, as there is one node"),
+            1)
+      << result.output;
+}
+
 TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
   expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage,
                  {"--ranks 6 --nodes 4: every node has equally many ranks"});
