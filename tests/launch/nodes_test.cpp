@@ -112,6 +112,17 @@ TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
   }
 }
 
+// In memory sums cost next to nothing: none is chosen, and that is said.
+TEST(Nodes, OneAloneHasNoCodecToChoose) {
+  const Workplace workplace("one_node");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "comm.codec = \"auto\": gradients are summed densely, as there is one node"),
+            1)
+      << result.output;
+}
+
 // Where nothing else is as good, on a link whose dense sums take many times as long as a step computes.
 TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
   const Workplace workplace("advised_codec");

@@ -79,16 +79,6 @@ TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
       << chosen.output;
 }
 
-// In memory sums cost next to nothing: none is chosen, and that is said.
-TEST_F(SimulatedPlan, OfOneNodeHasNoCodecToChoose) {
-  const ProgramResult result =
-      run_ranks(2, workplace_.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
-  ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "comm.codec = \"auto\": gradients are summed densely, as there is one node"),
-            1)
-      << result.output;
-}
-
 TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
   expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage,
                  {"--ranks 6 --nodes 4: every node has equally many ranks"});
