@@ -37,7 +37,7 @@ struct CodecPiece {
 // What this rank drives of one bucket. Between the pieces and behind the last one there are zeros, which stay
 // zero.
 struct CodecShare {
-  void* values = nullptr;  // in memory of the device, aligned; every bucket's lie in the same
+  void* values = nullptr;  // in memory of the device, aligned; other buckets' may lie in the same
   std::int64_t count = 0;  // a multiple of kCodecBlock times the ranks of `across`, unless parameters are
                            // whole; 0: nothing
   std::vector<CodecPiece> pieces;

@@ -137,23 +137,33 @@ Buffer CodecExchange::allocate(std::int64_t elements, DType type) {
   return Buffer(bytes, communicator_.stream().device());
 }
 
+// On a node of several ranks what is summed there lies in memory of its own.
+bool CodecExchange::lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const {
+  return groups_.all_alone() && stretch.runs.size() == 1 && stretch.room == stretch.packed &&
+         bucket.type == type;
+}
+
 void CodecExchange::make_codec(Lane& lane, const GradientMomentum& momentum) {
   const CodecKind& kind = *lane.choice.kind->codec;
+  const DType type = groups_.all_alone() ? kind.alone : DType::f32;
   const ShareRule rule{.drivers = groups_.drivers(),
                        .unit = kCodecBlock * groups_.placement().nodes,
                        .whole_parameters = kind.whole_parameters};
   std::int64_t most = 0;
-  for (PackedStretch& stretch : lane.stretches) {
+  for (std::size_t bucket = 0; bucket < lane.stretches.size(); ++bucket) {
+    PackedStretch& stretch = lane.stretches[bucket];
     deal_shares(stretch, parameters_, rule);
-    most = std::max(most, stretch.room);
+    lane.in_place.push_back(lies_ready(plan_.buckets()[bucket], stretch, type));
+    if (!lane.in_place.back()) most = std::max(most, stretch.room);
   }
-  const DType type = groups_.all_alone() ? kind.alone : DType::f32;
   lane.memory = allocate(most, type);
   lane.packing = {.type = type, .memory = lane.memory.data()};
   if (!groups_.drives()) return;
-  for (const PackedStretch& stretch : lane.stretches) {
+  for (std::size_t bucket = 0; bucket < lane.stretches.size(); ++bucket) {
+    const PackedStretch& stretch = lane.stretches[bucket];
     const ElementRange share = stretch.shares[static_cast<std::size_t>(groups_.placement().local_rank)];
-    lane.shares.push_back({.values = lane.packing.at(share.begin),
+    lane.shares.push_back({.values = lane.in_place[bucket] ? arena_.at(stretch.runs[0].range.begin)
+                                                           : lane.packing.at(share.begin),
                            .count = share.count(),
                            .pieces = pieces_of(stretch, parameters_, share)});
   }
@@ -205,7 +215,7 @@ void CodecExchange::enqueue_lane(std::size_t index, Lane& lane) {
     go_on(*at, communicator.stream());
     at = &communicator.stream();
   };
-  pack(bucket, stretch, lane.packing);
+  if (!lane.in_place[index]) pack(bucket, stretch, lane.packing);
   if (groups_.node() != nullptr) {
     move_to(*groups_.node());
     sum_in_node(stretch, lane.packing);
@@ -219,7 +229,7 @@ void CodecExchange::enqueue_lane(std::size_t index, Lane& lane) {
     hand_out(stretch, lane.packing);
   }
   move_to(communicator_);
-  unpack(bucket, stretch, lane.packing);
+  if (!lane.in_place[index]) unpack(bucket, stretch, lane.packing);
 }
 
 // Each rank of the node sums its own share, where that deals out all of them.

@@ -9,6 +9,9 @@
 //   3. Each share is exchanged by its codec with the same local rank of the other nodes.
 //   4. Shares are handed out inside the node and unpacked to where gradients lie.
 //
+// Where no node has a second rank, a bucket of which a codec takes one stretch, in the type it works in and
+// without zeros behind it, is not packed: the codec works where gradients lie.
+//
 // With one node there is nothing to compress: the exchange is the dense sum.
 #pragma once
 
@@ -55,6 +58,7 @@ class CodecExchange final : public GradientExchange {
   struct Lane {
     ExchangeChoice choice;
     std::vector<PackedStretch> stretches;  // by bucket
+    std::vector<bool> in_place;            // by bucket: not packed
     Buffer memory;
     Packing packing;
     std::vector<CodecShare> shares;  // by bucket; of a rank that drives
@@ -67,6 +71,7 @@ class CodecExchange final : public GradientExchange {
   void make_lanes(const CodecAssignment& assignment, std::span<const CodecRule> rules);
   void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
+  bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;
   // Collective. Of the ranks that sum what is packed there.
   Buffer allocate(std::int64_t elements, DType type);
   void allocate_dense();

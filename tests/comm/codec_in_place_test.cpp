@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Codecs that work where gradients lie, beside the same ones on what was packed.
+#include <gtest/gtest.h>
+
+#include "comm/codecs/codec.h"
+#include "tests/comm/codec_state.h"
+
+namespace lockstep {
+namespace {
+
+// Gradients and what is remembered of them after some steps, on this rank.
+struct Trained {
+  std::vector<float> gradients;
+  CodecState state;
+  std::size_t memory = 0;  // of the exchange
+};
+Trained train_with(Communicator& communicator, const BucketOptions& options, DType type) {
+  static const Shape shapes[] = {{32, 32}, {7}, {64, 24}};
+  std::vector<Parameter> parameters = shaped_parameters(shapes, type);
+  GradientBuckets buckets(parameters, communicator, options);
+  for (int step = 0; step < 3; ++step) {
+    run_step(buckets, parameters, communicator.rank(),
+             [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+  }
+  return {agreed_gradients(communicator, parameters), state_of(buckets), buckets.exchange().memory_bytes()};
+}
+
+// A bucket of one matrix is exchanged where it lies, two matrices with a bias between them are packed. What
+// comes of them, and what is kept, is the same.
+TEST(CodecsInPlace, WhatLiesReadyIsNotPacked) {
+  struct Case {
+    const ExchangeKind* kind;
+    DType type = DType::f32;
+    std::vector<ExchangeSetting> settings = {};
+  };
+  const Case cases[] = {{&kInt8Codec},
+                        {&kSignCodec},
+                        {&kPowerSgdCodec},
+                        {&kTopKCodec, DType::f32, {{"density", 0.05}}},
+                        {&kDgcCodec, DType::f32, {{"warmup_steps", 0}}},
+                        {&kFp16Codec, DType::f16}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.kind->name);
+    run_thread_ranks(
+        2,
+        [&](Communicator& communicator) {
+          BucketOptions alone = codec_buckets(*each.kind, each.settings), together = alone;
+          alone.first_bytes = alone.middle_bytes = alone.last_bytes = 1;
+          together.first_bytes = together.middle_bytes = together.last_bytes = 1 << 20;
+          const Trained in_place = train_with(communicator, alone, each.type);
+          const Trained packed = train_with(communicator, together, each.type);
+          CHECK(same_bits(in_place.gradients, packed.gradients));
+          // Of a bucket: dithering and step counts are named for its first parameter, residuals are not.
+          for (const auto& [name, values] : in_place.state) {
+            if (name.ends_with(".residual")) CHECK(same_bits(values, packed.state.at(name)), "{}", name);
+          }
+          if (each.kind == &kPowerSgdCodec)  // of which no other memory depends on buckets
+            CHECK(packed.memory - in_place.memory == (32 * 32 + 64 * 24) * sizeof(float));
+          CHECK(in_place.memory < packed.memory, "{}: {} and {} bytes", each.kind->name, in_place.memory,
+                packed.memory);
+        },
+        std::vector<int>{0, 1});
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
