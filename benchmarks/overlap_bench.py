@@ -49,6 +49,8 @@ def parse_arguments(arguments):
                         help="epochs before the timed one; more where the first steps are for trials, as with codec auto")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
+    parser.add_argument("--more", action="store_true",
+                        help="a link's cases in the file that this run leaves out stay, and it adds its own to them")
     parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
     parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
     options = parser.parse_args(arguments)
@@ -150,6 +152,22 @@ def measure(options, link, folder):
             "rounds": options.rounds, "rows": rows_of(turns)}
 
 
+def case_of(row):
+    return row["bucket_mib"], row["overlap"], row.get("codec", "")
+
+
+def with_more(old, part):
+    """The part, with the rows that an older one has beyond it: the same training, measured by a command before."""
+    alike = [name for name in part if name not in ("rows", "command", "date", "revision", "rounds")]
+    different = [name for name in alike if part[name] != old.get(name)]
+    if different:
+        raise training_runs.Failed(f"--more: the file's cases were measured otherwise: {', '.join(different)}")
+    cases = {case_of(row) for row in part["rows"]}
+    rows = [row for row in old["rows"] if case_of(row) not in cases] + part["rows"]
+    return {**part, "command": f"{old['command']} && {part['command']}",
+            "rows": sorted(rows, key=lambda row: row["bucket_mib"])}
+
+
 def run(options, arguments):
     document = {"benchmark": "overlap"}
     if options.json and options.json.exists():
@@ -158,8 +176,9 @@ def run(options, arguments):
     for link in options.links:
         with tempfile.TemporaryDirectory() as folder:
             part = measure(options, link, pathlib.Path(folder))
-        document[link] = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
+        part = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
         print("\n".join(line_of(link, row) for row in part["rows"]), flush=True)
+        document[link] = with_more(document[link], part) if options.more and link in document else part
         if options.json:
             options.json.write_text(json.dumps(document, indent=1) + "\n")
             options.json.with_suffix(".svg").write_text(draw(document))

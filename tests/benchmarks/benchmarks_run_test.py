@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks that start ranks on little, as a user would; the folder of programs is the
+"""Runs the benchmarks that start ranks, and codec_bench, on little, as a user would; the folder of programs is the
 argument. What they measure here means nothing; that it is there, verified and whole does."""
 
 import json
@@ -50,6 +50,18 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row["in_place"]["wrong"], 0)
             self.assertGreater(row["in_place"]["time_us"], 0)
         self.assertEqual(result["ranks"], 2)
+
+    def test_codec_bench_measures_every_codec(self):
+        result, output = self.result_of([BIN / "codec_bench", "--model", "mlp", "--image", "8", "--batch", "2",
+                                         "--repeats", "1"])
+        rows = {(row["codec"], row["function"]): row for row in result["encodings"]}
+        self.assertEqual(set(rows), {(codec, function) for codec in ("fp16", "bf16", "int8", "sign")
+                                     for function in ("encode", "decode")})
+        self.assertEqual(rows["int8", "encode"]["bytes_per_element"], 12 + 260 / 256, "value, residual, what is left, record")
+        self.assertTrue(all(row["of_copy"] > 0 for row in rows.values()))
+        self.assertEqual([row["codec"] for row in result["step"]["codecs"]],
+                         ["fp16", "bf16", "int8", "sign", "powersgd", "topk", "dgc"])
+        self.assertIn("int8 encode", output)
 
     def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
         result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",

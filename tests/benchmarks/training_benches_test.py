@@ -135,6 +135,19 @@ class Overlap(unittest.TestCase):
         self.assertNotIn("hidden_share", off)
         self.assertEqual((on["step_ms"], on["exposed_ms"]), (100, 20))
 
+    def test_more_cases_stand_beside_those_that_were_measured_before(self):
+        def part(command, model, *cases):
+            rows = [{"bucket_mib": bucket, "overlap": True, "codec": codec, "step_ms": milliseconds}
+                    for bucket, codec, milliseconds in cases]
+            return {"command": command, "model": model, "rows": rows}
+        old = part("one", "resnet18", (25, "fp16", 1), (25, "int8", 2))
+        both = overlap_bench.with_more(old, part("two", "resnet18", (25, "int8", 3), (1, "fp16", 4)))
+        self.assertEqual([(row["bucket_mib"], row["codec"], row["step_ms"]) for row in both["rows"]],
+                         [(1, "fp16", 4), (25, "fp16", 1), (25, "int8", 3)])
+        self.assertEqual(both["command"], "one && two")
+        with self.assertRaisesRegex(training_runs.Failed, "otherwise: model"):
+            overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
+
     def test_without_nodes_it_is_skipped_by_name(self):
         with tempfile.TemporaryDirectory() as folder:  # of programs: no ip, no tc
             (pathlib.Path(folder) / "bash").symlink_to("/bin/bash")
