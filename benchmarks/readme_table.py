@@ -180,6 +180,34 @@ def pinning(results):
             f"{spans['pinned']} a step pinned, {spans['free']} free", result)
 
 
+def encodings(results):
+    result = results("codecs")
+    shares = {}
+    for row in result["encodings"]:
+        shares.setdefault(row["codec"], []).append(f"{100 * row['of_copy']:.0f} %")
+    return ("encoding and decoding of `resnet18`'s gradients by one thread, beside a copy of as many bytes",
+            ", ".join(f"{codec} {' and '.join(both)}" for codec, both in shares.items()) + " of its speed", result)
+
+
+def codecs_of_a_step(results):
+    result = results("codecs")
+    options = result["options"]
+    return (f"all arithmetic of a codec, of a training step of `resnet18`, {options['image'][0]}x{options['image'][1]}, "
+            f"batch {options['batch']}, {options['threads']} thread",
+            ", ".join(f"{row['codec']} {100 * row['of_step']:.1f} %" for row in result["step"]["codecs"]), result)
+
+
+def codecs_on(link, where):
+    def row(results):
+        result = results("codecs_resnet18", link)
+        best = {}
+        for case in result["rows"]:
+            best[case["codec"]] = max(best.get(case["codec"], 0), case["samples_per_second"])
+        return (f"`resnet18`, 32x32, 2 ranks of one thread, batch 32 each, {where}, by `comm.codec`",
+                ", ".join(f"{codec} {value:.1f}" for codec, value in best.items()) + " samples/s", result)
+    return row
+
+
 RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
@@ -187,6 +215,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        ranks_against_threads, all_reduce, links, plan, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
+       encodings, codecs_of_a_step, codecs_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
+       codecs_on("20mbit", "two nodes on one machine, links of 20 Mb/s"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 

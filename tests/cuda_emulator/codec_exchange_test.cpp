@@ -18,6 +18,13 @@ constexpr int kSteps = 5;
 constexpr int kSkipped = 3;  // this step
 constexpr float kLossScale = 256;
 
+// The first one is a bucket of its own, which codecs between two nodes of one rank do not pack.
+std::vector<Parameter> gpu_parameters() {
+  static const Shape shapes[] = {{32, 32}, {10},      {40, 40}, {16, 8, 3, 3},
+                                 {4, 4},   {100, 33}, {5000},   {7, 211}};
+  return shaped_parameters(shapes);
+}
+
 // Multiples of 1 / 16, whose dense sums have the same bits in NCCL's order.
 float codec_gradient(int rank, int step, std::int64_t element) {
   return std::round(16 * kLossScale * made_up_gradient(rank, step, element)) / 16;
@@ -31,7 +38,7 @@ StepResults on_cpus(const std::vector<int>& node_of, const BucketOptions& option
   run_thread_ranks(
       static_cast<int>(node_of.size()),
       [&](Communicator& communicator) {
-        std::vector<Parameter> parameters = some_parameters();
+        std::vector<Parameter> parameters = gpu_parameters();
         GradientBuckets buckets(parameters, communicator, options);
         for (int step = 0; step < kSteps; ++step) {
           run_pass(
@@ -54,7 +61,7 @@ class CodecOnGpu {
   CodecOnGpu(Communicator& host, const BucketOptions& options)
       : device_{.kind = DeviceKind::cuda, .index = host.rank()},
         nccl_(device_, host, {}, [](const std::string& reason) { ADD_FAILURE() << reason; }),
-        parameters_(some_parameters()),
+        parameters_(gpu_parameters()),
         buckets_(parameters_, nccl_, options),
         stream_(device_, StreamUse::compute),
         control_(2 * sizeof(float), device_) {
