@@ -76,6 +76,11 @@ void check_exchange(const BucketOptions& options) {
         "gradients depends on how micro-batches are dealt to ranks",
         kind.name, has_rules ? ", with comm.codec_for" : ""));
   }
+  if (options.micro_batches > 0 && options.delayed) {
+    throw ConfigError(
+        "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
+        "where the gradients of the step before travel");
+  }
   const bool takes_rules = &kind == &kDenseSum || &kind == &kAutoCodec || kind.codec != nullptr;
   if (has_rules && !takes_rules) {
     throw ConfigError(fmt::format(
@@ -93,7 +98,8 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .last_bytes = bytes(settings.bucket_mib[2]),
                         .overlap = settings.overlap,
                         .exchange = choice_of(settings.codec, settings, table),
-                        .codecs = {.compress_within_node = settings.compress_within_node}};
+                        .codecs = {.compress_within_node = settings.compress_within_node},
+                        .delayed = settings.staleness > 0};
   for (const ExchangeKind* kind : codecs_within(settings.codec_limit)) {
     // A table of one's own may leave some out.
     if (std::ranges::find(table, kind) != table.end())
@@ -126,6 +132,10 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
   check_exchange(options);
   compare_plans();
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
+  if (options.delayed) {
+    const std::span<Parameter> none;
+    delayed_ = std::make_unique<GradientArena>(none, plan_, communicator);
+  }
   make_exchange();
   for (std::size_t i = 0; i < parameters.size(); ++i)
     parameters_[i].gradient_has_momentum = exchange_->adds_momentum(i);
@@ -144,7 +154,7 @@ void GradientBuckets::make_exchange() {
   exchange_ = make({.choice = options_.exchange,
                     .parameters = parameters_,
                     .plan = plan_,
-                    .arena = *arena_,
+                    .arena = exchanged(),
                     .communicator = communicator_,
                     .codecs = options_.codecs,
                     .momentum = options_.momentum});
@@ -186,6 +196,14 @@ void GradientBuckets::gradient_ready(std::size_t index) {
   progress.final_ns = now_ns();
   if (!options_.overlap) return;
   while (next_ < plan_.buckets().size() && progress_[next_].pending == 0) launch(next_++, progress.final_ns);
+}
+
+void GradientBuckets::delay(Stream& compute) {
+  CHECK(delayed_ != nullptr, "gradients are exchanged where they are");
+  for (std::size_t i = 0; i < arena_->ranges().size(); ++i) {
+    const FlatRange& from = arena_->ranges()[i];
+    compute.copy(delayed_->ranges()[i].data, from.data, from.bytes());
+  }
 }
 
 void GradientBuckets::wait(Stream& compute) {
@@ -240,10 +258,11 @@ void GradientBuckets::compare_plans() {
   std::string candidates;
   for (const ExchangeChoice& each : options_.codecs.candidates) candidates += "or " + each.describe() + "\n";
   const std::uint64_t mine =
-      hash_of(plan_.describe(parameters_) +
-              fmt::format("exchange {} {}, {} micro-batches along the tree\n", options_.exchange.describe(),
-                          options_.codecs.describe(), options_.micro_batches) +
-              candidates);
+        hash_of(plan_.describe(parameters_) +
+                fmt::format("exchange {} {}, {} micro-batches along the tree{}\n", options_.exchange.describe(),
+                            options_.codecs.describe(), options_.micro_batches,
+                            options_.delayed ? ", a step late" : "") +
+                candidates);
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {

@@ -34,7 +34,8 @@ struct GradientSettings {
   // Of what may be chosen ("auto") or advised; see codecs_within().
   std::string codec_limit = "powersgd";
   bool compress_within_node = false;
-  OwnNumbers own;  // of exchanges
+  std::int64_t staleness = 0;  // steps by which gradients reach the optimizer late: 0 or 1
+  OwnNumbers own;              // of exchanges
 };
 
 struct BucketOptions {
@@ -50,6 +51,8 @@ struct BucketOptions {
   // keep_micro_batch() is told of them; the exchange is then the dense sum. 0: backward adds to what the one
   // before it left.
   std::int64_t micro_batches = 0;
+  // The exchange works on a copy of the gradients, which delay() takes, while backward writes the next ones.
+  bool delayed = false;
 
   BucketCapacities capacities() const {
     return {.first_bytes = first_bytes, .middle_bytes = middle_bytes, .last_bytes = last_bytes};
@@ -86,10 +89,16 @@ class GradientBuckets final : public GradientListener {
 
   const BucketPlan& plan() const { return plan_; }
   std::span<const Bucket> buckets() const { return plan_.buckets(); }
-  // The whole arena, padding included: one range for each element type there is.
-  std::span<const FlatRange> gradients() const { return arena_->ranges(); }
+  // Where gradients are exchanged and the optimizer finds them: the whole arena, padding included, one range
+  // for each element type there is.
+  std::span<const FlatRange> gradients() const { return exchanged().ranges(); }
+  // Where backward leaves them: the same unless they are delayed.
+  std::span<const FlatRange> own_gradients() const { return arena_->ranges(); }
+  bool delayed() const { return options_.delayed; }
   // Of gradients, and of what the exchange keeps.
-  std::size_t memory_bytes() const { return arena_->bytes() + exchange_->memory_bytes(); }
+  std::size_t memory_bytes() const {
+    return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + exchange_->memory_bytes();
+  }
   GradientExchange& exchange() { return *exchange_; }
 
   // What backward does to the gradients in a micro-batch of a step, counted from 0.
@@ -107,6 +116,9 @@ class GradientBuckets final : public GradientListener {
   void begin(Stream& compute, std::span<BucketMoments> moments = {}, const float* loss_scale = nullptr);
   // From the network, once for each parameter and pass, in any order.
   void gradient_ready(std::size_t index) override;
+  // Copies what backward has left to where it is exchanged, behind the use of what was there. With
+  // BucketOptions::delayed alone.
+  void delay(Stream& compute);
   // Makes later work on the stream wait for every bucket. Throws if a gradient is missing, naming it.
   void wait(Stream& compute);
   // Behind wait() and what judged the gradients of this rank into *finite, memory of the device: 1, or 0
@@ -117,6 +129,7 @@ class GradientBuckets final : public GradientListener {
   void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();
+  const GradientArena& exchanged() const { return delayed_ ? *delayed_ : *arena_; }
 
   struct Progress {
     std::size_t pending = 0;    // gradients not yet final
@@ -134,6 +147,7 @@ class GradientBuckets final : public GradientListener {
   std::vector<Progress> progress_;
   std::size_t next_ = 0;  // first bucket not launched
   std::unique_ptr<GradientArena> arena_;
+  std::unique_ptr<GradientArena> delayed_;  // the copy, where there is one
   std::unique_ptr<GradientExchange> exchange_;
   MicroBatchSums* sums_ = nullptr;    // the exchange, where it is this
   Stream* compute_ = nullptr;         // of the pass under way

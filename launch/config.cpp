@@ -376,6 +376,11 @@ void Loader::check_together() {
              "depend on how micro-batches are dealt to them");
   }
   if (config_.trainer.average_every > 1) check_local_sgd();
+  if (config_.gradients.staleness > 0 && config_.reproducible) {
+    complain(*find_key("train.staleness"),
+             "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
+             "where the gradients of the step before travel");
+  }
   const auto& optimizer = config_.optimizer;
   const Key& nesterov = *find_key("optimizer.nesterov");
   if (optimizer.nesterov && optimizer.name != "sgd") {
@@ -394,6 +399,11 @@ void Loader::check_local_sgd() {
     complain(key, given +
                       ": allowed with train.reproducible = false, as what ranks train apart depends on how "
                       "many they are");
+  }
+  if (config_.gradients.staleness > 0) {
+    complain(key, given +
+                      ": allowed with train.staleness = 0, as ranks then exchange no gradients that could be "
+                      "late");
   }
   if (config_.model.sync_batch_norm) {
     complain(key, given +

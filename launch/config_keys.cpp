@@ -126,6 +126,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(trainer.average_after),
        "local SGD: steps that average gradients before it begins",
        {0, kMostSteps}},
+      {"train.staleness",
+       MEMBER(gradients.staleness),
+       "1: gradients are averaged while the next step computes, whose optimizer then takes them; 0: before "
+       "the "
+       "optimizer of their own step",
+       {0, 1}},
       {"train.seed", MEMBER(network.seed), "of initial weights, sample order and augmentation", {.least = 0}},
       {"train.recompute", MEMBER(network.recompute),
        "compute the insides of blocks again in backward: less memory, the same bits"},

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -79,6 +78,12 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
     local_.emplace(parts.network, parts.buckets, parts.communicator,
                    LocalSgdOptions{.every = options.average_every, .after = options.average_after});
     parts_.optimizer.set_state_scope(StateScope::per_rank);
+  }
+  if (parts.buckets.delayed()) {
+    CHECK(!local_ && parts.step_statistics == nullptr,
+          "gradients that are late, and ranks that do not share them");
+    delayed_.emplace(parts.network, parts.buckets, parts.optimizer);
+    ++first_recorded_;  // the first step exchanges nothing
   }
   if (!records_) return;
   records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
@@ -164,11 +169,12 @@ void Trainer::step() {
   slot_ = StepSlot::of(enqueued_);
   if (local_) local_->begin_step(stream_, step_);
   clock_.begin(slot_, step_);
-  if (kind() == StepKind::local) clock_.without_exchange();
+  if (kind() == StepKind::local || (delayed_ && !delayed_->under_way())) clock_.without_exchange();
   train_.begin(stream_, slot_);
   clock_.has_data();
   parts_.optimizer.set_learning_rate(slot_, schedule_.at(step_));
   run_step();
+  if (delayed_) delayed_->end_step();
   clock_.end();
   results_.enqueued(stream_, slot_);
   ++enqueued_of_kind_[static_cast<std::size_t>(kind())];
@@ -270,7 +276,9 @@ void Trainer::enqueue_step() {
   train_.rewind();
   parts_.network.keep_statistics(stream_);
   const std::int64_t last = options_.accumulation - 1;
+  if (delayed_ && delayed_->under_way()) delayed_->exchange(stream_, clock_.buckets());
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
+  if (delayed_) return enqueue_delayed(last);
   if (kind() != StepKind::synchronous) return enqueue_apart(last);
   GradientBuckets& buckets = parts_.buckets;
   buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
@@ -294,6 +302,28 @@ void Trainer::enqueue_apart(std::int64_t last) {
   clock_.time(Phase::exposed_communication, last, [&] {
     local_->average(stream_, slot_, clock_.buckets());
     check_calls();
+  });
+}
+
+// The end of a step that takes the gradients of the one before, which have travelled since it began.
+void Trainer::enqueue_delayed(std::int64_t last) {
+  const bool under_way = delayed_->under_way();
+  micro_batch(last);
+  clock_.time(Phase::exposed_communication, last, [&] {
+    if (!under_way) return;
+    parts_.buckets.wait(stream_);
+    check_calls();
+  });
+  clock_.time(Phase::optimizer, last, [&] {
+    delayed_->judge_statistics(stream_);
+    if (under_way) {
+      delayed_->take_scale(stream_);
+      update();
+      delayed_->give_scale(stream_);
+    } else {
+      results_.copy_control(stream_, slot_, parts_.optimizer.control());
+    }
+    delayed_->keep(stream_);
   });
 }
 
@@ -333,7 +363,7 @@ void Trainer::update() {
   optimizer.check_gradients(stream_);
   if (kind() == StepKind::synchronous) parts_.buckets.agree_finite(stream_, &optimizer.control()->finite);
   optimizer.step(stream_, slot_);
-  parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
+  if (!delayed_) parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
   results_.copy_control(stream_, slot_, optimizer.control());
 }
 
@@ -341,7 +371,8 @@ void Trainer::update() {
 // later.
 void Trainer::check_calls() {
   const std::int64_t before = enqueued_of_kind_[static_cast<std::size_t>(kind())];
-  const bool new_plan = before == 0 || (records_ && before >= first_recorded_);
+  const std::int64_t first = delayed_ ? 1 : 0;  // that exchanges something, in a training from its beginning
+  const bool new_plan = before <= first || (records_ && before >= first_recorded_);
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
@@ -370,23 +401,28 @@ void Trainer::settle(StepSlot slot) {
   const StepResult result = results_.result(slot);
   clock_.settle(slot);
   if (parts_.timeline != nullptr) record_flows(*ledger_, *parts_.timeline);
-  const std::int64_t number = step_ - enqueued_ + settled_ + 1;
+  const std::int64_t late = delayed_ ? 1 : 0;
+  const std::int64_t number = step_ - enqueued_ + settled_ + 1 - late;  // whose gradients were judged
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
   if (settled_++ == epoch_began_) begin_totals();
   const StepKind kind = kind_of(number - 1);
   const bool dynamic = parts_.optimizer.loss_scale_options().dynamic();
-  if (result.control.finite != 0) {
+  const bool now_finite = losses_are_finite(result);
+  const bool loss_finite = delayed_ ? std::exchange(loss_was_finite_, now_finite) : now_finite;
+  if (delayed_ ? now_finite : result.control.finite != 0) {
     for (const LossSums& sums : result.losses) totals_.add(sums);
-  } else if (dynamic) {
+  }
+  if (result.control.finite == 0 && dynamic) {
     ++skipped_;
     if (parts_.communicator.rank() == 0 || kind != StepKind::synchronous) {
       log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", number,
-                scale_before, loss_scale_);
+                delayed_ ? loss_scale_ / parts_.optimizer.loss_scale_options().rule.backoff : scale_before,
+                loss_scale_);
     }
   }
   if (result.control.finite == 0 && (!dynamic || loss_scale_ < kLeastLossScale)) {
-    if (kind == StepKind::synchronous) stop_not_finite(losses_are_finite(result), number);
-    if (failure_.step == 0) failure_ = {.step = number, .loss_finite = losses_are_finite(result)};
+    if (kind == StepKind::synchronous) stop_not_finite(loss_finite, number);
+    if (failure_.step == 0) failure_ = {.step = number, .loss_finite = loss_finite};
   }
   if (kind == StepKind::averaging) stop_if_a_rank_failed(number, local_->averaged(slot));
 }
@@ -460,71 +496,11 @@ void Trainer::average_statistics() {
                      parts_.communicator.size());
 }
 
-void Trainer::visit_state(StateVisitor& visitor) {
-  settle_but(0);
-  clock_.restart();
-  if (local_ && !visitor.writes()) {
-    local_->show_average(stream_, step_);
-    stream_.synchronize();
-  }
-  parts_.network.visit_state(visitor);
-  if (local_) local_->visit_state(visitor, stream_);
-  parts_.optimizer.visit_state(visitor);
-  visit_exchange(visitor);
-  visit_place(visitor);
-  visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
-  visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
-  visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
-  visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
-  visitor.value("epoch.skipped_steps", local_ ? StateScope::per_rank : StateScope::replicated, &skipped_);
-  if (!visitor.writes()) return;
-  loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
-  failure_ = {};
-  epoch_began_ = -1;  // what the epoch adds up to is there
-  train_.seek(epoch_, epoch_step_);
-}
-
 // Of steps that every rank judges alone, those of all ranks.
 std::int64_t Trainer::skipped_on_all_ranks() {
   if (!local_) return skipped_;
   const std::vector<std::int64_t> skipped = gather_values(parts_.communicator.host(), skipped_);
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
-}
-
-// The codecs come first: what they remember is what there is to visit.
-void Trainer::visit_exchange(StateVisitor& visitor) {
-  if (codec_trial_) {
-    const auto by_bucket =
-        codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
-    if (by_bucket) change_codecs(*by_bucket);
-  }
-  for (const ExchangeState& state : parts_.buckets.exchange().state()) {
-    const std::int64_t elements = state.memory.shape.elements();
-    visitor.tensor({.name = state.name,
-                    .layout = Layout(state.memory.shape, DType::f32),
-                    .value = static_cast<float*>(state.memory.data),
-                    .elements = elements},
-                   state.scope);
-  }
-}
-
-void Trainer::visit_place(StateVisitor& visitor) {
-  const auto mine = static_cast<std::int64_t>(parts_.train.seed());
-  std::int64_t seed = mine;
-  visitor.value("train.seed", StateScope::replicated, &seed);
-  visitor.value("train.steps", StateScope::replicated, &step_);
-  visitor.value("train.epoch", StateScope::replicated, &epoch_);
-  visitor.value("train.epoch_step", StateScope::replicated, &epoch_step_);
-  if (seed != mine) {
-    throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
-  }
-  constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
-  if (epoch_ < 0 || epoch_ > kMostEpochs || epoch_step_ < 0 ||
-      epoch_step_ > parts_.train.steps_in_epoch(epoch_) || step_ < epoch_step_) {
-    throw DataError(
-        fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
-                    epoch_step_, epoch_ + 1, step_));
-  }
 }
 
 }  // namespace lockstep

@@ -21,6 +21,7 @@
 #include "data/device_batches.h"
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
+#include "launch/delayed_gradients.h"
 #include "launch/ledger.h"
 #include "launch/local_sgd.h"
 #include "launch/loss_totals.h"
@@ -84,7 +85,8 @@ class Trainer {
   // not finite skip it, and with a dynamic loss scale that can still fall that is all; otherwise the last
   // good state is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a
   // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
-  // gone well; the Error tells. Where ranks train apart (LocalSgd) each judges its own gradients and skips
+  // gone well; the Error tells. Gradients that are exchanged a step late (DelayedGradients) are judged there.
+  // Where ranks train apart (LocalSgd) each judges its own gradients and skips
   // alone; what would end the training ends it with the next average, on all ranks.
   void step();
   // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
@@ -129,6 +131,7 @@ class Trainer {
   float gradient_scale() const;
   void enqueue_step();
   void enqueue_apart(std::int64_t last);
+  void enqueue_delayed(std::int64_t last);
   // Behind the exchange: the parameters, unless a gradient is not finite.
   void update();
   // Collective. Where the communicators are told to look for ranks that call other collectives: before the
@@ -191,9 +194,11 @@ class Trainer {
   std::array<std::int64_t, kStepKinds> enqueued_of_kind_ = {};  // by this process, with these codecs
   std::optional<LocalSgd> local_;                               // where ranks train apart
   OwnFailure failure_;
-  LossTotals totals_;         // of this rank, since the epoch began, and of settled steps
-  std::int64_t skipped_ = 0;  // of them
-  float loss_scale_;          // after the last step that was settled
+  std::optional<DelayedGradients> delayed_;  // where gradients are exchanged a step late
+  bool loss_was_finite_ = true;              // this rank's, in the step that was settled last
+  LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
+  std::int64_t skipped_ = 0;                 // of them
+  float loss_scale_;                         // after the last step that was settled
   // Where training stands: the next step is step_ of all, epoch_step_ of epoch_.
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;

@@ -82,7 +82,7 @@ MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
   planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
   return {.activations = plan.activations,
           .parameters = plan.parameters + plan.weight_copies + plan.statistics,
-          .gradients = plan.gradients + sums_bytes(plan),
+          .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
           .optimizer = optimizer_kind().state_bytes(plan.parameters) +
                        (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0),
           .codecs = planned_codec_bytes_,

@@ -110,6 +110,7 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
       {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars"},
       {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
       {"train.precision=fp16", "train.steps=14", "train.average_every=2", "train.average_after=1"},
+      {"train.precision=fp16", "train.loss_scale=1e9", "train.staleness=1"},
       {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw", "data.crop_padding=2",
        "data.horizontal_flip=true"},
   };

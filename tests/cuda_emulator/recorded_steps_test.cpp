@@ -152,6 +152,20 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
   EXPECT_NE(recorded.digests[0], dense.digests[0]);
 }
 
+// The first step has nothing to send yet.
+TEST(RecordedSteps, OfDelayedGradientsSendAsManyBytesAsOthers) {
+  const BucketOptions late{.delayed = true};
+  const Told recorded = train(true, late), eager = train(false, late), in_time = train(false);
+  EXPECT_NE(recorded.log.find("steps are recorded and replayed"), std::string::npos) << recorded.log;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
+    EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
+    EXPECT_LT(eager.traffic[rank].sent_bytes, in_time.traffic[rank].sent_bytes) << "rank " << rank;
+    EXPECT_GT(kSteps * eager.traffic[rank].sent_bytes, (kSteps - 1) * in_time.traffic[rank].sent_bytes)
+        << "rank " << rank;
+  }
+}
+
 // When the host reports its first step the device has not told of any.
 TEST(RecordedSteps, AreCountedWhenTheyAreDone) {
   std::istringstream lines(train(true).output);

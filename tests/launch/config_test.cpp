@@ -209,6 +209,12 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
   EXPECT_EQ(error({"train.reproducible=true", "model.sync_batch_norm=true"}),
             "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
             "depend on how micro-batches are dealt to them");
+  EXPECT_EQ(error({"train.average_every=8", "train.staleness=1"}),
+            "train.average_every = 8: allowed with train.staleness = 0, as ranks then exchange no gradients "
+            "that could be late");
+  EXPECT_EQ(error({"train.staleness=1", "train.reproducible=true"}),
+            "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
+            "where the gradients of the step before travel");
   EXPECT_EQ(error({"train.average_every=8", "train.reproducible=true"}),
             "train.average_every = 8: allowed with train.reproducible = false, as what ranks train apart "
             "depends on how many they are");

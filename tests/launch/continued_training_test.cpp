@@ -218,6 +218,42 @@ TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
   }
 }
 
+// The gradients that wait for the next step are state, as is the loss scale that they were made with.
+TEST(ContinuedTraining, GoesOnWithGradientsThatAreUnderWay) {
+  const ExchangeChoice choices[] = {
+      {.kind = &kDenseSum},
+      {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
+      {.kind = &kDgcCodec, .settings = {{"density", 0.01}, {"warmup_steps", 8}}}};
+  for (const ExchangeChoice& choice : choices) {
+    on_ranks(
+        [&](Communicator& communicator, const Dataset& dataset) {
+          const BucketOptions buckets{.first_bytes = 1024,
+                                      .middle_bytes = 8192,
+                                      .exchange = choice,
+                                      .momentum = {.momentum = 0.9},
+                                      .delayed = true};
+          Objects whole(communicator, dataset, kSteps, 3, buckets);
+          whole.fit();
+          const StateCopy expected = whole.state();
+          for (const std::int64_t stop : {1, 4, 5, 12}) {
+            StateCopy saved;
+            {
+              Objects first(communicator, dataset, stop, 3, buckets);
+              first.fit();
+              saved = first.state();
+            }
+            Objects second(communicator, dataset, kSteps, 3, buckets);
+            second.go_on_from(saved);
+            second.fit();
+            expect_equal_states(second.state(), expected,
+                                fmt::format("{}, stopped after {}", choice.describe(), stop));
+            EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
+          }
+        },
+        std::vector<int>{0, 1});
+  }
+}
+
 // Nor does an evaluation, for which parameters are averaged, or a state that is looked at.
 TEST(Evaluation, ChangesNothingThatLocalSgdSees) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {

@@ -45,6 +45,7 @@ struct TrainingRun {
   int steps = kSteps;
   int stop = 0;  // after so many of them other objects go on; 0: none
   LocalSgdOptions local = {.every = 0};
+  bool delayed = false;
 };
 
 // Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
@@ -55,7 +56,7 @@ Outcome train(const TrainingRun& run, StateCopy& state, int end) {
   const auto communicator = make_self_communicator(run.device);
   KernelChoices first;  // no choice by time: two runs must plan alike
   Network network(graph, {.device = run.device, .precision = run.precision, .choices = &first});
-  GradientBuckets buckets(network.parameters(), *communicator, {});
+  GradientBuckets buckets(network.parameters(), *communicator, {.delayed = run.delayed});
   const bool scaled = run.precision == Precision::fp16;
   const auto optimizer = make_optimizer(
       trained_memory(network, buckets.gradients()), SgdOptions{},
@@ -125,6 +126,25 @@ TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
       EXPECT_EQ(train(recorded).digest, train(eager).digest)
           << static_cast<int>(precision) << ", " << accumulation << " micro-batches";
     }
+  }
+}
+
+// The exchange of the step before is a branch of the recording, and what it leaves for the next step is
+// there.
+TEST_F(CudaTraining, ReplayedStepsOfDelayedGradientsGiveTheBitsOfEagerOnes) {
+  for (const Precision precision : precisions()) {
+    const TrainingRun recorded{.device = device_,
+                               .precision = precision,
+                               .accumulation = 2,
+                               .network = "mlp",
+                               .batches = 4,
+                               .delayed = true};
+    TrainingRun eager = recorded;
+    eager.record = false;
+    EXPECT_EQ(train(recorded).digest, train(eager).digest) << static_cast<int>(precision);
+    TrainingRun continued = recorded;
+    continued.stop = 6;
+    EXPECT_EQ(train(continued).digest, train(recorded).digest) << static_cast<int>(precision);
   }
 }
 

@@ -73,6 +73,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.last", buckets.last_bytes);
   tell("buckets.overlap", buckets.overlap);
   tell("buckets.micro_batches", buckets.micro_batches);
+  tell("buckets.delayed", buckets.delayed);
   tell("buckets.exchange", buckets.exchange.describe());
   tell("buckets.codecs", buckets.codecs.describe());
   std::string codecs;
@@ -201,6 +202,7 @@ std::vector<Case> cases() {
       {"train.steps=7", {"trainer.max_steps=7"}},
       {"train.average_every=8", {"trainer.average_every=8"}},
       {"train.average_every=1", {}},
+      {"train.staleness=1", {"buckets.delayed=true"}},
       {"train.average_after=100", {"trainer.average_after=100"}},
       {"train.cuda_graph=false", {"trainer.record_steps=false"}},
       {"train.threads=3", {"threads=3"}},

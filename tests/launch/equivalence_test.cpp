@@ -80,6 +80,36 @@ TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
                  {"2 ranks with train.accumulation = 3"});
 }
 
+// Gradients that travel beside a whole step, over MPI.
+TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
+  const Workplace workplace("delayed");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12", "train.staleness=1"});
+    return digest_of(workplace, 3, settings);
+  };
+  const std::string digest = digest_with({});
+  EXPECT_EQ(digest_with({}), digest) << "the same command twice";
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.staleness=0"}), digest);
+  expect_failure(run_ranks(2, workplace.train({"train.staleness=2"})), 78,
+                 {"train.staleness = 2: allowed are integers from 0 to 1"});
+  expect_failure(run_ranks(2, workplace.train({"train.staleness=1", "train.average_every=4"})), 78,
+                 {"train.average_every = 4: allowed with train.staleness = 0"});
+}
+
+// Over MPI, and with an average in the middle of which training ends.
+TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
+  const Workplace workplace("local_sgd");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=11", "train.average_every=4"});
+    return digest_of(workplace, 3, settings);  // the program compares those of its ranks
+  };
+  const std::string digest = digest_with({});
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.average_after=2"}), digest);
+  EXPECT_NE(digest_with({"comm.codec=int8", "comm.compress_within_node=true"}), digest);
+}
+
 TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
   const Workplace workplace("digest");
   const auto digest_with = [&](std::vector<std::string> settings) {

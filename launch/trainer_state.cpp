@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a Trainer shows of itself to be saved and restored.
+#include <limits>
+
+#include "core/error.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+
+void Trainer::visit_state(StateVisitor& visitor) {
+  settle_but(0);
+  clock_.restart();
+  if (local_ && !visitor.writes()) {
+    local_->show_average(stream_, step_);
+    stream_.synchronize();
+  }
+  parts_.network.visit_state(visitor);
+  if (local_) local_->visit_state(visitor, stream_);
+  parts_.optimizer.visit_state(visitor);
+  visit_exchange(visitor);
+  if (delayed_) delayed_->visit_state(visitor, stream_);
+  visit_place(visitor);
+  visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
+  visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
+  visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
+  visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
+  visitor.value("epoch.skipped_steps", local_ ? StateScope::per_rank : StateScope::replicated, &skipped_);
+  if (!visitor.writes()) return;
+  loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
+  failure_ = {};
+  epoch_began_ = -1;  // what the epoch adds up to is there
+  train_.seek(epoch_, epoch_step_);
+}
+
+// The codecs come first: what they remember is what there is to visit.
+void Trainer::visit_exchange(StateVisitor& visitor) {
+  if (codec_trial_) {
+    const auto by_bucket =
+        codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
+    if (by_bucket) change_codecs(*by_bucket);
+  }
+  for (const ExchangeState& state : parts_.buckets.exchange().state()) {
+    const std::int64_t elements = state.memory.shape.elements();
+    visitor.tensor({.name = state.name,
+                    .layout = Layout(state.memory.shape, DType::f32),
+                    .value = static_cast<float*>(state.memory.data),
+                    .elements = elements},
+                   state.scope);
+  }
+}
+
+void Trainer::visit_place(StateVisitor& visitor) {
+  const auto mine = static_cast<std::int64_t>(parts_.train.seed());
+  std::int64_t seed = mine;
+  visitor.value("train.seed", StateScope::replicated, &seed);
+  visitor.value("train.steps", StateScope::replicated, &step_);
+  visitor.value("train.epoch", StateScope::replicated, &epoch_);
+  visitor.value("train.epoch_step", StateScope::replicated, &epoch_step_);
+  if (seed != mine) {
+    throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
+  }
+  constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
+  if (epoch_ < 0 || epoch_ > kMostEpochs || epoch_step_ < 0 ||
+      epoch_step_ > parts_.train.steps_in_epoch(epoch_) || step_ < epoch_step_) {
+    throw DataError(
+        fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
+                    epoch_step_, epoch_ + 1, step_));
+  }
+}
+
+}  // namespace lockstep

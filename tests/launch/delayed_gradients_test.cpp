@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that are a step late, on threads: the bits of a loop of the test's own, which computes, adds up
+// and updates on one thread, and what overflows and failures do. What is restored in the middle of a
+// training: continued_training_test.cpp.
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/naive_tree.h"
+#include "tests/launch/grays.h"
+#include "tests/launch/thread_training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kRate = 0.02;
+constexpr float kMomentum = 0.9f, kDecay = 1e-3f;
+constexpr BucketOptions kLate{.first_bytes = 256, .middle_bytes = 4096, .last_bytes = 256, .delayed = true};
+
+using Values = std::vector<float>;
+
+// What every rank has after each of so many steps: delayed SGD as it is written down.
+std::vector<Values> naive_delayed_sgd(const ThreadTraining& training) {
+  backend_for({}).set_threads(1);
+  const Grays dataset(training.image, training.samples);
+  Graph graph({.batch = training.batch, .height = 8, .width = 8, .channels = 1, .classes = 4});
+  build_network(graph, training.network);
+  KernelChoices first;
+  Network network(graph, {.seed = training.seed, .choices = &first});
+  const std::size_t count = network.values().size();
+  std::vector<std::unique_ptr<BatchLoader>> loaders;
+  std::vector<Values> gradients(static_cast<std::size_t>(training.ranks), Values(count));
+  for (int rank = 0; rank < training.ranks; ++rank) {
+    loaders.push_back(std::make_unique<BatchLoader>(dataset, Shard{.rank = rank, .size = training.ranks},
+                                                    LoaderOptions{.batch = training.batch,
+                                                                  .accumulation = training.accumulation,
+                                                                  .seed = training.seed,
+                                                                  .threads = 1}));
+  }
+  Stream stream({}, StreamUse::compute);
+  Values late(count), momentum(count);
+  std::vector<Values> after;
+  for (int step = 0; step < training.steps; ++step) {
+    for (std::size_t rank = 0; rank < gradients.size(); ++rank) {
+      for (Parameter& parameter : network.parameters())
+        parameter.gradient = gradients[rank].data() + parameter.offset;
+      for (std::int64_t micro = 0; micro < training.accumulation; ++micro) {
+        const Pass pass{.stream = stream,
+                        .mode = Mode::training,
+                        .gradient_scale = 1.0f / static_cast<float>(loaders[rank]->global_batch()),
+                        .gradients = micro == 0 ? Write::overwrite : Write::accumulate};
+        network.forward(loaders[rank]->next(), pass);
+        network.backward(pass);
+      }
+    }
+    for (std::size_t i = 0; i < count && step > 0; ++i) {
+      float& value = network.values()[i];
+      momentum[i] = kMomentum * momentum[i] + (late[i] + kDecay * value);
+      value -= static_cast<float>(kRate) * momentum[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      late[i] = naive_tree(
+          training.ranks, [&](int rank) { return gradients[static_cast<std::size_t>(rank)][i]; },
+          [](float a, float b) { return a + b; });
+    }
+    after.emplace_back(network.values().begin(), network.values().end());
+  }
+  return after;
+}
+
+TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::int64_t accumulation : {1, 2}) {
+      ThreadTraining training{.ranks = ranks,
+                              .accumulation = accumulation,
+                              .steps = 6,
+                              .buckets = kLate,
+                              .optimizer = SgdOptions{.momentum = kMomentum, .weight_decay = kDecay},
+                              .learning_rate = kRate};
+      const std::vector<Values> expected = naive_delayed_sgd(training);
+      training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+        const std::span<const float> values = network.values();
+        EXPECT_TRUE(std::ranges::equal(values, expected[static_cast<std::size_t>(step - 1)]))
+            << "rank " << rank << " of " << ranks << " after step " << step;
+      };
+      train_on_threads(training);
+      EXPECT_EQ(expected[0].size(), expected[1].size());
+      EXPECT_NE(expected[0], expected[1]) << "the second step moves parameters";
+    }
+  }
+}
+
+TEST(DelayedGradients, HaveTheSameBitsOnEveryRankWhateverTheBucketsAndCodecs) {
+  const ExchangeChoice choices[] = {
+      {.kind = &kDenseSum},
+      {.kind = &kInt8Codec},
+      {.kind = &kPowerSgdCodec, .settings = {{"rank", 2}, {"start_step", 3}}},
+      {.kind = &kDgcCodec, .settings = {{"density", 0.05}, {"warmup_steps", 4}}}};
+  for (const ExchangeChoice& choice : choices) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
+                              .ranks = 3,
+                              .steps = 30,
+                              .precision = precision,
+                              .buckets = kLate};
+      training.buckets.exchange = choice;
+      training.buckets.codecs.compress_within_node = true;
+      training.buckets.momentum = {.momentum = 0.9};
+      std::vector<double> first(3);
+      training.after_step = [&](int rank, int step, Trainer& trainer, Network&, Optimizer&) {
+        if (step == 1) first[static_cast<std::size_t>(rank)] = trainer.evaluate().loss;
+      };
+      const std::vector<TrainedRank> trained = train_on_threads(training);
+      for (std::size_t rank = 1; rank < 3; ++rank)
+        EXPECT_EQ(trained[rank].digest, trained[0].digest) << choice.describe();
+      EXPECT_LT(trained[0].evaluation.loss, 0.8 * first[0]) << choice.describe();
+      if (choice.kind != &kDenseSum) continue;
+      training.buckets = {.overlap = false, .delayed = true};
+      EXPECT_EQ(train_on_threads(training)[0].digest, trained[0].digest) << "one bucket, without overlap";
+    }
+  }
+}
+
+// Each scale is halved for the gradients that it was too large for, until both fit; what is skipped moves
+// nothing.
+TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
+  ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
+                          .ranks = 2,
+                          .steps = 40,
+                          .precision = Precision::fp16,
+                          .buckets = kLate,
+                          .loss_scale = {.initial = 0x1p24, .rule = {.interval = 1000}}};
+  std::vector<std::vector<StepControl>> controls(2);
+  std::vector<std::vector<Values>> values(2);
+  training.after_step = [&](int rank, int, Trainer&, Network& network, Optimizer& optimizer) {
+    Stream stream({}, StreamUse::compute);
+    const auto at = static_cast<std::size_t>(rank);
+    controls[at].push_back(optimizer.read_control(stream));
+    values[at].emplace_back(network.values().begin(), network.values().end());
+    for (const float statistic : network.statistics()) EXPECT_TRUE(std::isfinite(statistic));
+  };
+  const std::vector<TrainedRank> trained = train_on_threads(training);
+  EXPECT_EQ(trained[1].digest, trained[0].digest);
+  int skipped = 0;
+  for (std::size_t step = 1; step < controls[0].size(); ++step) {
+    EXPECT_EQ(controls[1][step].loss_scale, controls[0][step].loss_scale);
+    const bool skips = controls[0][step].finite == 0;
+    skipped += skips ? 1 : 0;
+    EXPECT_EQ(values[0][step] == values[0][step - 1], skips) << "step " << step + 1;
+  }
+  EXPECT_GE(skipped, 4);
+  EXPECT_EQ(controls[0].back().step, 40 - skipped) << "the first step is none of the optimizer's";
+  const float last = controls[0].back().loss_scale, other = controls[0][controls[0].size() - 2].loss_scale;
+  EXPECT_LT(std::max(last, other), 0x1p24f);
+  EXPECT_EQ(std::exp2(skipped), 0x1p24 / last * (0x1p24 / other)) << "both scales fell, and no other step's";
+}
+
+TEST(DelayedGradients, ThatAreNotFiniteEndTheTrainingAndNameTheirStep) {
+  ThreadTraining training{.ranks = 3, .steps = 8, .buckets = kLate};
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+    if (rank == 1 && step == 3) network.values()[0] = std::numeric_limits<float>::quiet_NaN();
+  };
+  std::string error = "no error";
+  try {
+    train_on_threads(training);
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+  }
+  EXPECT_NE(error.find("step 4: the loss is not finite on rank 1"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace lockstep
