@@ -258,11 +258,11 @@ void GradientBuckets::compare_plans() {
   std::string candidates;
   for (const ExchangeChoice& each : options_.codecs.candidates) candidates += "or " + each.describe() + "\n";
   const std::uint64_t mine =
-        hash_of(plan_.describe(parameters_) +
-                fmt::format("exchange {} {}, {} micro-batches along the tree{}\n", options_.exchange.describe(),
-                            options_.codecs.describe(), options_.micro_batches,
-                            options_.delayed ? ", a step late" : "") +
-                candidates);
+      hash_of(plan_.describe(parameters_) +
+              fmt::format("exchange {} {}, {} micro-batches along the tree{}\n", options_.exchange.describe(),
+                          options_.codecs.describe(), options_.micro_batches,
+                          options_.delayed ? ", a step late" : "") +
+              candidates);
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {

@@ -20,6 +20,7 @@
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
+#include "comm/exchanges/exchanges.h"
 #include "core/error.h"
 #include "launch/config_defaults.h"
 #include "launch/config_keys.h"
@@ -380,6 +381,13 @@ void Loader::check_together() {
     complain(*find_key("train.staleness"),
              "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
              "where the gradients of the step before travel");
+  }
+  if (config_.gradients.codec == kAutoCodec.name &&
+      (config_.gradients.staleness > 0 || config_.trainer.average_every > 1)) {
+    complain(
+        *find_key("comm.codec"),
+        "comm.codec = \"auto\": allowed with train.staleness = 0 and train.average_every = 0, as it is the "
+        "time of steps that wait for their gradients that tells what a codec gains; name a codec");
   }
   const auto& optimizer = config_.optimizer;
   const Key& nesterov = *find_key("optimizer.nesterov");

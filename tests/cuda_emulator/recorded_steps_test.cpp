@@ -113,7 +113,8 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
 TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
   for (const ExchangeKind* codec : {&kDenseSum, &kInt8Codec}) {
     const BucketOptions buckets{.exchange = {.kind = codec}};
-    const Told recorded = train(true, buckets, {.average_every = 2}), eager = train(false, buckets, {.average_every = 2});
+    const Told recorded = train(true, buckets, {.average_every = 2}),
+               eager = train(false, buckets, {.average_every = 2});
     const Told synchronous = train(false, buckets);
     for (const char* part :
          {"local steps are recorded and replayed", "averaging steps are recorded and replayed"})
@@ -138,7 +139,8 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
   const Change to_nothing_else = [](Trainer& trainer, GradientBuckets& of) {
     trainer.choose_codecs(std::vector<int>(of.buckets().size(), 0));
   };
-  const Told recorded = train(true, buckets, {.change = to_int8}), eager = train(false, buckets, {.change = to_int8});
+  const Told recorded = train(true, buckets, {.change = to_int8}),
+             eager = train(false, buckets, {.change = to_int8});
   const Told dense = train(true, buckets, {.change = to_nothing_else});
   const std::string said = "steps are recorded and replayed";
   EXPECT_NE(recorded.log.find(said), recorded.log.rfind(said)) << "once again: " << recorded.log;

@@ -212,6 +212,9 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
   EXPECT_EQ(error({"train.average_every=8", "train.staleness=1"}),
             "train.average_every = 8: allowed with train.staleness = 0, as ranks then exchange no gradients "
             "that could be late");
+  for (const char* other : {"train.staleness=1", "train.average_every=8"})
+    EXPECT_NE(error({other, "comm.codec=auto"}).find("comm.codec = \"auto\": allowed with"),
+              std::string::npos);
   EXPECT_EQ(error({"train.staleness=1", "train.reproducible=true"}),
             "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
             "where the gradients of the step before travel");

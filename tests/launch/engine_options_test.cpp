@@ -77,8 +77,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.exchange", buckets.exchange.describe());
   tell("buckets.codecs", buckets.codecs.describe());
   std::string codecs;
-  for (const ExchangeChoice& each : buckets.codecs.candidates)
-    codecs += fmt::format("{} ", each.kind->name);
+  for (const ExchangeChoice& each : buckets.codecs.candidates) codecs += fmt::format("{} ", each.kind->name);
   tell("buckets.candidates", codecs);
   tell("check", name_of(config.check, {"off", "plan", "step", "collective"}));
   tell("communication_niceness", config.communication_niceness);
