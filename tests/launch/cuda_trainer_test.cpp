@@ -137,13 +137,14 @@ TEST_F(CudaTraining, ReplayedStepsOfDelayedGradientsGiveTheBitsOfEagerOnes) {
                                .precision = precision,
                                .accumulation = 2,
                                .network = "mlp",
-                               .batches = 4,
+                               .batches = 2,
+                               .steps = 7,
                                .delayed = true};
     TrainingRun eager = recorded;
     eager.record = false;
     EXPECT_EQ(train(recorded).digest, train(eager).digest) << static_cast<int>(precision);
     TrainingRun continued = recorded;
-    continued.stop = 6;
+    continued.stop = 4;
     EXPECT_EQ(train(continued).digest, train(recorded).digest) << static_cast<int>(precision);
   }
 }
