@@ -299,7 +299,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
           [&](Communicator& communicator) {
             std::vector<Parameter> parameters = shaped_parameters(shapes);
             BucketOptions options = codec_buckets(*kind);
-            options.first_bytes = 64 << 20;  // all in one: whole parameters are dealt about evenly
+            options.first_bytes = 64 << 20;  // few: whole parameters are dealt about evenly
             GradientBuckets buckets(parameters, communicator, options);
             const int nodes = node_of.back() + 1;
             CodecLoad load{.nodes = nodes, .drivers = communicator.size() / nodes};
@@ -309,7 +309,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
             }
             const auto planned = static_cast<double>(planned_codec_bytes({.kind = kind}, load));
             const auto held = static_cast<double>(buckets.exchange().memory_bytes());
-            CHECK(planned > 0.9 * held && planned < 1.5 * held,
+            CHECK(planned > 0.8 * held && planned < 1.5 * held,
                   "{} on {} ranks of {} nodes: {} planned, {} held", kind->name, communicator.size(), nodes,
                   planned, held);
           },
