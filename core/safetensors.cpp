@@ -259,13 +259,17 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, const WriteTap& tap) {
   const std::string header = header_of(tensors, metadata);
   AtomicFile file(path);
+  const auto write = [&](const void* data, std::size_t bytes) {
+    if (tap) tap(data, bytes);
+    file.write(data, bytes);
+  };
   const std::uint64_t header_bytes = header.size();
-  file.write(&header_bytes, sizeof(header_bytes));
-  file.write(header);
-  for (const NamedTensor& named : tensors) file.write(named.tensor.data, named.tensor.bytes());
+  write(&header_bytes, sizeof(header_bytes));
+  write(header.data(), header.size());
+  for (const NamedTensor& named : tensors) write(named.tensor.data, named.tensor.bytes());
   file.commit();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -52,8 +53,11 @@ struct NamedTensor {
   Tensor tensor;  // host memory, dense
 };
 
+// Is shown all bytes of a file, in their order, as they are written.
+using WriteTap = std::function<void(const void* data, std::size_t bytes)>;
+
 // An AtomicFile: path holds the old file or the new one, never a part. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {}, const WriteTap& tap = {});
 
 }  // namespace lockstep

@@ -2,44 +2,27 @@
 #include "launch/digest.h"
 
 #include <cstdint>
-#include <memory>
 #include <variant>
 #include <vector>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include "core/error.h"
+#include "launch/content_hash.h"
 #include "models/network_state.h"
 
 namespace lockstep {
 namespace {
 
-class Hash {
- public:
-  Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
-  void add(const void* data, std::size_t bytes) { XXH3_128bits_update(state_.get(), data, bytes); }
-  std::string hex() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
-};
-
 // Names, shapes and plain values.
 class NetworkHash final : public StateVisitor {
  public:
-  NetworkHash(Network& network, Hash& hash)
+  NetworkHash(Network& network, ContentHash& hash)
       : backend_(network.backend()), stream_(network.device(), StreamUse::compute), hash_(hash) {}
 
   bool writes() const override { return false; }
   void tensor(const StateTensor& tensor, StateScope scope) override {
     if (scope != StateScope::replicated) return;
-    hash_.add(tensor.name.data(), tensor.name.size());
+    hash_.add(tensor.name);
     const std::string shape = to_string(tensor.layout.shape());
-    hash_.add(shape.data(), shape.size());
+    hash_.add(shape);
     values_.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
     grow_staging(staging_, tensor, stream_.device());
     read_plain(backend_, stream_, tensor, values_, staging_);
@@ -52,7 +35,7 @@ class NetworkHash final : public StateVisitor {
   Backend& backend_;
   Stream stream_;
   Buffer staging_;
-  Hash& hash_;
+  ContentHash& hash_;
   std::vector<float> values_;
 };
 
@@ -60,7 +43,7 @@ class NetworkHash final : public StateVisitor {
 // scale: a step that it had skipped has changed nothing else.
 class OptimizerHash final : public StateVisitor {
  public:
-  OptimizerHash(Device device, Hash& hash) : stream_(device, StreamUse::compute), hash_(hash) {}
+  OptimizerHash(Device device, ContentHash& hash) : stream_(device, StreamUse::compute), hash_(hash) {}
 
   bool writes() const override { return false; }
   void tensor(const StateTensor& tensor, StateScope scope) override {
@@ -77,14 +60,14 @@ class OptimizerHash final : public StateVisitor {
 
  private:
   Stream stream_;
-  Hash& hash_;
+  ContentHash& hash_;
   std::vector<float> values_;
 };
 
 }  // namespace
 
 std::string digest(Network& network, Optimizer& optimizer) {
-  Hash hash;
+  ContentHash hash;
   NetworkHash network_hash(network, hash);
   network.visit_state(network_hash);
   OptimizerHash optimizer_hash(network.device(), hash);
