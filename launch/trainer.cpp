@@ -90,20 +90,25 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
 }
 
-void Trainer::fit(Report& report) {
-  while (epoch_ < options_.epochs && !stopped()) {
-    EpochReport line = train_epoch(report);
+void Trainer::fit(Report& report, FitObserver* observer) {
+  while (!done()) {
+    std::optional<EpochReport> trained = train_epoch(report, observer);
+    if (!trained) return;
+    EpochReport& line = *trained;
     const std::int64_t begin = now_ns();
     const Evaluation evaluation = evaluate();
     line.test_loss = evaluation.loss;
     line.test_accuracy = evaluation.accuracy;
     line.evaluation_seconds = seconds_between(begin, now_ns());
     report.epoch(line);
+    reported_ = 1;
     if (epoch_is_over()) begin_epoch();
+    if (observer != nullptr) observer->evaluated(evaluation);
   }
 }
 
-EpochReport Trainer::train_epoch(Report& report) {
+std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {
+  reported_ = 0;
   take_account();
   if (ledger_) ledger_->take();
   const std::int64_t begin = now_ns();
@@ -124,6 +129,7 @@ EpochReport Trainer::train_epoch(Report& report) {
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
+    if (observer != nullptr && !observer->goes_on()) return std::nullopt;
   }
   settle_but(0);
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
@@ -215,6 +221,7 @@ void Trainer::change_codecs(std::span<const int> by_bucket) {
 void Trainer::begin_epoch() {
   ++epoch_;
   epoch_step_ = 0;
+  reported_ = 0;
   epoch_began_ = enqueued_;
   if (settled_ == enqueued_) begin_totals();
 }

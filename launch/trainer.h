@@ -22,6 +22,7 @@
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
 #include "launch/delayed_gradients.h"
+#include "launch/fit_observer.h"
 #include "launch/ledger.h"
 #include "launch/local_sgd.h"
 #include "launch/loss_totals.h"
@@ -77,9 +78,9 @@ class Trainer {
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
-  // All epochs from where training stands, each followed by an evaluation and a line of the report.
-  // Collective.
-  void fit(Report& report);
+  // All epochs from where training stands, each followed by an evaluation and a line of the report, unless
+  // the observer stops it. Collective.
+  void fit(Report& report, FitObserver* observer = nullptr);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
   // not finite skip it, and with a dynamic loss scale that can still fall that is all; otherwise the last
@@ -106,6 +107,14 @@ class Trainer {
   void choose_codecs(std::span<const int> by_bucket);
   // While it is held nothing is tried: for steps that are measured, or taken back.
   void hold_codecs(bool held) { codecs_held_ = held; }
+  // Epochs that are over and evaluated.
+  std::int64_t epochs() const { return epoch_; }
+  // Whether the epoch is evaluated as it is, before another step.
+  bool evaluates_next() const { return epoch_is_over() || stopped(); }
+  // Whether train.steps ended the epoch early, and it was evaluated and reported as it was.
+  bool reported_early() const { return reported_ && epoch_step_ > 0; }
+  // Whether fit() finds nothing to do.
+  bool done() const { return epoch_ >= options_.epochs || (stopped() && (reported_ || epoch_step_ == 0)); }
   // See StepClock; take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
@@ -156,7 +165,8 @@ class Trainer {
   [[noreturn]] void stop_not_finite(bool loss_finite, std::int64_t number);
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
-  EpochReport train_epoch(Report& report);
+  // Nothing where the observer stops it.
+  std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
   // Collective, with several ranks. Of the epoch whose line this is.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
   // See RankCommunication::no_core; of all steps so far.
@@ -203,6 +213,7 @@ class Trainer {
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
+  std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
   // Of the step that is being enqueued: where it finds its recording, batches, learning rate and moments, and
   // leaves its results.
   StepSlot slot_;

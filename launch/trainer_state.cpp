@@ -57,6 +57,7 @@ void Trainer::visit_place(StateVisitor& visitor) {
   visitor.value("train.steps", StateScope::replicated, &step_);
   visitor.value("train.epoch", StateScope::replicated, &epoch_);
   visitor.value("train.epoch_step", StateScope::replicated, &epoch_step_);
+  visitor.value("train.epoch_reported", StateScope::replicated, &reported_);
   if (seed != mine) {
     throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
   }

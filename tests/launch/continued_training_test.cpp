@@ -65,9 +65,9 @@ class Objects {
   GradientBuckets& buckets() { return buckets_; }
   Trainer& trainer() { return trainer_; }
   std::string state_digest() { return digest(network_, *optimizer_); }
-  void fit() {
+  void fit(FitObserver* observer = nullptr) {
     Report report({.speaks = false});
-    trainer_.fit(report);
+    trainer_.fit(report, observer);
   }
   StateCopy state() {
     StateReader reader({});
@@ -142,6 +142,46 @@ TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
       EXPECT_EQ(second.trainer().steps(), kSteps);
       expect_equal_states(second.state(), expected, fmt::format("stopped after {}", stop));
       EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
+    }
+  });
+}
+
+class StopsAfter final : public FitObserver {
+ public:
+  explicit StopsAfter(std::int64_t steps) : steps_(steps) {}
+  bool goes_on() override { return ++seen_ != steps_; }
+  void evaluated(const Evaluation&) override { ++evaluations_; }
+  int evaluations() const { return evaluations_; }
+
+ private:
+  std::int64_t steps_, seen_ = 0;
+  int evaluations_ = 0;
+};
+
+// An epoch is evaluated once: where it ended, or where training went on that was stopped right then.
+TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    StopsAfter never(0);
+    Objects whole(communicator, dataset, kSteps);
+    whole.fit(&never);
+    EXPECT_EQ(never.evaluations(), 3);
+    EXPECT_TRUE(whole.trainer().done());
+    for (const std::int64_t stop : {std::int64_t{3}, kStepsInEpoch, kSteps}) {
+      StopsAfter after(stop), not_again(0), nor_then(0);
+      Objects first(communicator, dataset, kSteps);
+      first.fit(&after);
+      EXPECT_EQ(first.trainer().steps(), stop);
+      EXPECT_EQ(after.evaluations(), (stop - 1) / kStepsInEpoch);
+      EXPECT_FALSE(first.trainer().done());
+      Objects second(communicator, dataset, kSteps);
+      second.go_on_from(first.state());
+      second.fit(&not_again);
+      EXPECT_EQ(after.evaluations() + not_again.evaluations(), 3) << "stopped after " << stop;
+      EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
+      Objects third(communicator, dataset, kSteps);
+      third.go_on_from(second.state());
+      third.fit(&nor_then);
+      EXPECT_EQ(nor_then.evaluations(), 0) << "nothing is left";
     }
   });
 }
