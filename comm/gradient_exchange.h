@@ -29,6 +29,12 @@
 
 namespace lockstep {
 
+// What becomes of what an exchange remembers where training goes on with another number of ranks.
+enum class OnOtherRanks {
+  sum,   // over all ranks that is what counts: it is added up and dealt out
+  same,  // every rank has the same, or can go on with another's
+};
+
 // A piece of what an exchange remembers from step to step, to be saved and restored: memory of the
 // communicator's device, in fp32. The name begins with the parameter's, if it is one's.
 struct ExchangeState {
@@ -37,6 +43,7 @@ struct ExchangeState {
   StateScope scope = StateScope::per_rank;
   Tensor memory;
   bool unsent = false;  // a part of gradients that is to be added to the next ones
+  OnOtherRanks on_other_ranks = OnOtherRanks::sum;
 };
 
 class AutoExchange;

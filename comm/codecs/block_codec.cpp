@@ -173,7 +173,8 @@ class BlockCodec final : public Codec {
     if (step() != nullptr && first != shares_.end()) {
       all.push_back({.name = parameters_[first->pieces.front().parameter].name + ".rounding_step",
                      .scope = StateScope::per_rank,
-                     .memory = {.data = step(), .shape = {1}, .dtype = DType::f32}});
+                     .memory = {.data = step(), .shape = {1}, .dtype = DType::f32},
+                     .on_other_ranks = OnOtherRanks::same});
     }
     return all;
   }

@@ -220,9 +220,12 @@ std::vector<ExchangeState> PowerSgd::state() {
     for (const Matrix& matrix : bucket.matrices) {
       const std::string& name = parameters_[matrix.parameter].name;
       if (states.empty())
-        states.push_back({.name = name + ".powersgd_steps", .memory = tensor(steps_.memory(), 1)});
+        states.push_back({.name = name + ".powersgd_steps",
+                          .memory = tensor(steps_.memory(), 1),
+                          .on_other_ranks = OnOtherRanks::same});
       states.push_back({.name = name + ".powersgd_columns",
-                        .memory = tensor(columns_->now() + matrix.columns, rank_ * matrix.shape.columns())});
+                        .memory = tensor(columns_->now() + matrix.columns, rank_ * matrix.shape.columns()),
+                        .on_other_ranks = OnOtherRanks::same});
     }
   }
   if (residual_) residual_->add_state(states);

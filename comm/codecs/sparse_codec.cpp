@@ -144,10 +144,10 @@ std::vector<ExchangeState> SparseCodec::state() {
   for (const CodecShare& share : shares_) {
     if (share.pieces.empty() || !states.empty()) continue;
     const CodecPiece& first = share.pieces.front();
-    states.push_back(
-        {.name = fmt::format("{}.sparse_steps[{}:{}]", parameters_[first.parameter].name, first.range.begin,
-                             first.range.end),
-         .memory = {.data = steps_.memory(), .shape = {1}, .device = across_.stream().device()}});
+    states.push_back({.name = fmt::format("{}.sparse_steps[{}:{}]", parameters_[first.parameter].name,
+                                          first.range.begin, first.range.end),
+                      .memory = {.data = steps_.memory(), .shape = {1}, .device = across_.stream().device()},
+                      .on_other_ranks = OnOtherRanks::same});
   }
   if (residual_) residual_->add_state(states);
   if (velocity_) velocity_->add_state(states);
