@@ -2,6 +2,7 @@
 #include "launch/network_planning.h"
 
 #include "comm/agreement.h"
+#include "core/log.h"
 #include "launch/engine_options.h"
 #include "launch/kernel_cache.h"
 #include "launch/kernel_progress.h"
@@ -56,6 +57,26 @@ std::vector<std::string> NetworkPlanning::remedies() const {
   return remedies;
 }
 
+void NetworkPlanning::prefer(const std::string& choices) {
+  from_text(choices, kernels_);
+  preferred_ = kernels_.kept();
+}
+
+std::string NetworkPlanning::choices() const { return to_text(kernels_); }
+
+// Those that this machine does not have.
+void NetworkPlanning::tell_of_others() const {
+  std::int64_t others = 0;
+  for (const auto& [key, choice] : preferred_)
+    others += kernels_.kept().at(key).candidate != choice.candidate;
+  if (others == 0) return;
+  log::shared_warning(
+      "{} of the {} kernels that the saved training used are not to be had here: others compute the same, "
+      "but "
+      "for rounding",
+      others, preferred_.size());
+}
+
 // Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
 std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryBudget& budget) {
   std::unique_ptr<Network> network;
@@ -65,7 +86,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
   const bool first = host.rank() == 0;
   run_agreed(host, [&] {
     if (!first) return;
-    if (kernels_.by() == ChooseBy::name) return make();
+    if (kernels_.by() == ChooseBy::name || !preferred_.empty()) return make();
     const KernelCache cache(kernel_cache_folder(config_.kernels), backend_for(device_).identity());
     cache.use(kernels_, [&] {
       budget.require();  // before kernels are timed in vain
@@ -79,6 +100,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
     from_text(choices, kernels_);
     make();
   });
+  tell_of_others();
   return network;
 }
 

@@ -4,6 +4,7 @@
 // share.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,11 @@ class NetworkPlanning {
   MemoryPlan memory(std::int64_t batch);
   // What would make that less, in words.
   std::vector<std::string> remedies() const;
+  // Kernels of an earlier run (to_text of its choices), to be used again where they can be. The same on every
+  // rank. Throws DataError.
+  void prefer(const std::string& choices);
+  // Those of the network that was planned, as text.
+  std::string choices() const;
   // Collective over a communicator of host memory; errors are agreed. Chooses kernels: rank 0's, which it
   // times or finds in the cache of its machine. What does not fit the budget throws its MemoryError.
   std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
@@ -37,6 +43,7 @@ class NetworkPlanning {
  private:
   Graph build_graph(std::int64_t batch) const;
   NetworkOptions options();
+  void tell_of_others() const;
 
   const Config& config_;
   const NetworkEntry& network_;
@@ -44,6 +51,7 @@ class NetworkPlanning {
   Device device_;
   int ranks_;
   KernelChoices kernels_;
+  std::map<std::string, KernelChoice> preferred_;
   Graph graph_;
 };
 

@@ -7,21 +7,18 @@
 #include "core/error.h"
 
 namespace lockstep {
-namespace {
 
-std::string describe(const Dataset& train, const Dataset& test) {
+std::string describe_data(const Dataset& train, const Dataset& test) {
   const ImageShape shape = train.image_shape();
   return fmt::format("{} training and {} test images of {}x{}x{} in {} classes (hashes {:016x}, {:016x})",
                      train.size(), test.size(), shape.height, shape.width, shape.channels, train.classes(),
                      train.fingerprint(), test.fingerprint());
 }
 
-}  // namespace
-
 void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,
                        const std::string& path) {
   std::string mine;
-  run_agreed(host, [&] { mine = describe(train, test); });
+  run_agreed(host, [&] { mine = describe_data(train, test); });
   const Difference found = find_difference(host, mine);
   if (found.ranks.empty()) return;
   throw_agreed(DataError(fmt::format(

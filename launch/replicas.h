@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// What tells these data from others, whatever folder they are in.
+std::string describe_data(const Dataset& train, const Dataset& test);
+
 // Collective. Throws an agreed DataError naming the ranks whose data are not rank 0's; path: data.path.
 void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,
                        const std::string& path);

@@ -87,7 +87,10 @@ int append_line(const std::filesystem::path& path, const std::string& line) {
 
 Report::Report(const ReportOptions& options) : options_(options) {
   if (!options_.speaks) return;
-  begin_metrics(options_.directory);
+  if (options_.goes_on_after)
+    continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
+  else
+    begin_metrics(options_.directory);
 }
 
 // In lines that fit the terminal, those after the first indented; one line where there is none. A part is

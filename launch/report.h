@@ -52,11 +52,14 @@ struct ReportOptions {
   std::int64_t steps_per_epoch = 1;
   std::int64_t total_steps = 1;
   std::int64_t global_batch = 1;
+  // A run that goes on: see continue_metrics(). Else metrics begin anew.
+  std::optional<std::int64_t> goes_on_after = {};  // epochs
+  bool partial_line = false;
 };
 
 class Report {
  public:
-  // Opens metrics.jsonl as open_metrics (run_folder.h) does. Throws IoError.
+  // Opens metrics.jsonl as begin_metrics or continue_metrics (run_folder.h) do. Throws IoError.
   explicit Report(const ReportOptions& options);
 
   // Once, above everything: the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), then how much there is to

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -56,6 +59,24 @@ void write_holder(int descriptor) {
     log::debug("run.lock does not name this job: {}", std::strerror(errno));
 }
 
+// For the metrics of an earlier run.
+std::filesystem::path free_name(const std::filesystem::path& folder) {
+  std::error_code error;
+  int number = 1;
+  const auto name = [&] { return folder / fmt::format("metrics.{}.jsonl", number); };
+  while (std::filesystem::exists(name(), error)) ++number;
+  return name();
+}
+
+// Of a line of metrics.jsonl; 0 where it is none.
+std::int64_t epoch_of(const std::string& line) {
+  constexpr std::string_view kStart = "{\"epoch\":";
+  if (!line.starts_with(kStart) || !line.ends_with('}')) return 0;
+  std::int64_t epoch = 0;
+  std::from_chars(line.data() + kStart.size(), line.data() + line.size(), epoch);
+  return epoch;
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder) {
@@ -86,15 +107,39 @@ void begin_metrics(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "metrics.jsonl";
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) > 0) {
-    int number = 1;
-    const auto earlier = [&] { return folder / fmt::format("metrics.{}.jsonl", number); };
-    while (std::filesystem::exists(earlier(), error)) ++number;
-    std::filesystem::rename(path, earlier(), error);
+    const std::filesystem::path earlier = free_name(folder);
+    std::filesystem::rename(path, earlier, error);
     if (error) throw_io("rename the metrics of an earlier run,", path, error.value());
-    log::info("{} holds the metrics of the run before this one", earlier().string());
+    log::info("{} holds the metrics of the run before this one", earlier.string());
   }
   errno = 0;
   if (!std::ofstream(path, std::ios::app)) throw_io("create", path, errno);
+}
+
+void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
+  make_folder(folder);
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return begin_metrics(folder);
+  std::string kept;
+  bool all = true;
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::int64_t epoch = epoch_of(line);
+    const bool keep = !file.eof() && epoch == last + 1 && epoch <= epochs + (partial ? 1 : 0);
+    if (keep) kept += line + '\n';
+    if (keep) last = epoch;
+    all = all && keep;
+  }
+  if (file.bad()) throw_io("read", path, errno);
+  if (all) return;
+  const std::filesystem::path earlier = free_name(folder);
+  std::error_code error;
+  std::filesystem::copy_file(path, earlier, error);
+  if (error) throw_io("copy the metrics of an earlier run,", path, error.value());
+  write_atomically(path, kept);
+  log::info("{} holds the metrics as they were: what comes after the checkpoint is trained again",
+            earlier.string());
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // The folder of a run (run.dir): one job at a time writes there, and what an earlier one wrote stays.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 namespace lockstep {
@@ -25,5 +26,10 @@ class RunLock {
 // Makes the folder, and in it metrics.jsonl, which is then empty. What an earlier run wrote is renamed to
 // metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
+
+// For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
+// after them where `partial`. Where it had more, or half a line, all it had is renamed as begin_metrics()
+// does. Throws IoError.
+void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
 }  // namespace lockstep

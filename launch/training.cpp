@@ -19,13 +19,16 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
   const ThreadChoice threads = choose_threads(config_.threads, world, host);
-  threads_ = threads.threads;
+  threads_ = planned_threads_ = threads.threads;
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
   if (options.datasets.train == nullptr)
     require_same_data(host, train_set(), test_set(), config_.dataset.path);
-  run_agreed(host, [&] { prepare_plan(world, choice); });
+  run_agreed(host, [&] {
+    prepare_plan(world, choice);
+    if (!options.kernels.empty()) planning_->prefer(options.kernels);
+  });
   network_ = planning_->plan(host, *budget_);
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty()) load_state(*network_, options.init);

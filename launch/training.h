@@ -30,8 +30,9 @@ namespace lockstep {
 class Training {
  public:
   struct Options {
-    std::string init;    // safetensors to start from, rank 0's for all; empty: random
-    bool trace = false;  // record a timeline
+    std::string init;          // safetensors to start from, rank 0's for all; empty: random
+    bool trace = false;        // record a timeline
+    std::string kernels = {};  // to use again: see NetworkPlanning::prefer(); empty: none
     Registry registry = {};
     Datasets datasets = {};  // of another training on the same data; null: opened and compared over ranks
   };
@@ -54,6 +55,10 @@ class Training {
   // Of that length; its warm-up and milestones are where train.epochs puts them.
   Schedule schedule() const;
   int threads() const { return threads_; }
+  // That the network was planned with.
+  int planned_threads() const { return planned_threads_; }
+  // Of the network, as text.
+  std::string kernels() const { return planning_->choices(); }
   // Whoever sets the backend's says so here.
   void set_threads(int threads) { threads_ = threads; }
   // Of the batches that a Trainer copies to a GPU.
@@ -93,6 +98,7 @@ class Training {
   std::unique_ptr<Optimizer> optimizer_;
   int threads_ = 1;
   std::size_t planned_codec_bytes_ = 0;
+  int planned_threads_ = 1;
 };
 
 }  // namespace lockstep

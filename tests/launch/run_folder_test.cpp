@@ -56,6 +56,23 @@ TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
 }
 
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
+  const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
+                    three = "{\"epoch\":3,\"steps\":12}\n";
+  write(one + two);
+  continue_metrics(folder_, 2, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "nothing was taken away";
+  // An epoch that is trained again, and half a line.
+  std::ofstream(folder_ / "metrics.jsonl") << one + two + three + "{\"epoch\":4,";
+  continue_metrics(folder_, 2, true);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two + three);
+  continue_metrics(folder_, 1, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one);
+  EXPECT_EQ(text_of("metrics.1.jsonl"), one + two + three + "{\"epoch\":4,");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
+}
+
 TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
   begin_metrics(folder_);
   write("second");
