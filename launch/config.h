@@ -16,6 +16,7 @@
 #include "comm/world.h"
 #include "data/batch_loader.h"
 #include "data/verify.h"
+#include "launch/checkpoint/settings.h"
 #include "launch/device_choice.h"
 #include "launch/kernel_cache.h"
 #include "launch/registry.h"
@@ -48,6 +49,7 @@ struct Config {
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";
+  CheckpointSettings checkpoints;
 };
 
 // Reads a preset by name, or a file by path (anything with a '/' or ending in .toml), then applies overrides
@@ -67,6 +69,13 @@ std::string to_toml(const Config& config, const Registry& registry = {});
 // "section.key" of the first line in which two to_toml texts differ, with both values:
 // "train.batch: 32 against 64"; empty when equal.
 std::string first_difference(const std::string& toml, const std::string& other);
+
+// A key in which two to_toml texts differ; a value is empty where the text does not have the key.
+struct KeyDifference {
+  std::string key, value, other;
+};
+// In the order of the first text, then what only the other has.
+std::vector<KeyDifference> differences(const std::string& toml, const std::string& other);
 
 // Names of the presets, sorted; those that are shipped are launch/presets/NAME.toml, built into the program.
 std::vector<std::string> preset_names(const Registry& registry = {});

@@ -258,6 +258,26 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"world.share_device", MEMBER(device.share_device),
        "let ranks share a GPU where there are too few: right results, meaningless times"},
       {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
+      {"run.checkpoint_every",
+       MEMBER(checkpoints.every),
+       "steps from one checkpoint to the next; 0: none by their number",
+       {0, kMostSteps}},
+      {"run.checkpoint_minutes",
+       MEMBER(checkpoints.minutes),
+       "minutes from one checkpoint to the next; 0: none by time. With either, the best after an epoch and "
+       "the "
+       "last of a training are saved, too",
+       {0, 1e6}},
+      {"run.keep",
+       MEMBER(checkpoints.keep),
+       "newest checkpoints that stay, beside the one with the best test accuracy",
+       {1, 1e6}},
+      {"run.checkpoint_errors", MEMBER(checkpoints.errors),
+       "a checkpoint that cannot be written: a warning, or the end of the training"},
+      {"run.grace_seconds",
+       MEMBER(checkpoints.grace_seconds),
+       "a signal that stops the training: the longest time to end the step and to save",
+       {.least = 0, .most = 1e6, .above_least = true}},
   };
 #define OWN(part) [](Config& config) -> OwnNumbers& { return config.part.own; }
   add_own_keys(table, "model", registry.networks, OWN(model));

@@ -56,6 +56,21 @@ std::string first_difference(const std::string& toml, const std::string& other) 
   return fmt::format("{}: {} against {}", mine->first, mine->second, same_key ? its->second : "nothing");
 }
 
+std::vector<KeyDifference> differences(const std::string& toml, const std::string& other) {
+  const std::vector<Setting> ours = settings(toml), theirs = settings(other);
+  std::vector<KeyDifference> found;
+  for (const auto& [key, value] : ours) {
+    const auto their = std::ranges::find(theirs, key, &Setting::first);
+    if (their == theirs.end())
+      found.push_back({key, value, ""});
+    else if (their->second != value)
+      found.push_back({key, value, their->second});
+  }
+  for (const auto& [key, value] : theirs)
+    if (std::ranges::find(ours, key, &Setting::first) == ours.end()) found.push_back({key, "", value});
+  return found;
+}
+
 std::string describe_keys(const Registry& registry) {
   std::string text;
   for (const Key& key : detail::keys_of(registry)) {

@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreed_config.h"
+#include "launch/checkpoint/resume.h"
+#include "launch/checkpoint/training_keeper.h"
 #include "launch/commands.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
@@ -44,6 +46,9 @@ struct TrainRun {
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
+  std::optional<SavedTraining> saved;  // that this one goes on from
+  std::optional<StopSignals> signals;
+  std::optional<TrainingKeeper> checkpoints;
   std::string trace;  // rank 0's: what --trace writes
 };
 
@@ -67,12 +72,34 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
 }
 
+// Of the saved training, where this one is to compute as it did.
+std::string saved_kernels(const TrainRun& run) {
+  if (!run.saved) return {};
+  for (const KeyDifference& each : differences(run.saved->manifest.config, to_toml(run.config)))
+    if (each.key == "kernels.choose" || each.key == "world.device") return {};
+  return run.saved->manifest.kernels;
+}
+
+// Whose lines metrics.jsonl has already; nothing where it begins anew.
+std::optional<std::int64_t> saved_epochs(const TrainRun& run) {
+  if (!run.saved || !run.saved->in_run_dir) return std::nullopt;
+  return run.saved->manifest.epochs;
+}
+
+// The line of an epoch that train.steps cut short stays the last one, or the epoch is trained on and gets
+// another.
+bool keeps_partial_line(const TrainRun& run, const TrainingLength& length) {
+  return run.saved->manifest.partial_line && run.saved->manifest.steps >= length.steps;
+}
+
 void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
-  Training& training = run.training.emplace(
-      config, world, communicator,
-      Training::Options{.init = command.init, .trace = !command.trace.empty(), .registry = command.registry});
+  Training& training = run.training.emplace(config, world, communicator,
+                                            Training::Options{.init = run.saved ? "" : command.init,
+                                                              .trace = !command.trace.empty(),
+                                                              .kernels = saved_kernels(run),
+                                                              .registry = command.registry});
   const std::filesystem::path directory = config.run_dir;
   const Terminal terminal = find_terminal();
   const TrainingLength length = training.length();
@@ -84,7 +111,9 @@ void build(TrainRun& run, const Command& command, World& world) {
                                      .epochs = length.epochs,
                                      .steps_per_epoch = training.train_loader().steps_in_epoch(0),
                                      .total_steps = length.steps,
-                                     .global_batch = training.train_loader().global_batch()});
+                                     .global_batch = training.train_loader().global_batch(),
+                                     .goes_on_after = saved_epochs(run),
+                                     .partial_line = run.saved && keeps_partial_line(run, length)});
   });
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
@@ -114,18 +143,41 @@ int train(TrainRun& run, const Command& command, World& world) {
   if (!config) return exit_code::done;
   run.config = *config;
   make_failed_writes_errors();
+  run.signals.emplace(config->checkpoints.grace_seconds);
   run_agreed(*run.communicator, [&] {
     if (first) run.lock.emplace(config->run_dir);
   });
 
+  const auto& flags = command.own<ResumeFlags>();
+  run.saved = find_saved(*run.communicator, run.config, flags, command.registry);
   build(run, command, world);
-  choose_threads_by_trial(run, command);
+  if (run.saved) {
+    go_on_from(*run.saved, flags, run.communicator->host(), *run.training, *run.trainer);
+  } else {
+    choose_threads_by_trial(run, command);
+  }
+  set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
   run.report->header(header_line(run.config, world, *run.training));
-  if (!command.init.empty()) run.report->line("training starts from " + command.init);
+  if (run.saved) {
+    run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
+                                 run.saved->folder.string()));
+    run.saved.reset();  // its memory
+  } else if (!command.init.empty()) {
+    run.report->line("training starts from " + command.init);
+  }
   Communicator& host = *run.communicator;
+  CheckpointKeeper& keeper = run.checkpoints
+                                 .emplace(run.config, to_toml(run.config, command.registry), *run.signals,
+                                          host, *run.training, *run.trainer)
+                                 .keeper();
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  run.trainer->fit(*run.report);
+  run.trainer->fit(*run.report, &keeper);
+  if (keeper.stopped_by() != 0) {
+    run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
+    return exit_code::resumable;
+  }
+  keeper.finish();
   if (traced)
     run.trace = trace_of_all(host, run.training->timeline(), before, measure_clock(host, world.node()));
   std::string state;
@@ -150,6 +202,16 @@ void train_flags(CLI::App& app, Command& command) {
       ->type_name("FILE");
   app.add_option("--digest", command.digest, "Write a hash of all trained state to this file")
       ->type_name("FILE");
+  auto& resume = command.own<ResumeFlags>();
+  app.add_option(
+         "--resume", resume.from,
+         "Go on from the newest checkpoint of run.dir (auto), from a checkpoint or a run's folder, or "
+         "start anew (never, the default)")
+      ->type_name("auto|never|FOLDER");
+  app.add_option("--resume-with", resume.with,
+                 "Go on although this key differs from the saved configuration; repeatable")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
   add_trace_flag(app, command);
 }
 

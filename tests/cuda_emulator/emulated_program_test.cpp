@@ -143,6 +143,22 @@ TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
   }
 }
 
+// Saved between replayed steps, with one under way; in fp16, whose copies of weights are made again.
+TEST_F(EmulatedDigest, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
+  EmulatedRun run{.settings = {"schedule.name=constant", "train.precision=fp16"}};
+  const std::string whole = digest_of(workplace_, run);
+  run.settings.insert(run.settings.end(), {"train.steps=7", "run.checkpoint_every=7"});
+  const ProgramResult saved = run_ranks(run.ranks, command_of(workplace_, run, ""));
+  ASSERT_EQ(saved.exit_code, 0) << saved.output;
+  run.settings[2] = "train.steps=12";
+  const std::string digest = workplace_.path("resumed").string();
+  const ProgramResult resumed = run_ranks(
+      run.ranks, command_of(workplace_, run, "--resume auto --resume-with train.steps --digest " + digest));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step 7 "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
 TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
   for (const int ranks : {1, 4}) {
     const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "train.steps=3"}};

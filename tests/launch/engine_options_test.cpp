@@ -123,6 +123,11 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("device.device", config.device.device);
   tell("device.may_share", config.device.share_device);
   tell("run_dir", config.run_dir);
+  tell("checkpoints.every", config.checkpoints.every);
+  tell("checkpoints.minutes", config.checkpoints.minutes);
+  tell("checkpoints.keep", config.checkpoints.keep);
+  tell("checkpoints.grace_seconds", config.checkpoints.grace_seconds);
+  tell("checkpoints.errors", name_of(config.checkpoints.errors, {"warn", "stop"}));
 
   const Schedule schedule =
       make_schedule(config.schedule, config.trainer.epochs, config.trainer.epochs * kStepsPerEpoch);
@@ -280,6 +285,11 @@ std::vector<Case> cases() {
       {"world.device=cpu", {"device.device=cpu"}},
       {"world.share_device=true", {"device.may_share=true"}},
       {"run.dir=there", {"run_dir=there"}},
+      {"run.checkpoint_every=50", {"checkpoints.every=50"}},
+      {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
+      {"run.keep=5", {"checkpoints.keep=5"}},
+      {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},
+      {"run.checkpoint_errors=stop", {"checkpoints.errors=stop"}},
   };
 }
 

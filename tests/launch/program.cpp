@@ -68,7 +68,7 @@ ProgramResult run_shell(const std::string& command) {
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"}) {
     setenv(name, "1", 0);
   }
-  // Nothing here catches SIGTERM: mpirun need not wait a second before it ends ranks whose peer has failed.
+  // Ranks whose peer has failed have nothing left to do: mpirun need not wait a second before it ends them.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   ProgramResult result;
@@ -80,6 +80,13 @@ ProgramResult run_shell(const std::string& command) {
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
+}
+
+std::string wait_until(const std::string& condition) {
+  return fmt::format(
+      "waits=0\nuntil {}; do\n  kill -0 $run || break\n  waits=$((waits + 1))\n"
+      "  [ $waits -lt 6000 ] || {{ echo waited in vain; kill -KILL $run; break; }}\n  sleep 0.02\ndone\n",
+      condition);
 }
 
 ProgramResult run_ranks(int ranks, const std::string& command) {

@@ -21,6 +21,9 @@ int count(const std::string& text, const std::string& part);
 void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts);
 
 ProgramResult run_shell(const std::string& command);
+// Lines of sh that go on when a condition holds, or the process $run has ended, or two minutes are over, when
+// they end it and say so.
+std::string wait_until(const std::string& condition);
 // mpirun -np ranks COMMAND
 ProgramResult run_ranks(int ranks, const std::string& command);
 // As run_shell, on a terminal of 80 columns; without what terminals are told beside the text: colours, and to

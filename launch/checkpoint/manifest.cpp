@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/checkpoint/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "launch/checkpoint/plain_file.h"
+#include "launch/content_hash.h"
+
+namespace lockstep {
+namespace {
+
+using ManifestJson = nlohmann::ordered_json;
+
+constexpr const char* kManifestFormat = "lockstep checkpoint";
+constexpr int kMostManifestDepth = 3;
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // of a million ranks
+constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
+
+// Paths in a configuration need not be UTF-8; JSON is.
+std::string dumped(const ManifestJson& json, int indent) {
+  return json.dump(indent, ' ', false, ManifestJson::error_handler_t::replace);
+}
+
+ManifestJson manifest_json(const Manifest& manifest) {
+  ManifestJson files = ManifestJson::array();
+  for (const ShardFile& file : manifest.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
+  return {{"format", kManifestFormat},
+          {"version", Manifest::kVersion},
+          {"lockstep", manifest.lockstep},
+          {"steps", manifest.steps},
+          {"epochs", manifest.epochs},
+          {"partial_line", manifest.partial_line},
+          {"ranks", manifest.ranks},
+          {"global_batch", manifest.global_batch},
+          {"device", manifest.device},
+          {"data", manifest.data},
+          {"config_xxh3", hash_of(dumped(manifest.config, -1))},
+          {"config", manifest.config},
+          {"kernels", manifest.kernels},
+          {"test_accuracy", manifest.test_accuracy ? ManifestJson(*manifest.test_accuracy) : ManifestJson()},
+          {"files", files}};
+}
+
+// Refuses what is deeper than a manifest while it is read.
+ManifestJson parsed_manifest(std::string_view text) {
+  const auto shallow = [](int depth, ManifestJson::parse_event_t, ManifestJson&) {
+    if (depth > kMostManifestDepth) throw DataError("it is nested too deeply");
+    return true;
+  };
+  return ManifestJson::parse(text.begin(), text.end(), shallow);
+}
+
+std::int64_t whole_in(const ManifestJson& json, const char* name, std::int64_t least, std::int64_t most) {
+  const ManifestJson& value = json.at(name);
+  const bool whole = value.is_number_unsigned() || value.is_number_integer();
+  if (!whole || value < least || value > most)
+    throw DataError(fmt::format("\"{}\" is no whole number from {} to {}", name, least, most));
+  return value.get<std::int64_t>();
+}
+
+void check_files(const Manifest& manifest) {
+  if (static_cast<std::int64_t>(manifest.files.size()) != manifest.ranks + 1)
+    throw DataError(fmt::format("it lists {} files for {} ranks", manifest.files.size(), manifest.ranks));
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const std::string name = i == 0 ? shared_shard() : rank_shard(static_cast<std::int64_t>(i) - 1);
+    if (manifest.files[i].name != name) throw DataError(fmt::format("file {} is not {}", i, name));
+  }
+}
+
+Manifest manifest_of(const ManifestJson& json) {
+  if (json.at("format") != kManifestFormat) throw DataError("it is of no checkpoint");
+  if (json.at("version") != Manifest::kVersion)
+    throw DataError(fmt::format("it has version {}, version {} is read here", json.at("version").dump(),
+                                Manifest::kVersion));
+  Manifest manifest{.lockstep = json.at("lockstep"),
+                    .steps = whole_in(json, "steps", 0, kMostSavedSteps),
+                    .epochs = whole_in(json, "epochs", 0, kMostSavedSteps),
+                    .partial_line = json.at("partial_line"),
+                    .ranks = whole_in(json, "ranks", 1, Manifest::kMostRanks),
+                    .global_batch = whole_in(json, "global_batch", 1, kMostSavedSteps),
+                    .device = json.at("device"),
+                    .data = json.at("data"),
+                    .kernels = json.at("kernels"),
+                    .config = json.at("config"),
+                    .test_accuracy = {},
+                    .files = {}};
+  if (!json.at("test_accuracy").is_null()) manifest.test_accuracy = json.at("test_accuracy").get<double>();
+  for (const ManifestJson& file : json.at("files"))
+    manifest.files.push_back({file.at("name"), file.at("bytes").get<std::uint64_t>(), file.at("xxh3")});
+  check_files(manifest);
+  return manifest;
+}
+
+}  // namespace
+
+std::string shared_shard() { return "shared.safetensors"; }
+std::string rank_shard(std::int64_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+// Written over many lines, for people. The hash of it all is its last line's.
+std::string to_text(const Manifest& manifest) {
+  ManifestJson json = manifest_json(manifest);
+  json["xxh3"] = hash_of(dumped(json, -1));
+  return dumped(json, 1) + "\n";
+}
+
+Manifest manifest_from(std::string_view text, const std::filesystem::path& path) {
+  try {
+    const Manifest manifest = manifest_of(parsed_manifest(text));
+    if (to_text(manifest) != text) throw DataError("its contents and their hash do not belong together");
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: not a checkpoint's manifest: {}", path.string(), error.what()));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: not a checkpoint's manifest: {}", path.string(), error.what()));
+  }
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / Manifest::kFileName;
+  return manifest_from(read_plain_file(path, kMostManifestBytes), path);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/checkpoint/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/checkpoint/other_ranks.h"
+#include "launch/checkpoint/shard.h"
+#include "launch/checkpoint/store.h"
+#include "launch/config_keys.h"
+#include "launch/suggestions.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How fast, where, and how much is said. train.accumulation and the number of ranks are one with train.batch:
+// see require_same_batch().
+constexpr std::array<std::string_view, 16> kFree = {
+    "comm.between_nodes", "comm.bucket_mib",     "comm.check",      "comm.compress_within_node",
+    "comm.max_ctas",      "comm.overlap",        "comm.priority",   "comm.register_buckets",
+    "comm.timeout",       "data.loader_threads", "data.path",       "data.verify",
+    "train.accumulation", "train.cuda_graph",    "train.recompute", "train.threads"};
+constexpr std::array<std::string_view, 3> kFreeSections = {"run.", "world.", "kernels."};
+
+// What may be gone on from, the newest first.
+struct Candidates {
+  std::vector<fs::path> folders;
+  bool named = false;  // a checkpoint itself: nothing else will do
+};
+
+Candidates candidates_in(const fs::path& run_dir) {
+  Candidates found;
+  for (const CheckpointStore::Entry& entry : CheckpointStore(run_dir).entries())
+    found.folders.push_back(entry.folder);
+  return found;
+}
+
+Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
+  if (flags.from == ResumeFlags::kNever) return {};
+  if (flags.from == ResumeFlags::kAuto) return candidates_in(config.run_dir);
+  const fs::path folder = fs::path(flags.from).lexically_normal();
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw IoError(fmt::format(
+        "--resume {}: there is no such folder; allowed are auto, never, a checkpoint and a run.dir",
+        flags.from));
+  }
+  if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
+    return {.folders = {folder}, .named = true};
+  Candidates found = candidates_in(folder);
+  if (found.folders.empty() && folder.filename().string().starts_with("step-"))
+    throw DataError(
+        fmt::format("--resume {}: has no {}: it is no whole checkpoint", flags.from, Manifest::kFileName));
+  if (found.folders.empty())
+    throw DataError(fmt::format("--resume {}: there is no checkpoint in it", flags.from));
+  return found;
+}
+
+void require_same_flags(Communicator& host, const ResumeFlags& flags) {
+  const Difference found = find_difference(
+      host, fmt::format("--resume {} --resume-with {}", flags.from, fmt::join(flags.with, ",")));
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} has {}, rank 0 has {}; start every rank with the same command",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+}
+
+void require_keys(const ResumeFlags& flags, const Registry& registry) {
+  const std::vector<detail::Key> keys = detail::keys_of(registry);
+  for (const std::string& name : flags.with) {
+    if (std::ranges::find(keys, name, &detail::Key::name) != keys.end()) continue;
+    throw UsageError(fmt::format("--resume-with {}: there is no such key{}", name,
+                                 did_you_mean(suggested_key(name, keys))));
+  }
+}
+
+void require_same_config(const Manifest& manifest, const std::string& toml, const ResumeFlags& flags,
+                         const fs::path& folder) {
+  std::vector<std::string> told, keys;
+  for (const KeyDifference& each : differences(manifest.config, toml)) {
+    if (!matters(each.key) || std::ranges::count(flags.with, each.key) > 0) continue;
+    told.push_back(fmt::format("{}: {} was saved, {} is given", each.key,
+                               each.value.empty() ? "nothing" : each.value,
+                               each.other.empty() ? "nothing" : each.other));
+    keys.push_back("--resume-with " + each.key);
+  }
+  if (told.empty()) return;
+  throw ConfigError(fmt::format(
+      "{} is of another training: {}. Give what was saved, {} to go on all the same, or a run.dir of its own "
+      "for another training",
+      folder.string(), fmt::join(told, "; "), fmt::join(keys, " ")));
+}
+
+// The same samples in every step.
+void require_same_batch(const Manifest& manifest, const Config& config, int ranks, const ResumeFlags& flags) {
+  const std::int64_t of_one = config.loader.batch * ranks;
+  if (of_one * config.loader.accumulation == manifest.global_batch) return;
+  if (std::ranges::count(flags.with, "train.accumulation") > 0) return;
+  const std::string what = fmt::format(
+      "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples a step, the saved training has "
+      "{}",
+      ranks, ranks == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
+      of_one * config.loader.accumulation, manifest.global_batch);
+  if (manifest.global_batch % of_one == 0) {
+    throw ConfigError(fmt::format("{}: set train.accumulation = {}", what, manifest.global_batch / of_one));
+  }
+  throw ConfigError(
+      fmt::format("{}, and no train.accumulation gives as many: take a number of ranks that divides {}", what,
+                  manifest.global_batch / config.loader.batch));
+}
+
+// Why the checkpoint cannot be used, by the lowest rank that says so; nothing: it was read.
+std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
+  std::string manifest_text;
+  try {
+    run_agreed(host, [&] {
+      if (host.rank() == 0) manifest_text = to_text(whole_manifest(saved.folder));
+    });
+    saved.manifest = manifest_from(broadcast_text(host, manifest_text, 0), saved.folder);
+    run_agreed(host, [&] {
+      RankState mine = state_for(saved.folder, saved.manifest, host.rank(), host.size());
+      saved.state = std::move(mine.state);
+      saved.exchange = std::move(mine.exchange);
+    });
+  } catch (const Error& error) {
+    if (!error.agreed() || (error.exit_code() != exit_code::data && error.exit_code() != exit_code::io))
+      throw;
+    return error;
+  }
+  return std::nullopt;
+}
+
+// The first of the candidates that is sound.
+SavedTraining first_sound(Communicator& host, const Candidates& candidates) {
+  const std::size_t count = candidates.folders.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    SavedTraining saved{.folder = candidates.folders[i], .manifest = {}, .state = {}};
+    const std::optional<Error> problem = read_saved(host, saved);
+    if (!problem) return saved;
+    if (candidates.named) throw_agreed(*problem);
+    if (i + 1 == count) {
+      throw_agreed(DataError(fmt::format("none of {} checkpoint{} can be read; the last one: {}", count,
+                                         count == 1 ? "" : "s", problem->what())));
+    }
+    log::shared_warning("{}; the checkpoint before it is taken", problem->what());
+  }
+  throw_agreed(DataError("no checkpoint was found"));
+}
+
+Candidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
+                             const Registry& registry) {
+  require_same_flags(host, flags);
+  Candidates mine;
+  run_agreed(host, [&] {
+    require_keys(flags, registry);
+    if (host.rank() == 0) mine = candidates_for(config, flags);
+  });
+  Candidates all{.folders = {}, .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
+  const auto count =
+      gather_values<std::int64_t>(host, static_cast<std::int64_t>(mine.folders.size())).front();
+  mine.folders.resize(static_cast<std::size_t>(count));
+  for (const fs::path& folder : mine.folders)
+    all.folders.emplace_back(broadcast_text(host, folder.string(), 0));
+  return all;
+}
+
+}  // namespace
+
+bool matters(const std::string& key) {
+  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
+  return std::ranges::find(kFree, key) == kFree.end() && std::ranges::none_of(kFreeSections, begins);
+}
+
+std::int64_t SavedTraining::number(const std::string& name) const {
+  for (const StateCopy::Value& value : state.values)
+    if (value.name == name && std::holds_alternative<std::int64_t>(value.value))
+      return std::get<std::int64_t>(value.value);
+  return 0;
+}
+
+std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                        const Registry& registry) {
+  const Candidates candidates = agreed_candidates(host, config, flags, registry);
+  if (candidates.folders.empty()) {
+    if (flags.from != ResumeFlags::kNever)
+      log::info("--resume {}: there is no checkpoint in {}, training starts", flags.from, config.run_dir);
+    return std::nullopt;
+  }
+  SavedTraining saved = first_sound(host, candidates);
+  run_agreed(host, [&] {
+    require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
+    require_same_batch(saved.manifest, config, host.size(), flags);
+  });
+  const auto in_run_dir = [&] {
+    std::error_code error;
+    return fs::equivalent(saved.folder.parent_path(), CheckpointStore(config.run_dir).folder(), error);
+  };
+  saved.in_run_dir = gather_values<std::int32_t>(host, in_run_dir()).front() != 0;
+  return saved;
+}
+
+void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved) {
+  run_agreed(host, [&] {
+    if (host.rank() != 0) return;
+    const fs::path kept = saved != nullptr && saved->in_run_dir ? saved->folder : fs::path();
+    const fs::path aside = CheckpointStore(run_dir).set_aside(kept);
+    if (aside.empty()) return;
+    log::info("{} holds {} checkpoints", aside.string(),
+              kept.empty() ? "an earlier run's" : "what was behind this one of the");
+  });
+}
+
+}  // namespace lockstep

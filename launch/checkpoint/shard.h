@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// State in files: a shard is a safetensors file of one rank's state, or of what all ranks share. Numbers
+// that are no tensors stand in its metadata, to the bit.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "core/buffer.h"
+#include "core/state.h"
+#include "core/stream.h"
+#include "launch/checkpoint/manifest.h"
+#include "models/state_copy.h"
+
+namespace lockstep {
+
+// Takes state into memory that it keeps: the second time nothing is allocated.
+class StateSnapshotTaker final : public StateVisitor {
+ public:
+  // shared: whether this rank takes what all ranks share, too.
+  StateSnapshotTaker(Device device, bool shared)
+      : stream_(device, StreamUse::compute), takes_shared_(shared) {}
+
+  // What `show` shows it, in place of what it has.
+  void take(const std::function<void(StateVisitor&)>& show);
+  const StateCopy& shared() const { return shared_.copy; }
+  const StateCopy& own() const { return own_.copy; }
+  std::uint64_t bytes() const;
+
+  bool writes() const override { return false; }
+  void tensor(const StateTensor& tensor, StateScope scope) override;
+  void value(const std::string& name, StateScope scope, StateValue value) override;
+
+ private:
+  struct Part {
+    StateCopy copy;
+    std::size_t shown = 0;  // tensors
+  };
+
+  Stream stream_;
+  Buffer staging_;
+  bool takes_shared_;
+  Part shared_, own_;
+};
+
+// Writes the file and reads it again. Throws IoError, also where what is read is not what was written.
+ShardFile write_shard(const std::filesystem::path& folder, const std::string& name, const StateCopy& state);
+// Throws DataError where its size or hash is not the one expected, or it is none of these files, before
+// anything is allocated for it; IoError.
+StateCopy read_shard(const std::filesystem::path& folder, const ShardFile& expected);
+
+}  // namespace lockstep

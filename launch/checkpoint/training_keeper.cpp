@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/checkpoint/training_keeper.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/replicas.h"
+#include "launch/version.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kThreads = "run.threads";
+constexpr const char* kPlannedThreads = "run.planned_threads";
+
+// This process's, as it was started.
+std::vector<std::string> arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// As a shell reads it.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char letter : word) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return quoted + "'";
+}
+
+// The command that goes on, without what its launcher was told beside the number of ranks.
+std::string command_that_goes_on(int ranks) {
+  std::vector<std::string> words;
+  const std::vector<std::string> given = arguments();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i] == "--resume" || given[i] == "--init") {
+      ++i;
+    } else if (!given[i].starts_with("--resume=") && !given[i].starts_with("--init=")) {
+      words.push_back(shell_word(given[i]));
+    }
+  }
+  return fmt::format("{}{} --resume auto", ranks > 1 ? fmt::format("mpirun -np {} ", ranks) : "",
+                     fmt::join(words, " "));
+}
+
+// The same threads give the same bits.
+void take_saved_threads(const SavedTraining& saved, Training& training) {
+  const auto threads = static_cast<int>(saved.number(kThreads));
+  const std::int64_t planned = saved.number(kPlannedThreads);
+  if (threads < 1) return;
+  if (planned != training.planned_threads()) {
+    log::warning(
+        "the saved training had {} compute threads on this rank, now there are {}: results may differ "
+        "in rounding",
+        planned, training.planned_threads());
+    return;
+  }
+  backend_for(training.network().device()).set_threads(threads);
+  training.set_threads(threads);
+}
+
+}  // namespace
+
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
+                Trainer& trainer) {
+  run_agreed(host, [&] {
+    const std::string data = describe_data(training.train_set(), training.test_set());
+    if (data != saved.manifest.data && std::ranges::count(flags.with, "data.path") == 0) {
+      throw ConfigError(fmt::format(
+          "{} is of a training on other data: it had {}, data.path has {}; give data.path the saved data, or "
+          "go on all the same with --resume-with data.path",
+          saved.folder.string(), saved.manifest.data, data));
+    }
+  });
+  StateCopy state = saved.state;
+  if (saved.manifest.ranks != host.size()) {
+    log::info("the checkpoint is of {} ranks, training goes on with {}: the same samples in the same order",
+              saved.manifest.ranks, host.size());
+    const std::vector<ExchangeState> mine = training.buckets().exchange().state();
+    if (!saved.exchange.empty())
+      std::ranges::move(deal(saved.exchange, mine, host), std::back_inserter(state.tensors));
+  }
+  run_agreed(host, [&] {
+    StateWriter writer(training.network().device(), state);
+    trainer.visit_state(writer);
+    if (saved.manifest.ranks == host.size()) take_saved_threads(saved, training);
+  });
+}
+
+TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, StopSignals& signals,
+                               Communicator& host, Training& training, Trainer& trainer)
+    : threads_(training.threads()), planned_threads_(training.planned_threads()) {
+  signals.begin_training();
+  const Device device = training.network().device();
+  Manifest manifest{.lockstep = kVersion,
+                    .ranks = host.size(),
+                    .global_batch = training.train_loader().global_batch(),
+                    .device = device.kind == DeviceKind::cpu ? "cpu" : "cuda",
+                    .data = describe_data(training.train_set(), training.test_set()),
+                    .kernels = training.kernels(),
+                    .config = std::move(config_text),
+                    .test_accuracy = {},
+                    .files = {}};
+  keeper_ = std::make_unique<CheckpointKeeper>(
+      CheckpointKeeper::Parts{.trainer = trainer,
+                              .host = host,
+                              .signals = signals,
+                              .device = device,
+                              .also =
+                                  [this](StateVisitor& visitor) {
+                                    visitor.value(kThreads, StateScope::per_rank, &threads_);
+                                    visitor.value(kPlannedThreads, StateScope::per_rank, &planned_threads_);
+                                  }},
+      config.checkpoints, config.run_dir, std::move(manifest));
+}
+
+std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int ranks) {
+  const char* signal = signal_name(keeper.stopped_by());
+  if (!keeper.problem().empty()) {
+    throw_agreed(IoError(fmt::format("{}: training stopped after step {}, which could not be saved: {}",
+                                     signal, steps, keeper.problem())));
+  }
+  return fmt::format("{}: training stopped after step {}, which is saved in {}. This goes on: {}", signal,
+                     steps, keeper.last().string(), command_that_goes_on(ranks));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints as a user meets them: what stays, what is refused, and what happens where nothing can be saved.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// With a learning rate that does not depend on where training ends, so that train.steps can.
+Settings saving(int steps, Settings more = {}) {
+  Settings all = {"model.name=cnn", "train.epochs=4", "schedule.name=constant", "run.checkpoint_every=10",
+                  fmt::format("train.steps={}", steps)};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<std::string> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  if (!std::filesystem::is_directory(folder)) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+ProgramResult go_on(const Workplace& workplace, int ranks, const Settings& settings,
+                    const std::string& flags = "") {
+  return run_ranks(ranks, workplace.train(settings, "--resume auto --resume-with train.steps " + flags));
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
+  const Workplace workplace("kept");
+  const auto folder = workplace.path("run/checkpoints");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(25))).exit_code, 0);
+  // The last step is saved, too; nothing is left of what was being written.
+  EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000020", "step-000000025"}));
+  const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
+
+  const ProgramResult anew = run_ranks(2, workplace.train(saving(12)));
+  ASSERT_EQ(anew.exit_code, 0) << anew.output;
+  EXPECT_EQ(count(anew.output, "checkpoints.1 holds an earlier run's checkpoints"), 1) << anew.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.1")), (Names{"step-000000020", "step-000000025"}));
+  EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000010", "step-000000012"}));
+  EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), metrics);
+
+  // From the earlier run's, and so beside the later one's.
+  const ProgramResult earlier = run_ranks(
+      2, workplace.train(saving(30), "--resume-with train.steps --resume " +
+                                         workplace.path("run/checkpoints.1/step-000000020").string()));
+  ASSERT_EQ(earlier.exit_code, 0) << earlier.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.2")), (Names{"step-000000010", "step-000000012"}));
+}
+
+TEST(Checkpoints, TheBestStays) {
+  const Workplace workplace("best");
+  // A rate at which what was learned in the first epoch is lost in those after it: 4 epochs of 64 steps.
+  const Settings settings = saving(0, {"run.keep=1", "optimizer.learning_rate=0.02"});
+  ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
+  double best = 0;
+  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);)
+    best = std::max(best, nlohmann::json::parse(line)["test_accuracy"].get<double>());
+  double saved = 0;
+  const auto folder = workplace.path("run/checkpoints");
+  for (const std::string& name : checkpoints_in(folder)) {
+    const auto accuracy = nlohmann::json::parse(text_of(folder / name / "manifest.json"))["test_accuracy"];
+    if (!accuracy.is_null()) saved = std::max(saved, accuracy.get<double>());
+  }
+  EXPECT_EQ(saved, best);
+  EXPECT_LE(checkpoints_in(folder).size(), 2u);
+  EXPECT_EQ(checkpoints_in(folder).back(), "step-000000256");
+}
+
+TEST(Checkpoints, AreSavedWhenSomebodyAsks) {
+  const Workplace workplace("asked");
+  const auto folder = workplace.path("run/checkpoints").string();
+  const ProgramResult result = run_shell(
+      fmt::format("mpirun --oversubscribe --bind-to none -np 2 {} & run=$!\n{}kill -USR2 $run\n{}kill -USR1 "
+                  "$run\nwait $run",
+                  workplace.train({"model.name=cnn", "train.epochs=100000"}),
+                  wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string())),
+                  wait_until(fmt::format("ls {} 2>/dev/null | grep -q '[0-9]$'", folder))));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_EQ(checkpoints_in(folder).size(), 2u) << "one for each signal";
+}
+
+TEST(Checkpoints, OneThatIsDamagedIsRefusedByNameAndElseThoseBeforeItCount) {
+  const Workplace workplace("damaged");
+  const std::string whole =
+      digest_of(workplace, 2, saving(35, {"run.dir=" + workplace.path("whole").string()}));
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(25, {"run.keep=3"}))).exit_code, 0);
+  const auto newest = workplace.path("run/checkpoints/step-000000025");
+  for (const char* name : {"rank-00001.safetensors", "shared.safetensors", "manifest.json"}) {
+    std::fstream file(newest / name, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('~');
+    file.close();
+    expect_failure(
+        run_ranks(2, workplace.train(saving(35), "--resume-with train.steps --resume " + newest.string())),
+        exit_code::data, {name});
+  }
+  std::filesystem::resize_file(workplace.path("run/checkpoints/step-000000020/rank-00000.safetensors"), 100);
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult result = go_on(workplace, 2, saving(35), "--digest " + digest);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "training goes on after step 10 "), 1) << result.output;
+  EXPECT_EQ(text_of(digest), whole);
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.1")), (Names{"step-000000020", "step-000000025"}))
+      << "to look at";
+
+  for (const std::string& name : checkpoints_in(workplace.path("run/checkpoints")))
+    std::filesystem::resize_file(workplace.path("run/checkpoints") / name / "manifest.json", 10);
+  expect_failure(go_on(workplace, 2, saving(40)), exit_code::data, {"none of "});
+}
+
+TEST(Checkpoints, OfAnotherTrainingAreRefusedNamingTheKey) {
+  const Workplace workplace("other");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
+  const auto with = [](Settings more) { return saving(20, std::move(more)); };
+  expect_failure(
+      go_on(workplace, 2, with({"optimizer.learning_rate=0.5"})), exit_code::config,
+      {"optimizer.learning_rate: 0.02 was saved, 0.5 is given", "--resume-with optimizer.learning_rate"});
+  expect_failure(run_ranks(2, workplace.train(saving(20), "--resume auto")), exit_code::config,
+                 {"train.steps: 10 was saved, 20 is given"});
+  expect_failure(go_on(workplace, 2, saving(20), "--resume-with optimizer.rate"), exit_code::usage,
+                 {"optimizer.rate"});
+  expect_failure(go_on(workplace, 1, saving(20)), exit_code::config, {"set train.accumulation = 2"});
+  expect_failure(go_on(workplace, 3, saving(20)), exit_code::config, {"a number of ranks that divides 2"});
+  expect_failure(run_ranks(2, workplace.train(saving(20), "--resume nowhere/to/be/found")), exit_code::io,
+                 {"there is no such folder"});
+  // Nothing of that has touched what was saved.
+  const ProgramResult other =
+      go_on(workplace, 2, with({"optimizer.learning_rate=0.5"}), "--resume-with optimizer.learning_rate");
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_EQ(count(other.output, "training goes on after step 10 "), 1) << other.output;
+}
+
+// The same samples in the same order: without batch norm the parameters are the same but for rounding, and
+// what a codec had not sent is not lost.
+TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
+  const Workplace workplace("ranks");
+  const Settings network = {"model.batch_norm=false", "comm.codec=sign", "comm.compress_within_node=true"};
+  const auto settings = [&](int steps, int accumulation) {
+    Settings all = saving(steps, network);
+    all.push_back(fmt::format("train.accumulation={}", accumulation));
+    return all;
+  };
+  ASSERT_EQ(run_ranks(4, workplace.train(settings(10, 1))).exit_code, 0);
+  const ProgramResult two = go_on(workplace, 2, settings(20, 2));
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_EQ(count(two.output, "the checkpoint is of 4 ranks, training goes on with 2"), 1) << two.output;
+  const std::string told = "gradients that were not sent yet add up to ";
+  const std::size_t at = two.output.find(told);
+  ASSERT_NE(at, std::string::npos) << two.output;
+  const double saved = std::stod(two.output.substr(at + told.size()));
+  const std::size_t now = two.output.find(" and to ", at);
+  ASSERT_NE(now, std::string::npos) << two.output;
+  EXPECT_NE(saved, 0);
+  EXPECT_NEAR(std::stod(two.output.substr(now + 8)), saved, 1e-4 * std::abs(saved) + 1e-6);
+  const ProgramResult four = go_on(workplace, 4, settings(40, 1));
+  ASSERT_EQ(four.exit_code, 0) << four.output;
+  const nlohmann::json line =
+      nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))
+                                .substr(text_of(workplace.path("run/metrics.jsonl")).rfind("{\"epoch\"")));
+  EXPECT_EQ(line["steps"], 40);
+}
+
+TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
+  const Workplace workplace("samples");
+  const auto export_of = [&](int ranks, int steps, const std::string& flags, const std::string& folder) {
+    const auto file = workplace.path("weights.safetensors").string();
+    const Settings settings =
+        saving(steps, {"model.batch_norm=false", fmt::format("train.accumulation={}", 4 / ranks),
+                       "run.dir=" + workplace.path(folder).string()});
+    const ProgramResult result = run_ranks(ranks, workplace.train(settings, flags + " --export " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return tensors_of(file);
+  };
+  const auto whole = export_of(4, 24, "", "whole");
+  const auto metrics =
+      nlohmann::json::parse(text_of(workplace.path("whole/metrics.jsonl"))
+                                .substr(0, text_of(workplace.path("whole/metrics.jsonl")).find('\n')));
+  export_of(4, 10, "", "parts");
+  const auto parts = export_of(2, 24, "--resume auto --resume-with train.steps", "parts");
+  for (const auto& [name, values] : whole)
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-4) << name;
+  // The epoch's losses are added up over the samples of both parts.
+  const auto lines = text_of(workplace.path("parts/metrics.jsonl"));
+  const auto line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(line["steps"], metrics["steps"]);
+  EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-4);
+}
+
+// A folder that cannot be made, a disk that is full: what was saved stays, and training goes on or ends in
+// order, as it was told.
+TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
+  const Workplace workplace("unwritable");
+  std::filesystem::create_directories(workplace.path("run"));
+  std::ofstream(workplace.path("run/checkpoints")) << "in the way";
+  const ProgramResult warned = run_ranks(2, workplace.train(saving(25)));
+  EXPECT_EQ(warned.exit_code, 0) << warned.output;
+  EXPECT_GE(count(warned.output, "cannot be written: "), 1) << warned.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\n"), 1);
+  expect_failure(run_ranks(2, workplace.train(saving(25, {"run.checkpoint_errors=stop"}))), exit_code::io,
+                 {"the checkpoint of step 10 cannot be written: "});
+}
+
+TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
+  const Workplace workplace("full");
+  const auto folder = workplace.path("run");
+  std::filesystem::create_directories(folder);
+  // Room for two checkpoints, and not for one more.
+  const Settings settings = {"run.keep=9", "run.checkpoint_every=5"};
+  const std::string command = workplace.script(fmt::format(
+      "mount -t tmpfs -o size=2M none {0} || exit 77\n{1}\ncode=$?\ncp -r {0}/checkpoints {2}\nexit $code",
+      folder.string(), workplace.train(saving(45, settings)), workplace.path("copy").string()));
+  const ProgramResult result = run_shell("unshare -rm " + command);
+  if (!std::filesystem::exists(workplace.path("copy")) && count(result.output, "Lockstep") == 0)
+    GTEST_SKIP() << "this user may make no mounts here: " << result.output;
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(result.output, "No space left on device"), 1) << result.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("copy")), (Names{"step-000000005", "step-000000010"}));
+  std::filesystem::rename(workplace.path("copy"), folder / "checkpoints");
+  const ProgramResult resumed = go_on(workplace, 1, saving(46, settings));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step "), 1) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "the checkpoint before it"), 0) << resumed.output;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program saves, is stopped or killed, and goes on: with the bits, and the lines of metrics.jsonl, of a
+// run that nothing had disturbed.
+#include <fstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+const std::string kMpirun = "mpirun --oversubscribe --bind-to none -np ";
+
+std::string command_of(int ranks, const Workplace& workplace, const Settings& settings,
+                       const std::string& flags) {
+  const std::string command = workplace.train(settings, flags);
+  return ranks == 1 ? command : fmt::format("{}{} {}", kMpirun, ranks, command);
+}
+
+// Everything in which a disturbed run may go wrong: a schedule that moves, statistics of each rank,
+// augmentation, dropout, and a loss scale that overflows at first and is doubled often.
+Settings demanding(int ranks) {
+  return {"model.name=cnn",
+          "model.dropout=0.2",
+          "kernels.choose=direct",
+          "train.precision=fp16",
+          "train.loss_scale=1e9",
+          "train.loss_scale_interval=20",
+          "train.accumulation=2",
+          "train.epochs=20",
+          "train.batch=4",
+          "data.crop_padding=1",
+          "data.horizontal_flip=true",
+          "schedule.name=cosine",
+          fmt::format("comm.compress_within_node={}", ranks > 1),
+          fmt::format("comm.codec={}", ranks > 1 ? "sign" : "none")};
+}
+
+// Starts a run, does `what` to its process, $run, when so many epochs are reported and a checkpoint is there,
+// and returns how the run ended.
+ProgramResult disturbed(int ranks, const Workplace& workplace, const Settings& settings, int epochs,
+                        const std::string& what, const std::string& flags = "") {
+  const std::string folder = workplace.path("run").string();
+  const std::string condition = fmt::format(
+      "[ \"$(cat {0}/metrics.jsonl 2>/dev/null | wc -l)\" -ge {1} ] && ls {0}/checkpoints | grep -q '[0-9]$'",
+      folder, epochs);
+  return run_shell(fmt::format("{} & run=$!\n{}{}\nwait $run", command_of(ranks, workplace, settings, flags),
+                               wait_until(condition), what));
+}
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& metrics) {
+  std::ifstream file(metrics);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// But for times.
+void expect_same_metrics(const Workplace& workplace, const std::vector<nlohmann::json>& expected) {
+  const auto lines = lines_of(workplace.path("run/metrics.jsonl"));
+  ASSERT_EQ(lines.size(), expected.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (const char* name : {"epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate",
+                             "skipped_steps", "loss_scale"})
+      EXPECT_EQ(lines[i][name], expected[i][name]) << name << " of line " << i;
+  }
+}
+
+struct Undisturbed {
+  std::string digest;
+  std::vector<nlohmann::json> metrics;
+};
+
+Undisturbed undisturbed(int ranks, const Workplace& workplace, Settings settings) {
+  settings.push_back("run.dir=" + workplace.path("whole").string());
+  Undisturbed run{.digest = digest_of(workplace, ranks, settings),
+                  .metrics = lines_of(workplace.path("whole/metrics.jsonl"))};
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("whole/checkpoints"))) << "nobody asked for any";
+  return run;
+}
+
+void expect_resumed(int ranks, const Workplace& workplace, const Settings& settings,
+                    const Undisturbed& expected, const std::string& from = "auto") {
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult result =
+      run_shell(command_of(ranks, workplace, settings, fmt::format("--resume {} --digest {}", from, digest)));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "training goes on after step "), 1) << result.output;
+  EXPECT_EQ(text_of(digest), expected.digest) << result.output;
+  expect_same_metrics(workplace, expected.metrics);
+}
+
+class Resume : public testing::TestWithParam<int> {};
+
+// A process that is killed loses what came after the last checkpoint, and trains it again.
+TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
+  const int ranks = GetParam();
+  const Workplace workplace(fmt::format("killed_{}", ranks));
+  Settings settings = demanding(ranks);
+  const Undisturbed whole = undisturbed(ranks, workplace, settings);
+  settings.push_back("run.checkpoint_every=23");
+  const ProgramResult killed =
+      disturbed(ranks, workplace, settings, 2,
+                ranks == 1 ? "kill -KILL $run" : "kill -KILL $(pgrep -P $run | tail -n 1)");
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  expect_resumed(ranks, workplace, settings, whole);
+  // It has ended: going on trains nothing, and says the same.
+  expect_resumed(ranks, workplace, settings, whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2, 4));
+
+// The signal comes at any step; which one is saved follows.
+TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
+  const Workplace workplace("preempted");
+  Settings settings = demanding(2);
+  const Undisturbed whole = undisturbed(2, workplace, settings);
+  settings.push_back("run.checkpoint_every=17");
+  for (const int epochs : {2, 5}) {
+    const ProgramResult stopped =
+        disturbed(2, workplace, settings, epochs, "kill -USR1 $run", "--resume auto");
+    ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+    EXPECT_EQ(count(stopped.output, "SIGUSR1: training stopped after step "), 1) << stopped.output;
+    EXPECT_EQ(count(stopped.output, "This goes on: mpirun -np 2 "), 1) << stopped.output;
+  }
+  expect_resumed(2, workplace, settings, whole);
+}
+
+// Without a launcher, and without checkpoints of its own: asked to stop, a run saves one.
+TEST(Preemption, OfOneProcessByAnySignal) {
+  for (const char* signal : {"TERM", "INT", "HUP"}) {
+    const Workplace workplace(fmt::format("signal_{}", signal));
+    const Settings settings = {"model.name=cnn", "train.epochs=100000"};
+    // Shells start background jobs with SIGINT ignored, and then it stays so.
+    const std::string metrics = workplace.path("run/metrics.jsonl").string();
+    const ProgramResult stopped = run_shell(
+        fmt::format("env --default-signal=INT {} & run=$!\n{}kill -{} $run\nwait $run",
+                    workplace.train(settings), wait_until(fmt::format("[ -s {} ]", metrics)), signal));
+    EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+    EXPECT_EQ(count(stopped.output, fmt::format("SIG{}: training stopped after step ", signal)), 1)
+        << stopped.output;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
