@@ -19,8 +19,8 @@ using Settings = std::vector<std::string>;
 
 // With a learning rate that does not depend on where training ends, so that train.steps can.
 Settings saving(int steps, Settings more = {}) {
-  Settings all = {"model.name=cnn", "train.epochs=4", "schedule.name=constant", "run.checkpoint_every=10",
-                  fmt::format("train.steps={}", steps)};
+  Settings all = {"model.name=cnn",        "train.epochs=4",          "schedule.name=constant",
+                  "kernels.choose=direct", "run.checkpoint_every=10", fmt::format("train.steps={}", steps)};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -196,12 +196,12 @@ TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
   export_of(4, 10, "", "parts");
   const auto parts = export_of(2, 24, "--resume auto --resume-with train.steps", "parts");
   for (const auto& [name, values] : whole)
-    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-4) << name;
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
   // The epoch's losses are added up over the samples of both parts.
   const auto lines = text_of(workplace.path("parts/metrics.jsonl"));
   const auto line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
   EXPECT_EQ(line["steps"], metrics["steps"]);
-  EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-4);
+  EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
 }
 
 // A folder that cannot be made, a disk that is full: what was saved stays, and training goes on or ends in
