@@ -11,6 +11,7 @@ import statistics
 import sys
 
 import record
+import training_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN = "<!-- figures: written by benchmarks/readme_table.py -->"
@@ -164,6 +165,20 @@ def half_precision(results):
             f"{', '.join(means)} test accuracy on average", result)
 
 
+def codecs_accuracy(task, words):
+    """Points against the dense sum of the same seeds."""
+    def row(results):
+        result = results("codec_accuracy").get(task)
+        if not result:
+            return None
+        rows = {row["way"]: row for row in result["summary"]}
+        texts = [f"{way} {row['points']:+.2f} (1/{row['fewer_bytes']:.1f})" for way, row in rows.items() if way != "none"]
+        seeds = training_runs.counted(len(rows["none"]["seeds"]), "seed")
+        return (f"{words}, {seeds}: points of test accuracy against the dense sum (and bytes)",
+                f"none {rows['none']['accuracy']:.2f} %; {', '.join(texts)}", result)
+    return row
+
+
 def recompute(network):
     def row(results):
         result = results("cpu_suite", f"recompute {network}")
@@ -217,6 +232,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        encodings, codecs_of_a_step, codecs_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        codecs_on("20mbit", "two nodes on one machine, links of 20 Mb/s"),
+       codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
+       codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
