@@ -214,7 +214,9 @@ def codecs_of_a_step(results):
 
 def codecs_on(link, where):
     def row(results):
-        result = results("codecs_resnet18", link)
+        result = results("codecs_resnet18").get(link)
+        if not result:
+            return None
         best = {}
         for case in result["rows"]:
             best[case["codec"]] = max(best.get(case["codec"], 0), case["samples_per_second"])
