@@ -77,6 +77,15 @@ LOCKSTEP_INLINE void encode_int8(const BlockEncode& a, std::int64_t first, const
   }
 }
 
+// Of a block: null where all elements are real, as they are in nearly every block.
+LOCKSTEP_INLINE const std::uint32_t* words_of_padded(const std::uint32_t* real, std::int64_t first) {
+  if (real == nullptr) return nullptr;
+  const std::uint32_t* words = real + first / kBlockLanes;
+  std::uint32_t all = ~std::uint32_t{0};
+  for (int row = 0; row < kBlockRows; ++row) all &= words[row];
+  return all == ~std::uint32_t{0} ? nullptr : words;
+}
+
 // 1 or 0 for each element.
 LOCKSTEP_INLINE void unpack_bits(const std::uint32_t* words, std::int32_t* flags) {
   for (int row = 0; row < kBlockRows; ++row) {
@@ -110,8 +119,8 @@ LOCKSTEP_INLINE void encode_sign(const BlockEncode& a, std::int64_t first, const
   feed(a, first, feedback, fed);
   int elements = static_cast<int>(kBlockElements);
   alignas(64) std::int32_t real[kBlockElements];
-  if (a.real != nullptr) {
-    const std::uint32_t* words = a.real + first / kBlockLanes;
+  const std::uint32_t* words = words_of_padded(a.real, first);
+  if (words != nullptr) {
     unpack_bits(words, real);
     elements = 0;
     for (int row = 0; row < kBlockRows; ++row) elements += std::popcount(words[row]);
@@ -137,7 +146,7 @@ LOCKSTEP_INLINE void encode_sign(const BlockEncode& a, std::int64_t first, const
     const float sent = SignBlock::decoded(scale, SignBlock::bit(fed.values[i]));
     left[i] = feedback.left(fed.values[i], sent);
   }
-  if (a.real == nullptr) return;
+  if (words == nullptr) return;
 #pragma omp simd
   for (int i = 0; i < kBlockElements; ++i) left[i] = real[i] != 0 ? left[i] : 0.0f;
 }
@@ -202,9 +211,10 @@ LOCKSTEP_FOR_EACH_PROCESSOR void sum_sign_blocks(const BlockSum& a, std::int64_t
       const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
       add_sign(record, part == 0, values);
     }
-    if (a.real == nullptr) continue;
+    const std::uint32_t* words = words_of_padded(a.real, block * kBlockElements);
+    if (words == nullptr) continue;
     alignas(64) std::int32_t real[kBlockElements];
-    unpack_bits(a.real + block * kBlockRows, real);
+    unpack_bits(words, real);
 #pragma omp simd
     for (int i = 0; i < kBlockElements; ++i) values[i] = real[i] != 0 ? values[i] : 0.0f;
   }
