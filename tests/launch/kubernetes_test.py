@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kubernetes_test.py REPOSITORY FOLDER LOCKSTEP: the template for Kubernetes is a valid MPIJob whose pods are valid Pods, its
+numbers of ranks agree, and what it tells lockstep is understood. Validators are installed into FOLDER.
+
+Exit codes: 0, 1 it is not valid, 77 there are no validators."""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+VALIDATORS = "kubernetes-validate==1.37.0"
+KUBERNETES = "1.31"
+
+repository, folder, lockstep = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+if not (folder / "kubernetes_validate").is_dir():
+    done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), VALIDATORS],
+                          capture_output=True, text=True)
+    if done.returncode:
+        print(f"Skipped: Kubernetes' schemas, because {VALIDATORS} cannot be installed: {done.stderr[-300:]}")
+        sys.exit(77)
+sys.path.insert(0, str(folder))
+import jsonschema  # noqa: E402
+import kubernetes_validate  # noqa: E402
+import yaml  # noqa: E402
+
+
+def pod_of(replica):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **replica["template"]}
+
+
+def errors_of(job, schema):
+    """In words; empty where it is valid."""
+    errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(job)]
+    for name, replica in job["spec"]["mpiReplicaSpecs"].items():
+        try:
+            kubernetes_validate.validate(pod_of(replica), KUBERNETES, strict=True)
+        except (kubernetes_validate.ValidationError, jsonschema.ValidationError) as error:
+            errors.append(f"{name}: {error.message}")
+    launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
+    arguments = launcher["template"]["spec"]["containers"][0]["args"]
+    gpus = int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+    ranks, slots = int(arguments[arguments.index("-np") + 1]), job["spec"]["slotsPerWorker"]
+    if not ranks == slots * worker["replicas"] == gpus * worker["replicas"]:
+        errors.append(f"{ranks} ranks, {worker['replicas']} workers with {slots} slots and {gpus} GPUs")
+    told = arguments[arguments.index("lockstep") + 1:]
+    without = [word for at, word in enumerate(told) if "--resume" not in told[max(0, at - 1):at + 1]]
+    printed = subprocess.run([lockstep, *without, "--print-config"], capture_output=True, text=True)
+    if printed.returncode or "--resume auto" not in " ".join(told):
+        errors.append(f"lockstep {' '.join(told)}: {printed.stderr}")
+    return errors
+
+
+job = yaml.safe_load((repository / "launch/kubernetes/mpijob.yaml").read_text())
+schema = json.loads((repository / "tests/launch/mpijob_schema.json").read_text())
+errors = errors_of(job, schema)
+
+# What must be found: a key that an MPIJob has not, one that a Pod has not, another number of ranks.
+spoiled = []
+for spoil in (lambda job: job["spec"].update(slotPerWorker=8),
+              lambda job: job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"].update(gracePeriod=1),
+              lambda job: job["spec"]["mpiReplicaSpecs"]["Worker"].update(replicas=3)):
+    bad = copy.deepcopy(job)
+    spoil(bad)
+    if len(errors_of(bad, schema)) != 1:
+        errors.append(f"a fault was not found: {errors_of(bad, schema)}")
+print("\n".join(errors) or "valid")
+sys.exit(1 if errors else 0)

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The template for Slurm, and ranks started by srun, under a Slurm of the test's own: tests/slurm.sh.
+
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kNoSlurm = 77;
+
+// Names the reason.
+#define REQUIRE_SLURM(result) \
+  if ((result).exit_code == kNoSlurm) GTEST_SKIP() << (result).output
+
+ProgramResult run_slurm(const std::string& command) {
+  return run_shell(fmt::format("{}/tests/slurm.sh 2 {}", LOCKSTEP_SOURCE_DIR, command));
+}
+
+// Of a job that the template makes, on the one node there is; arguments: of lockstep train, behind "train".
+std::string submit(const Workplace& workplace, const std::string& arguments) {
+  return fmt::format(
+      "job=$(LOCKSTEP={} sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 "
+      "--output={} {}/launch/slurm/train.sbatch {})\n",
+      program("lockstep"), workplace.path("log").string(), LOCKSTEP_SOURCE_DIR, arguments);
+}
+
+std::string arguments_of(const std::string& train) { return train.substr(train.find(" train ") + 7); }
+
+// Lines of sh that wait for a minute at most.
+std::string wait_for(const std::string& condition) {
+  return fmt::format(
+      "waits=0\nuntil {0}; do\n  waits=$((waits + 1))\n"
+      "  [ $waits -lt 1200 ] || {{ echo \"waited in vain for {0}\"; cat log; squeue; exit 1; }}\n  sleep "
+      "0.05\ndone\n",
+      condition);
+}
+
+std::string wait_for_end() { return wait_for("[ -z \"$(squeue --noheader --jobs=$job)\" ]"); }
+
+TEST(Slurm, RanksThatSrunStartsAreOneWorldAndEndWithTheDigestOfMpirun) {
+  const Workplace workplace("srun");
+  const std::vector<std::string> settings = {"train.steps=8"};
+  const auto file = workplace.path("of_srun");
+  const ProgramResult result =
+      run_slurm("srun --mpi=pmix -n 2 " + workplace.train(settings, "--digest " + file.string()));
+  REQUIRE_SLURM(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(text_of(file), digest_of(workplace, 2, settings));
+}
+
+// What happens to long jobs: their time ends, a rank dies, somebody more important comes.
+TEST(Slurm, AJobThatIsDisturbedThreeTimesEndsWithTheDigestOfOneThatIsNot) {
+  const Workplace workplace("requeue");
+  constexpr int kEpochs = 400;
+  const std::vector<std::string> settings = {fmt::format("train.epochs={}", kEpochs),
+                                             "run.checkpoint_every=100", "run.keep=2", "run.grace_seconds=5"};
+  const auto file = workplace.path("of_slurm");
+  // Trains an epoch, after so many starts.
+  const auto goes_on = [](int start) {
+    const std::string epochs = "$(grep -c '^epoch .*train loss' log)";
+    return wait_for(fmt::format("[ $(grep -c '^job .*, start' log) = {} ]", start)) + "seen=" + epochs +
+           "\n" + wait_for("[ " + epochs + " -gt $seen ]");
+  };
+  const std::string lines =
+      "cd " + workplace.path("").string() + "\n" +
+      submit(workplace, arguments_of(workplace.train(settings, "--digest " + file.string()))) +
+      wait_for("[ -e log ]") + goes_on(1) + "scancel --signal=USR1 --batch $job\n" + goes_on(2) +
+      "pkill -KILL --newest --full ^" + program("lockstep") + "\n" + goes_on(3) +
+      "sbatch --quiet --partition=high --nodes=1 --ntasks=2 --output=/dev/null --wrap 'sleep 0.1'\n" +
+      goes_on(4) + wait_for_end() + "grep '^job\\|^ended\\|CANCELLED\\|goes on after' log\n";
+  const ProgramResult result = run_slurm(workplace.script(lines));
+  REQUIRE_SLURM(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "training goes on after step "), 3) << result.output;
+  EXPECT_EQ(text_of(file), digest_of(workplace, 2, {settings[0]}));
+  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
+  int epoch = 0;
+  for (std::string line; std::getline(metrics, line);)
+    EXPECT_EQ(nlohmann::json::parse(line).at("epoch"), ++epoch) << line;
+  EXPECT_EQ(epoch, kEpochs);
+}
+
+// Another start would not help, or nobody wants it.
+TEST(Slurm, AJobThatFailsOrIsCancelledDoesNotStartAgain) {
+  const Workplace workplace("cancel");
+  const std::string state = "scontrol show job $job | grep -o 'JobState=[A-Z]*\\|ExitCode=[0-9]*'\n";
+  const std::string lines = "cd " + workplace.path("").string() + "\n" +
+                            submit(workplace, arguments_of(workplace.train({"train.batch=1000000"}))) +
+                            wait_for_end() + state +
+                            submit(workplace, arguments_of(workplace.train({"train.epochs=100000"}))) +
+                            wait_for("grep -q '^epoch 2' log") + "scancel $job\n" + wait_for_end() + state +
+                            "grep -c '^job .*, start' log\n";
+  const ProgramResult result = run_slurm(workplace.script(lines));
+  REQUIRE_SLURM(result);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "JobState=FAILED\nExitCode=78\nJobState=CANCELLED\nExitCode=75\n2\n");
+}
+
+}  // namespace
+}  // namespace lockstep

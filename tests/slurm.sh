@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Runs a command beside a Slurm of its own, on this machine: srun, sbatch and their like talk to it.
+#
+#   tests/slurm.sh CORES COMMAND [ARGUMENT ..]
+#
+# CORES  that the one node claims to have, whatever the machine has
+#
+#   tests/slurm.sh 2 srun --mpi=pmix -n 2 build/cpu/bin/lockstep train fashion_mnist_cnn
+#
+# It has two partitions: "low", the default, whose jobs are requeued when one of "high" wants their cores. Their ranks are told
+# LOCKSTEP_SLURM_GRACE seconds before (10). LOCKSTEP_SLURM_CONF holds further lines of slurm.conf.
+#
+# Ends with the command's exit code; 64 for arguments that make no sense; 77, saying why, where Slurm is not installed or this
+# user may not make namespaces. Nothing is left behind however this ends: all processes are those of a namespace that dies
+# with it.
+set -euo pipefail
+
+cores=${1:-}
+if [[ $# -lt 2 || ! $cores =~ ^[1-9][0-9]*$ ]]; then
+  echo "tests/slurm.sh: wants a number of cores and a command" >&2
+  sed -n 's/^# \{0,1\}//; 2,15p' "${BASH_SOURCE[0]}" >&2
+  exit 64
+fi
+
+if [ -z "${LOCKSTEP_SLURM_INSIDE:-}" ]; then
+  export PATH=$PATH:/usr/sbin:/sbin
+  for tool in slurmctld slurmd munged srun ip unshare; do
+    command -v "$tool" >/dev/null || { echo "Skipped: Slurm, because $tool is not installed" >&2; exit 77; }
+  done
+  apart=(unshare --mount --net --pid --fork --kill-child --mount-proc)
+  ((EUID == 0)) || { echo "Skipped: Slurm, because its daemons want root" >&2; exit 77; }
+  why=$("${apart[@]}" true 2>&1) || { echo "Skipped: Slurm, because namespaces cannot be made: $why" >&2; exit 77; }
+  # Not exec: unshare does not listen to signals while it waits, but what it made ends with it.
+  LOCKSTEP_SLURM_INSIDE=1 "${apart[@]}" "${BASH_SOURCE[0]}" "$@" <&0 &
+  inside=$!
+  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 130' INT
+  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 143' TERM HUP
+  code=0
+  wait "$inside" || code=$?
+  exit "$code"
+fi
+
+shift
+unset LOCKSTEP_SLURM_INSIDE
+ip link set dev lo up
+# Names are not looked up by who has no other address than the loopback's.
+address=10.78.0.1
+ip link add node type bridge
+ip address add $address/24 dev node
+ip link set dev node up
+folder=/run/slurm # seen in this namespace alone
+mount -t tmpfs slurm /run
+mkdir "$folder" "$folder/state" "$folder/spool" "$folder/tmp"
+host=$(hostname)
+host=${host%%.*}
+printf '%s\n' "127.0.0.1 localhost" "$address $host" >"$folder/hosts"
+mount --bind "$folder/hosts" /etc/hosts
+(umask 077 && head -c 128 /dev/urandom >"$folder/key")
+# The node has the host's name: so mpirun starts ranks itself. Requeued jobs wait for their old credentials to expire.
+cat >"$folder/slurm.conf" <<CONF
+ClusterName=one
+SlurmctldHost=$host
+SlurmUser=root
+AuthInfo=socket=$folder/munge.socket,cred_expire=5
+StateSaveLocation=$folder/state
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdSpoolDir=$folder/spool
+SlurmdPidFile=$folder/slurmd.pid
+TmpFS=$folder/tmp
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+KillWait=10
+SchedulerParameters=sched_interval=1
+NodeName=$host CPUs=$cores State=UNKNOWN
+PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=${LOCKSTEP_SLURM_GRACE:-10} State=UP
+PartitionName=high Nodes=ALL PriorityTier=2 PreemptMode=OFF State=UP
+${LOCKSTEP_SLURM_CONF:-}
+CONF
+export SLURM_CONF=$folder/slurm.conf OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+
+daemon() {
+  "$@" >"$folder/$1.log" 2>&1 </dev/null &
+  daemons+=($!)
+}
+fail() {
+  echo "tests/slurm.sh: $1; the last lines of its daemons:" >&2
+  tail -n 8 "$folder"/*.log >&2
+  exit 70
+}
+daemons=()
+# wait_for WHAT COMMAND ..
+wait_for() {
+  local what=$1 try pid
+  shift
+  for ((try = 0; try < 150; ++try)); do
+    "$@" && return
+    for pid in "${daemons[@]}"; do kill -0 "$pid" 2>/dev/null || fail "a daemon ended before $what"; done
+    sleep 0.2
+  done
+  fail "there is no $what after 30 seconds"
+}
+idle_node() { [ -n "$(sinfo --noheader --states=idle --partition=low --format=%N 2>/dev/null)" ]; }
+
+daemon munged -F -f --key-file="$folder/key" -S "$folder/munge.socket" --pid-file="$folder/munged.pid" --seed-file="$folder/seed"
+wait_for "socket of munged" test -S "$folder/munge.socket"
+daemon slurmctld -D -c
+daemon slurmd -D
+wait_for "idle node" idle_node
+
+code=0
+"$@" || code=$?
+exit "$code"
