@@ -79,6 +79,7 @@ struct Update {
   void* copy = nullptr;
   DType copy_type = DType::f16;  // f16 or bf16
   const StepControl* control = nullptr;
+  bool state_stays = false;  // momentum and moments are read alone: where a step would lead
 };
 
 // to = from where the step was skipped: takes back what forward has changed.

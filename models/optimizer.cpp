@@ -213,10 +213,28 @@ void Optimizer::set_learning_rate(StepSlot slot, double learning_rate) {
 }
 
 void Optimizer::step(Stream& stream, StepSlot slot) {
-  stream.copy(&control()->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + slot.index,
+  copy_learning_rate(stream, slot, control());
+  update_all(stream, memory_.gradients, control(), false);
+  backend_.finish_step(stream, loss_scale_.rule, control());
+}
+
+void Optimizer::look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients,
+                           StepControl* control) {
+  copy_learning_rate(stream, slot, control);
+  stream.copy(&control->step, &this->control()->step, sizeof(control->step));
+  update_all(stream, gradients, control, true);
+}
+
+void Optimizer::copy_learning_rate(Stream& stream, StepSlot slot, StepControl* to) {
+  stream.copy(&to->learning_rate, reinterpret_cast<double*>(learning_rates_.data()) + slot.index,
               sizeof(double));
+}
+
+void Optimizer::update_all(Stream& stream, std::span<const FlatRange> all, const StepControl* control,
+                           bool state_stays) {
+  CHECK(all.size() == pieces(), "{} ranges of gradients for {}", all.size(), pieces());
   for (std::size_t piece = 0; piece < pieces(); ++piece) {
-    const FlatRange& gradients = memory_.gradients[piece];
+    const FlatRange& gradients = all[piece];
     const bool copied = gradients.type != DType::f32;
     update(stream,
            {.table = tables_[piece],
@@ -225,10 +243,10 @@ void Optimizer::step(Stream& stream, StepSlot slot) {
             .gradient_type = gradients.type,
             .copy = copied ? memory_.copies.data : nullptr,
             .copy_type = copied ? memory_.copies.type : DType::f16,
-            .control = control()},
+            .control = control,
+            .state_stays = state_stays},
            piece);
   }
-  backend_.finish_step(stream, loss_scale_.rule, control());
 }
 
 std::span<float> Optimizer::state() const {

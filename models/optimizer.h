@@ -56,6 +56,11 @@ class Optimizer {
   // moves the loss scale. All ordered on the stream.
   // The slot says which learning rate.
   void step(Stream& stream, StepSlot slot);
+  // Where step() would lead with other gradients, in the ranges that the (summed) ones have: values alone
+  // change, and their copies; whoever asks keeps what they were. control, memory of the device, stands in for
+  // the optimizer's: says whether there is anything to do (finite), and by which loss scale it is divided;
+  // the rest is filled in.
+  void look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients, StepControl* control);
   // Of the steps with this slot, until it is set again: pinned memory, from which no earlier step may still
   // be about to read.
   void set_learning_rate(StepSlot slot, double learning_rate);
@@ -92,6 +97,10 @@ class Optimizer {
   float* state(std::size_t index) const { return state().data() + index * memory_.values.size(); }
 
  private:
+  void update_all(Stream& stream, std::span<const FlatRange> gradients, const StepControl* control,
+                  bool state_stays);
+  void copy_learning_rate(Stream& stream, StepSlot slot, StepControl* to);
+
   Backend& backend_;
   TrainedMemory memory_;
   LossScaleOptions loss_scale_;

@@ -69,9 +69,20 @@ void write_copy(const Update& update, std::int64_t begin, std::int64_t count) {
              .to = element_at(update.copy, update.copy_type, begin)});
 }
 
+// The step, of copies of its state.
+template <typename Step>
+struct StateStays {
+  Step step;
+
+  template <typename... State>
+  void operator()(float& value, float gradient, State... state) const {
+    step(value, gradient, state...);
+  }
+};
+
 // step_of(segment) gives the function object for all elements of a chunk.
 template <typename StepOf, typename... State>
-void run(const Update& update, StepOf step_of, State*... state) {
+void run_steps(const Update& update, StepOf step_of, State*... state) {
   for_each_chunk(update.table, [=, &update, factor = 1.0f / update.control->loss_scale](
                                    const UpdateChunk& chunk, std::int64_t) {
     const auto step = step_of(chunk.segment);
@@ -83,6 +94,13 @@ void run(const Update& update, StepOf step_of, State*... state) {
       write_copy(update, begin, count);
     });
   });
+}
+
+template <typename StepOf, typename... State>
+void run(const Update& update, StepOf step_of, State*... state) {
+  if (!update.state_stays) return run_steps(update, step_of, state...);
+  run_steps(
+      update, [=](std::int32_t segment) { return StateStays{step_of(segment)}; }, state...);
 }
 
 bool skips(const Update& update) {

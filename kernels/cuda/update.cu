@@ -77,6 +77,7 @@ struct Arrays {
   float* second;  // AdamW only
   void* copy;
   DType copy_type;
+  bool state_stays;
 
   __device__ Arrays from(std::int64_t element) const {
     return {gradient + element,
@@ -84,7 +85,8 @@ struct Arrays {
             first + element,
             second == nullptr ? nullptr : second + element,
             copy == nullptr ? nullptr : static_cast<__half*>(copy) + element,
-            copy_type};
+            copy_type,
+            state_stays};
   }
   __device__ bool aligned_all() const { return aligned(gradient, value, first, second, copy); }
 };
@@ -112,8 +114,10 @@ __device__ inline void update_lanes(const Step& step, float gradient_factor, con
     apply(step, value[i], gradient_factor * gradient[i], first[i], second[i]);
   }
   store(arrays.value + at, value);
-  store(arrays.first + at, first);
-  if constexpr (std::is_same_v<Step, AdamWStep>) store(arrays.second + at, second);
+  if (!arrays.state_stays) {
+    store(arrays.first + at, first);
+    if constexpr (std::is_same_v<Step, AdamWStep>) store(arrays.second + at, second);
+  }
   if (arrays.copy == nullptr) return;
   if (arrays.copy_type == DType::f16) {
     store(static_cast<__half*>(arrays.copy) + at, value);
@@ -225,7 +229,8 @@ void run(Stream& stream, const Update& update, const Rule& rule, const States& s
                            .first = states.first,
                            .second = states.second,
                            .copy = update.copy,
-                           .copy_type = update.copy_type};
+                           .copy_type = update.copy_type,
+                           .state_stays = update.state_stays};
     launch(update_kernel<Rule, T>,
            {.grid = dim3(chunks), .block = dim3(static_cast<unsigned>(block_threads()))}, stream,
            table_of(update), rule, arrays);

@@ -47,6 +47,7 @@ class CudaUpdates : public testing::Test {
     bool copied = false;
     std::int32_t finite = 1;
     std::size_t misaligned = 0;
+    bool state_stays = false;
 
     // As the device sees it; the loss scale is in it.
     Values gradient(int step) const {
@@ -76,7 +77,8 @@ class CudaUpdates : public testing::Test {
                           .gradient_type = c.gradient_type,
                           .copy = c.copied ? copy.data() : nullptr,
                           .copy_type = c.copy_type(),
-                          .control = control.as<const StepControl>()};
+                          .control = control.as<const StepControl>(),
+                          .state_stays = c.state_stays && step == kSteps};
       if (rule == Rule::sgd || rule == Rule::nesterov) {
         step_by(
             stream_, update,
@@ -152,6 +154,8 @@ TEST_F(CudaUpdates, AreTheCpus) {
         c.copied = !c.copied;
         c.misaligned = 4;
         expect_cpus(c, rule);
+        c.state_stays = true;
+        expect_cpus(c, rule);
       }
     }
   }
@@ -185,6 +189,22 @@ TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
     EXPECT_EQ(after.second, before.second);
     EXPECT_EQ(after.copy, Values(9000, 5.0f));
     EXPECT_EQ(after.trust_ratios, before.trust_ratios);
+  }
+}
+
+TEST_F(CudaUpdates, ChangeValuesAloneWhereStateStays) {
+  for (const Rule rule : kRules) {
+    Case c{.count = 9000,
+           .segments = {{.count = 9000, .weight_decay = 0.01f, .adaptive = true}},
+           .gradient_type = DType::f16,
+           .copied = true};
+    const Result stepped = emulated(c, rule);
+    c.state_stays = true;
+    const Result ahead = emulated(c, rule);
+    EXPECT_EQ(ahead.value, stepped.value);
+    EXPECT_EQ(ahead.copy, stepped.copy);
+    EXPECT_NE(ahead.first, stepped.first);
+    EXPECT_EQ(ahead.second == stepped.second, rule != Rule::adamw);
   }
 }
 

@@ -17,6 +17,7 @@ struct Case {
   Rule rule;
   DType gradient_type;
   std::int32_t finite = 1;
+  bool state_stays = false;  // in the last step
 
   double learning_rate() const { return rule == Rule::adamw ? 0.01 : rule == Rule::lars ? 5.0 : 0.1; }
   DType copy_type() const { return gradient_type == DType::bf16 ? DType::bf16 : DType::f16; }
@@ -53,7 +54,8 @@ class Steps {
               .gradient_type = case_.gradient_type,
               .copy = copy_.data(),
               .copy_type = case_.copy_type(),
-              .control = reinterpret_cast<const StepControl*>(control_.data())});
+              .control = reinterpret_cast<const StepControl*>(control_.data()),
+              .state_stays = case_.state_stays && step == kSteps});
       side_.stream.synchronize();
     }
   }
@@ -105,14 +107,17 @@ TEST_F(CudaUpdates, AreTheCpus) {
   Side cpu(Device{}), gpu(kGpu);
   for (const Rule rule : kRules) {
     for (const DType type : kTypes) {
-      const Case c{.rule = rule, .gradient_type = type};
-      Steps reference(cpu, c), steps(gpu, c);
-      reference.run();
-      steps.run();
-      const std::vector<Values> expected = reference.results(), actual = steps.results();
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_LT(relative_error(actual[i], widen(expected[i])), i == 3 ? 1e-3 : 1e-6)
-            << "result " << i << " of rule " << static_cast<int>(rule) << ", gradients " << name_of(type);
+      for (const bool state_stays : {false, true}) {
+        const Case c{.rule = rule, .gradient_type = type, .state_stays = state_stays};
+        Steps reference(cpu, c), steps(gpu, c);
+        reference.run();
+        steps.run();
+        const std::vector<Values> expected = reference.results(), actual = steps.results();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_LT(relative_error(actual[i], widen(expected[i])), i == 3 ? 1e-3 : 1e-6)
+              << "result " << i << " of rule " << static_cast<int>(rule) << ", gradients " << name_of(type)
+              << (state_stays ? ", whose state stays in the end" : "");
+        }
       }
     }
   }

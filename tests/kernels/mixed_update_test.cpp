@@ -103,6 +103,39 @@ TEST_F(MixedUpdate, ASkippedStepChangesNothing) {
   }
 }
 
+// Values and their copies are those that the step would leave.
+TEST_F(MixedUpdate, AStepWhoseStateStaysChangesValuesAlone) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const std::int64_t count : kCounts) {
+      const Segments segments{{.count = count, .weight_decay = 0.1f, .adaptive = true}};
+      const UpdateTable table({}, segments);
+      const GuardedMemory gradient(gradient_of(count, 9), type);
+      for (const Step* step : {&sgd, &nesterov, &adamw, &lars}) {
+        Memory memory(count), stepped(count);
+        run(*step, segments, memory);
+        run(*step, segments, stepped);
+        const Values first = memory.first.values(), second = memory.second.values();
+        const DType copy_type = type == DType::f32 ? DType::f16 : type;
+        const GuardedMemory copy(static_cast<std::size_t>(count) * 2, copy_type);
+        Call call{.gradient = gradient.data(),
+                  .gradient_type = type,
+                  .control = {.step = kSteps + 1, .loss_scale = 2},
+                  .copy = copy.data(),
+                  .copy_type = copy_type,
+                  .state_stays = true};
+        (*step)(table, memory, call);
+        EXPECT_EQ(memory.first.values(), first);
+        EXPECT_EQ(memory.second.values(), second);
+        EXPECT_EQ(copy.values(), rounded(memory.value.values(), copy_type));
+        call.state_stays = false;
+        (*step)(table, stepped, call);
+        EXPECT_EQ(memory.value.values(), stepped.value.values()) << count << " of " << name_of(type);
+        EXPECT_NE(stepped.first.values(), first);
+      }
+    }
+  }
+}
+
 TEST_F(MixedUpdate, TheLossScaleGrowsAfterGoodStepsAndBacksOffOnASkippedOne) {
   const LossScaleRule rule{.growth = 2, .backoff = 0.5f, .interval = 3};
   StepControl control{.step = 1, .loss_scale = 1024};

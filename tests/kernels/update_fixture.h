@@ -51,6 +51,7 @@ class UpdateTest : public testing::Test {
     StepControl control = {};
     void* copy = nullptr;
     DType copy_type = DType::f16;
+    bool state_stays = false;
   };
   using Step = std::function<void(const UpdateTable&, Memory&, Call)>;
 
@@ -61,7 +62,8 @@ class UpdateTest : public testing::Test {
             .gradient_type = call.gradient_type,
             .copy = call.copy,
             .copy_type = call.copy_type,
-            .control = &call.control};
+            .control = &call.control,
+            .state_stays = call.state_stays};
   }
 
   const Step sgd = [this](const UpdateTable& table, Memory& memory, Call call) {

@@ -223,6 +223,41 @@ TEST(Optimizer, GoesOnFromItsStateAndSteps) {
   }
 }
 
+// Values are those of a step with these gradients, and can be taken back; where they are not finite nothing
+// changes.
+TEST(Optimizer, LooksAheadToWhereAStepWouldLead) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
+        OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
+    Arena arena;
+    const auto optimizer = make_optimizer(arena.memory(), options);
+    Stream stream({}, StreamUse::compute);
+    for (int t = 1; t <= 3; ++t) {
+      arena.make_gradients(t);
+      optimizer->step(stream, 0.01);
+    }
+    const std::vector<float> before = arena.values;
+    const std::vector<float> state(optimizer->state().begin(), optimizer->state().end());
+    arena.make_gradients(4);
+    std::vector<float> others = arena.gradients;
+    for (float& gradient : others) gradient *= 8;
+    const FlatRange range{.end = static_cast<std::int64_t>(others.size()), .data = others.data()};
+    StepControl control{.loss_scale = 8, .finite = 0};
+    optimizer->set_learning_rate({}, 0.02);
+    optimizer->look_ahead(stream, {}, std::span(&range, 1), &control);
+    EXPECT_EQ(arena.values, before) << options.index();
+    control.finite = 1;
+    optimizer->look_ahead(stream, {}, std::span(&range, 1), &control);
+    EXPECT_TRUE(std::ranges::equal(optimizer->state(), state)) << options.index();
+    EXPECT_EQ(steps(*optimizer), 3);
+    const std::vector<float> ahead = arena.values;
+    std::ranges::copy(before, arena.values.begin());
+    optimizer->step(stream, 0.02);
+    EXPECT_EQ(ahead, arena.values) << options.index();
+    EXPECT_NE(ahead, before);
+  }
+}
+
 TEST(Optimizer, EveryOptimizerLowersTheLossOfANetwork) {
   const std::vector<std::pair<OptimizerOptions, float>> cases = {
       {SgdOptions{}, 0.02f},
