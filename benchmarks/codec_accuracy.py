@@ -46,7 +46,7 @@ WAYS = {
     "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], least=-0.3),
     "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], ["comm.dgc.warmup_steps=0"], -0.4),
     "local SGD, 8 steps": Way(["train.average_every=8"], least=-0.5),
-    "gradients a step late, Nesterov": Way(["train.staleness=1", "optimizer.nesterov=true"], least=-0.5),
+    "gradients a step late": Way(["train.staleness=1"], least=-0.5),
 }
 
 

@@ -6,10 +6,13 @@
 
 namespace lockstep {
 
-DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, Optimizer& optimizer)
+DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, Optimizer& optimizer,
+                                   int ranks)
     : network_(network),
       buckets_(buckets),
       optimizer_(optimizer),
+      ranks_(ranks),
+      values_(planned_bytes(network.values().size_bytes()), network.device()),
       control_(sizeof(StepControl) + 2 * sizeof(float), network.device()) {
   CHECK(buckets.delayed(), "the buckets exchange gradients where they are made");
 }
@@ -17,6 +20,21 @@ DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, O
 void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moments) {
   buckets_.begin(compute, moments, scale());
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
+}
+
+// A loss scale n times smaller makes this rank's share of the mean over all samples the mean over its own.
+void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
+  compute.copy(values_.data(), network_.values().data(), values_.bytes());
+  compute.copy(&own()->loss_scale, scale(), sizeof(float));
+  network_.backend().scale(
+      compute, {.count = 1, .factor = 1 / static_cast<float>(ranks_), .values = &own()->loss_scale});
+  optimizer_.look_ahead(compute, slot, buckets_.own_gradients(), own());
+}
+
+// A step that is skipped leaves the weights' copies as they are.
+void DelayedGradients::come_back(Stream& compute) {
+  compute.copy(network_.values().data(), values_.data(), values_.bytes());
+  network_.copy_weights(compute);
 }
 
 // The optimizer unscales by what gradients were made with, and moves that.
@@ -31,6 +49,11 @@ void DelayedGradients::take_scale(Stream& compute) {
 void DelayedGradients::give_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
 
 void DelayedGradients::judge_statistics(Stream& compute) {
+  judge(compute);
+  network_.restore_statistics_if_skipped(compute, own());
+}
+
+void DelayedGradients::judge(Stream& compute) {
   Write write = Write::overwrite;
   for (const FlatRange& range : buckets_.own_gradients()) {
     network_.backend().all_finite(compute, {.type = range.type,
@@ -40,7 +63,6 @@ void DelayedGradients::judge_statistics(Stream& compute) {
                                             .write = write});
     write = Write::accumulate;
   }
-  network_.restore_statistics_if_skipped(compute, own());
 }
 
 void DelayedGradients::keep(Stream& compute) {
@@ -50,8 +72,9 @@ void DelayedGradients::keep(Stream& compute) {
 
 // Waits for the stream.
 template <typename CastOf>
-void DelayedGradients::cast_ranges(Stream& compute, const CastOf& cast_of) {
-  for (const FlatRange& range : buckets_.gradients()) network_.backend().cast(compute, cast_of(range));
+void DelayedGradients::cast_ranges(Stream& compute, std::span<const FlatRange> ranges,
+                                   const CastOf& cast_of) {
+  for (const FlatRange& range : ranges) network_.backend().cast(compute, cast_of(range));
   compute.synchronize();
 }
 
@@ -59,7 +82,7 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   const auto count = static_cast<std::int64_t>(network_.values().size());
   Buffer memory(network_.values().size_bytes(), network_.device());
   auto* plain = reinterpret_cast<float*>(memory.data());
-  cast_ranges(compute, [&](const FlatRange& range) {
+  cast_ranges(compute, buckets_.gradients(), [&](const FlatRange& range) {
     return Cast{.count = range.count(),
                 .from_type = range.type,
                 .to_type = DType::f32,
@@ -83,13 +106,16 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   if (!visitor.writes()) return;
   scale_now = static_cast<float>(loss_scale);
   compute.copy(scale(), &scale_now, sizeof(float));
-  cast_ranges(compute, [&](const FlatRange& range) {
-    return Cast{.count = range.count(),
-                .from_type = DType::f32,
-                .to_type = range.type,
-                .from = plain + range.begin,
-                .to = range.data};
-  });
+  for (const std::span<const FlatRange> ranges : {buckets_.gradients(), buckets_.own_gradients()}) {
+    cast_ranges(compute, ranges, [&](const FlatRange& range) {
+      return Cast{.count = range.count(),
+                  .from_type = DType::f32,
+                  .to_type = range.type,
+                  .from = plain + range.begin,
+                  .to = range.data};
+    });
+  }
+  judge(compute);
 }
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   if (parts.buckets.delayed()) {
     CHECK(!local_ && parts.step_statistics == nullptr,
           "gradients that are late, and ranks that do not share them");
-    delayed_.emplace(parts.network, parts.buckets, parts.optimizer);
+    delayed_.emplace(parts.network, parts.buckets, parts.optimizer, parts.communicator.size());
     ++first_recorded_;  // the first step exchanges nothing
   }
   if (!records_) return;
@@ -270,7 +270,10 @@ void Trainer::enqueue_step() {
   train_.rewind();
   parts_.network.keep_statistics(stream_);
   const std::int64_t last = options_.accumulation - 1;
-  if (delayed_ && delayed_->under_way()) delayed_->exchange(stream_, clock_.buckets());
+  if (delayed_ && delayed_->under_way()) {
+    delayed_->exchange(stream_, clock_.buckets());
+    clock_.time(Phase::optimizer, 0, [&] { delayed_->look_ahead(stream_, slot_); });
+  }
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
   if (delayed_) return enqueue_delayed(last);
   if (kind() != StepKind::synchronous) return enqueue_apart(last);
@@ -311,6 +314,7 @@ void Trainer::enqueue_delayed(std::int64_t last) {
   clock_.time(Phase::optimizer, last, [&] {
     delayed_->judge_statistics(stream_);
     if (under_way) {
+      delayed_->come_back(stream_);
       delayed_->take_scale(stream_);
       update();
       delayed_->give_scale(stream_);

@@ -83,13 +83,15 @@ MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
   const MemoryPlan plan = planning_->memory(batch);
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
   planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
-  return {.activations = plan.activations,
-          .parameters = plan.parameters + plan.weight_copies + plan.statistics,
-          .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
-          .optimizer = optimizer_kind().state_bytes(plan.parameters) +
-                       (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0),
-          .codecs = planned_codec_bytes_,
-          .batches = data_->device_bytes(batch)};
+  return {
+      .activations = plan.activations,
+      .parameters = plan.parameters + plan.weight_copies + plan.statistics,
+      .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
+      .optimizer = optimizer_kind().state_bytes(plan.parameters) +
+                   (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
+                   (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
+      .codecs = planned_codec_bytes_,
+      .batches = data_->device_bytes(batch)};
 }
 
 // Gradients are reduced where they are computed. What layers ask of other ranks never waits behind them.

@@ -21,8 +21,24 @@ constexpr BucketOptions kLate{.first_bytes = 256, .middle_bytes = 4096, .last_by
 
 using Values = std::vector<float>;
 
+// One step of SGD as it is written down.
+void take_sgd_step(const SgdOptions& sgd, float rate, std::span<float> values, const Values& gradient,
+                   float factor, Values& momentum) {
+  const auto m = static_cast<float>(sgd.momentum), decay = static_cast<float>(sgd.weight_decay);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float g = factor * gradient[i] + decay * values[i];
+    momentum[i] = m * momentum[i] + g;
+    values[i] -= rate * (sgd.nesterov ? g + m * momentum[i] : momentum[i]);
+  }
+}
+
+enum class Evaluates { at_parameters, at_predicted_parameters };
+
 // What every rank has after each of so many steps: delayed SGD as it is written down.
-std::vector<Values> naive_delayed_sgd(const ThreadTraining& training) {
+std::vector<Values> naive_delayed_sgd(const ThreadTraining& training,
+                                      Evaluates where = Evaluates::at_predicted_parameters) {
+  const SgdOptions& sgd = std::get<SgdOptions>(training.optimizer);
+  const auto rate = static_cast<float>(training.learning_rate);
   backend_for({}).set_threads(1);
   const Grays dataset(training.image, training.samples);
   Graph graph({.batch = training.batch, .height = 8, .width = 8, .channels = 1, .classes = 4});
@@ -43,7 +59,13 @@ std::vector<Values> naive_delayed_sgd(const ThreadTraining& training) {
   Values late(count), momentum(count);
   std::vector<Values> after;
   for (int step = 0; step < training.steps; ++step) {
+    const Values kept(network.values().begin(), network.values().end());
     for (std::size_t rank = 0; rank < gradients.size(); ++rank) {
+      if (step > 0 && where == Evaluates::at_predicted_parameters) {
+        Values copy = momentum;
+        const float factor = 1 / (1 / static_cast<float>(training.ranks));
+        take_sgd_step(sgd, rate, network.values(), gradients[rank], factor, copy);
+      }
       for (Parameter& parameter : network.parameters())
         parameter.gradient = gradients[rank].data() + parameter.offset;
       for (std::int64_t micro = 0; micro < training.accumulation; ++micro) {
@@ -54,12 +76,9 @@ std::vector<Values> naive_delayed_sgd(const ThreadTraining& training) {
         network.forward(loaders[rank]->next(), pass);
         network.backward(pass);
       }
+      std::ranges::copy(kept, network.values().begin());
     }
-    for (std::size_t i = 0; i < count && step > 0; ++i) {
-      float& value = network.values()[i];
-      momentum[i] = kMomentum * momentum[i] + (late[i] + kDecay * value);
-      value -= static_cast<float>(kRate) * momentum[i];
-    }
+    if (step > 0) take_sgd_step(sgd, rate, network.values(), late, 1, momentum);
     for (std::size_t i = 0; i < count; ++i) {
       late[i] = naive_tree(
           training.ranks, [&](int rank) { return gradients[static_cast<std::size_t>(rank)][i]; },
@@ -73,12 +92,14 @@ std::vector<Values> naive_delayed_sgd(const ThreadTraining& training) {
 TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::int64_t accumulation : {1, 2}) {
-      ThreadTraining training{.ranks = ranks,
-                              .accumulation = accumulation,
-                              .steps = 6,
-                              .buckets = kLate,
-                              .optimizer = SgdOptions{.momentum = kMomentum, .weight_decay = kDecay},
-                              .learning_rate = kRate};
+      ThreadTraining training{
+          .ranks = ranks,
+          .accumulation = accumulation,
+          .steps = 6,
+          .buckets = kLate,
+          .optimizer =
+              SgdOptions{.momentum = kMomentum, .weight_decay = kDecay, .nesterov = accumulation == 2},
+          .learning_rate = kRate};
       const std::vector<Values> expected = naive_delayed_sgd(training);
       training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
         const std::span<const float> values = network.values();
@@ -89,6 +110,55 @@ TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
       EXPECT_EQ(expected[0].size(), expected[1].size());
       EXPECT_NE(expected[0], expected[1]) << "the second step moves parameters";
     }
+  }
+}
+
+// A rank alone knows all of what is under way, so it predicts its parameters to the bit: the training is that
+// of gradients in time, one step later.
+TEST(DelayedGradients, OfOneRankGiveTheBitsOfGradientsInTime) {
+  for (const OptimizerOptions& optimizer :
+       {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
+        OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{.trust_coefficient = 0.02})}) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
+                              .accumulation = 2,
+                              .steps = 8,
+                              .precision = precision,
+                              .optimizer = optimizer,
+                              .loss_scale = {.initial = precision == Precision::fp16 ? 1024.0 : 1.0}};
+      std::vector<Values> in_time, late;
+      std::vector<Values>* to = &in_time;
+      training.after_step = [&](int, int, Trainer&, Network& network, Optimizer&) {
+        to->emplace_back(network.values().begin(), network.values().end());
+      };
+      train_on_threads(training);
+      to = &late;
+      training.buckets = kLate;
+      train_on_threads(training);
+      for (std::size_t step = 1; step < late.size(); ++step) {
+        EXPECT_EQ(late[step], in_time[step - 1])
+            << "step " << step << " by rule " << optimizer.index() << " in " << static_cast<int>(precision);
+      }
+    }
+  }
+}
+
+// At a rate that they would not bear, were they computed at the parameters as they are: there the network
+// has learned nothing of its four classes, whose loss is 1.39 without.
+TEST(DelayedGradients, BearTheLearningRateOfGradientsInTime) {
+  for (const bool nesterov : {false, true}) {
+    ThreadTraining training{.ranks = 4,
+                            .steps = 60,
+                            .optimizer = SgdOptions{.momentum = kMomentum, .nesterov = nesterov},
+                            .learning_rate = 0.05};
+    const double in_time = train_on_threads(training)[0].evaluation.loss;
+    training.buckets = kLate;
+    EXPECT_LT(train_on_threads(training)[0].evaluation.loss, in_time + 0.3);
+    const Values unpredicted = naive_delayed_sgd(training, Evaluates::at_parameters).back();
+    training.after_step = [&](int, int step, Trainer&, Network& network, Optimizer&) {
+      if (step == training.steps) std::ranges::copy(unpredicted, network.values().begin());
+    };
+    EXPECT_GT(train_on_threads(training)[0].evaluation.loss, 1.1) << "the control";
   }
 }
 
@@ -140,6 +210,17 @@ TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
     controls[at].push_back(optimizer.read_control(stream));
     values[at].emplace_back(network.values().begin(), network.values().end());
     for (const float statistic : network.statistics()) EXPECT_TRUE(std::isfinite(statistic));
+    Values halves(static_cast<std::size_t>(network.weight_copies().count()));
+    network.backend().cast(stream, {.count = network.weight_copies().count(),
+                                    .from_type = DType::f16,
+                                    .to_type = DType::f32,
+                                    .from = network.weight_copies().data,
+                                    .to = halves.data()});
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const float value = values[at].back()[i];
+      ASSERT_NEAR(halves[i], value, 1e-3 * std::abs(value) + 1e-7)
+          << "of the step's parameters, not of others";
+    }
   };
   const std::vector<TrainedRank> trained = train_on_threads(training);
   EXPECT_EQ(trained[1].digest, trained[0].digest);
