@@ -72,14 +72,34 @@ LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE PhiloxCounter dither_words(std::int64_t ele
                 key);
 }
 
+// Of the codec sign: a block is rotated before signs are taken, and back behind them. Half of the elements,
+// the same in every block, change their signs, and a Walsh-Hadamard transform mixes them all: butterflies of
+// elements that are 128, 64, .. and 1 apart, in this order, of which the first three are between rows. The
+// transform is its own inverse but for a factor of 256, of which each way has the root.
+struct SignRotation {
+  // Of an element: before the butterflies on the way there, behind them on the way back.
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static constexpr float factor(int row, int lane) {
+    return ((flipped(row) >> lane) & 1u) != 0 ? -0.0625f : 0.0625f;
+  }
+
+ private:
+  // A bit for each lane, like a random number.
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static constexpr std::uint32_t flipped(int row) {
+    std::uint32_t word = 0x9e3779b9u * static_cast<std::uint32_t>(row + 1);
+    word = (word ^ (word >> 16)) * 0x85ebca6bu;
+    word = (word ^ (word >> 13)) * 0xc2b2ae35u;
+    return word ^ (word >> 16);
+  }
+};
+
 struct SignBlock {
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static bool bit(float value) { return value < 0; }
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float decoded(float scale, bool negative) {
     return negative ? -scale : scale;
   }
-  // sum: of magnitudes of so many elements.
-  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float scale_of(float sum, int elements) {
-    return elements == 0 ? 0.0f : sum / static_cast<float>(elements);
+  // sum: of magnitudes of the rotated block.
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float scale_of(float sum) {
+    return sum * (kSignGain / static_cast<float>(kBlockElements));
   }
 };
 

@@ -249,7 +249,7 @@ constinit const ExchangeKind kInt8Codec = {
 
 constinit const ExchangeKind kSignCodec = {
     .name = "sign",
-    .meaning = "signs and a scale for each 256 values, 28 times fewer bytes; trains less well",
+    .meaning = "signs of each 256 values, mixed, and a scale: 28 times fewer bytes",
     .options = kSignOptions,
     .make = make_codec_exchange,
     .codec = &kBlocks<BlockCode::sign>};

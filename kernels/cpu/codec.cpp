@@ -8,6 +8,7 @@
 #include "kernels/codec_functors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
+#include "kernels/cpu/sign_rotation.h"
 
 namespace lockstep {
 namespace {
@@ -113,21 +114,23 @@ LOCKSTEP_INLINE float sum_of_magnitudes(const BlockValues& fed) {
   return lanes[0];
 }
 
+// Zeros where there is no gradient. words: see words_of_padded.
+LOCKSTEP_INLINE void leave_out_padding(const std::uint32_t* words, float* values) {
+  if (words == nullptr) return;
+  alignas(64) std::int32_t real[kBlockElements];
+  unpack_bits(words, real);
+#pragma omp simd
+  for (int i = 0; i < kBlockElements; ++i) values[i] = real[i] != 0 ? values[i] : 0.0f;
+}
+
 LOCKSTEP_INLINE void encode_sign(const BlockEncode& a, std::int64_t first, const ErrorFeedback& feedback,
                                  std::byte* record) {
   BlockValues fed;
   feed(a, first, feedback, fed);
-  int elements = static_cast<int>(kBlockElements);
-  alignas(64) std::int32_t real[kBlockElements];
   const std::uint32_t* words = words_of_padded(a.real, first);
-  if (words != nullptr) {
-    unpack_bits(words, real);
-    elements = 0;
-    for (int row = 0; row < kBlockRows; ++row) elements += std::popcount(words[row]);
-#pragma omp simd
-    for (int i = 0; i < kBlockElements; ++i) fed.values[i] = real[i] != 0 ? fed.values[i] : 0.0f;
-  }
-  const float scale = SignBlock::scale_of(sum_of_magnitudes(fed), elements);
+  leave_out_padding(words, fed.values);
+  rotate(fed.values);
+  const float scale = SignBlock::scale_of(sum_of_magnitudes(fed));
   std::memcpy(record, &scale, sizeof(scale));
   std::uint32_t bits[kBlockRows];
   for (int row = 0; row < kBlockRows; ++row) {
@@ -140,15 +143,14 @@ LOCKSTEP_INLINE void encode_sign(const BlockEncode& a, std::int64_t first, const
   }
   std::memcpy(record + sizeof(float), bits, sizeof(bits));
   if (a.left == nullptr) return;
-  float* left = a.left + first;
 #pragma omp simd
   for (int i = 0; i < kBlockElements; ++i) {
     const float sent = SignBlock::decoded(scale, SignBlock::bit(fed.values[i]));
-    left[i] = feedback.left(fed.values[i], sent);
+    fed.values[i] = feedback.left(fed.values[i], sent);
   }
-  if (words == nullptr) return;
-#pragma omp simd
-  for (int i = 0; i < kBlockElements; ++i) left[i] = real[i] != 0 ? left[i] : 0.0f;
+  rotate_back(fed.values);
+  leave_out_padding(words, fed.values);
+  std::memcpy(a.left + first, fed.values, sizeof(fed.values));
 }
 
 // sum += the record's values, or = those of the first.
@@ -206,17 +208,14 @@ LOCKSTEP_FOR_EACH_PROCESSOR void sum_int8_blocks(const BlockSum& a, std::int64_t
 
 LOCKSTEP_FOR_EACH_PROCESSOR void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t block = begin; block < end; ++block) {
-    float* values = a.values + block * kBlockElements;
+    BlockValues sum;
     for (std::int64_t part = 0; part < a.parts; ++part) {
       const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
-      add_sign(record, part == 0, values);
+      add_sign(record, part == 0, sum.values);
     }
-    const std::uint32_t* words = words_of_padded(a.real, block * kBlockElements);
-    if (words == nullptr) continue;
-    alignas(64) std::int32_t real[kBlockElements];
-    unpack_bits(words, real);
-#pragma omp simd
-    for (int i = 0; i < kBlockElements; ++i) values[i] = real[i] != 0 ? values[i] : 0.0f;
+    rotate_back(sum.values);
+    leave_out_padding(words_of_padded(a.real, block * kBlockElements), sum.values);
+    std::memcpy(a.values + block * kBlockElements, sum.values, sizeof(sum.values));
   }
 }
 

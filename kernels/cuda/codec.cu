@@ -86,11 +86,38 @@ __device__ inline bool is_real(const std::uint32_t* real, std::int64_t block, in
   return real == nullptr || ((real[block * kBlockRows + row] >> lane) & 1u) != 0;
 }
 
-__device__ inline int count_real(const std::uint32_t* real, std::int64_t block) {
-  if (real == nullptr) return static_cast<int>(kBlockElements);
-  int count = 0;
-  for (int row = 0; row < kBlockRows; ++row) count += std::popcount(real[block * kBlockRows + row]);
-  return count;
+// Of this lane's elements (SignRotation).
+__device__ inline void hadamard(Fed& block, int lane) {
+#pragma unroll
+  for (int distance = kBlockRows / 2; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int row = 0; row < kBlockRows; ++row) {
+      if ((row & distance) != 0) continue;
+      const float first = block.values[row], second = block.values[row + distance];
+      block.values[row] = first + second;
+      block.values[row + distance] = first - second;
+    }
+  }
+#pragma unroll
+  for (int distance = kBlockLanes / 2; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int row = 0; row < kBlockRows; ++row) {
+      const float mine = block.values[row], other = __shfl_xor_sync(kWholeWarp, mine, distance);
+      block.values[row] = (lane & distance) != 0 ? other - mine : mine + other;
+    }
+  }
+}
+
+__device__ inline void rotate(Fed& block, int lane) {
+#pragma unroll
+  for (int row = 0; row < kBlockRows; ++row) block.values[row] *= SignRotation::factor(row, lane);
+  hadamard(block, lane);
+}
+
+__device__ inline void rotate_back(Fed& block, int lane) {
+  hadamard(block, lane);
+#pragma unroll
+  for (int row = 0; row < kBlockRows; ++row) block.values[row] *= SignRotation::factor(row, lane);
 }
 
 __global__ void __launch_bounds__(kBlockThreads) encode_sign_kernel(BlockEncode a) {
@@ -100,13 +127,16 @@ __global__ void __launch_bounds__(kBlockThreads) encode_sign_kernel(BlockEncode 
   const std::int64_t first = block * kBlockElements + lane;
   const ErrorFeedback feedback = ErrorFeedback::of(a.loss_scale);
   Fed fed = feed(a, first, feedback);
-  float sum = 0;
 #pragma unroll
   for (int row = 0; row < kBlockRows; ++row) {
     if (!is_real(a.real, block, row, lane)) fed.values[row] = 0;
-    sum = row == 0 ? fabsf(fed.values[row]) : sum + fabsf(fed.values[row]);
   }
-  const float scale = SignBlock::scale_of(warp_sum(sum), count_real(a.real, block));
+  rotate(fed, lane);
+  float sum = 0;
+#pragma unroll
+  for (int row = 0; row < kBlockRows; ++row)
+    sum = row == 0 ? fabsf(fed.values[row]) : sum + fabsf(fed.values[row]);
+  const float scale = SignBlock::scale_of(warp_sum(sum));
   std::byte* record = a.records + block * record_bytes(BlockCode::sign);
   if (lane == 0) *reinterpret_cast<float*>(record) = scale;
   auto* words = reinterpret_cast<std::uint32_t*>(record + sizeof(float));
@@ -115,10 +145,13 @@ __global__ void __launch_bounds__(kBlockThreads) encode_sign_kernel(BlockEncode 
     const bool negative = SignBlock::bit(fed.values[row]);
     const std::uint32_t word = __ballot_sync(kWholeWarp, negative ? 1 : 0);
     if (lane == row) words[row] = word;
-    if (a.left == nullptr) continue;
-    const bool real = is_real(a.real, block, row, lane);
-    a.left[first + row * kBlockLanes] =
-        real ? feedback.left(fed.values[row], SignBlock::decoded(scale, negative)) : 0.0f;
+    fed.values[row] = feedback.left(fed.values[row], SignBlock::decoded(scale, negative));
+  }
+  if (a.left == nullptr) return;
+  rotate_back(fed, lane);
+#pragma unroll
+  for (int row = 0; row < kBlockRows; ++row) {
+    a.left[first + row * kBlockLanes] = is_real(a.real, block, row, lane) ? fed.values[row] : 0.0f;
   }
 }
 
@@ -157,6 +190,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {
       sum.values[row] = part == 0 ? value : sum.values[row] + value;
     }
   }
+  rotate_back(sum, lane);
 #pragma unroll
   for (int row = 0; row < kBlockRows; ++row) {
     a.values[block * kBlockElements + row * kBlockLanes + lane] =
