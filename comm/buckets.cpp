@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -81,6 +82,11 @@ void check_exchange(const BucketOptions& options) {
         "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
         "where the gradients of the step before travel");
   }
+  if (options.one_by_one && (options.micro_batches > 0 || options.delayed || !options.overlap)) {
+    throw ConfigError(
+        "comm.cross_barrier = true: allowed with train.reproducible = false, train.staleness = 0 and "
+        "comm.overlap = true");
+  }
   const bool takes_rules = &kind == &kDenseSum || &kind == &kAutoCodec || kind.codec != nullptr;
   if (has_rules && !takes_rules) {
     throw ConfigError(fmt::format(
@@ -99,7 +105,8 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .overlap = settings.overlap,
                         .exchange = choice_of(settings.codec, settings, table),
                         .codecs = {.compress_within_node = settings.compress_within_node},
-                        .delayed = settings.staleness > 0};
+                        .delayed = settings.staleness > 0,
+                        .one_by_one = settings.cross_barrier};
   for (const ExchangeKind* kind : codecs_within(settings.codec_limit)) {
     // A table of one's own may leave some out.
     if (std::ranges::find(table, kind) != table.end())
@@ -127,10 +134,12 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
       plan_(parameters, options.capacities(), communicator.size()),
       ready_(parameters.size()),
       progress_(plan_.buckets().size()),
+      order_(plan_.buckets().size()),
       produced_(communicator.stream().device()),
       reduced_(communicator.stream().device()) {
   check_exchange(options);
   compare_plans();
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
   arena_ = std::make_unique<GradientArena>(parameters, plan_, communicator);
   if (options.delayed) {
     const std::span<Parameter> none;
@@ -139,6 +148,19 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
   make_exchange();
   for (std::size_t i = 0; i < parameters.size(); ++i)
     parameters_[i].gradient_has_momentum = exchange_->adds_momentum(i);
+  for (const Bucket& bucket : plan_.buckets()) {
+    bucket_gradients_.push_back({.type = bucket.type,
+                                 .begin = bucket.begin,
+                                 .end = bucket.end,
+                                 .data = exchanged().at(bucket.begin)});
+    if (options.one_by_one) arrived_.emplace_back(communicator.stream().device());
+  }
+  if (options.one_by_one && !exchange_->same_on_every_rank()) {
+    throw_agreed(ConfigError(
+        fmt::format("comm.cross_barrier = true: a bucket is judged by itself when it is there, and \"{}\" "
+                    "leaves ranks different parts of it; set another comm.codec, or false",
+                    options.exchange.kind->name)));
+  }
 }
 
 void GradientBuckets::make_exchange() {
@@ -195,7 +217,21 @@ void GradientBuckets::gradient_ready(std::size_t index) {
   if (--progress.pending > 0) return;
   progress.final_ns = now_ns();
   if (!options_.overlap) return;
-  while (next_ < plan_.buckets().size() && progress_[next_].pending == 0) launch(next_++, progress.final_ns);
+  while (next_ < order_.size() && progress_[order_[next_]].pending == 0)
+    launch(order_[next_++], progress.final_ns);
+}
+
+void GradientBuckets::set_order(std::span<const std::size_t> order) {
+  CHECK(compute_ == nullptr, "buckets are under way");
+  CHECK(std::ranges::is_permutation(order, order_), "{} numbers are no order of {} buckets", order.size(),
+        order_.size());
+  order_.assign(order.begin(), order.end());
+}
+
+void GradientBuckets::wait_for(Stream& compute, std::size_t bucket) {
+  CHECK(compute_ == &compute && options_.one_by_one, "nobody said that bucket {} is waited for alone",
+        bucket);
+  compute.wait(arrived_[bucket]);
 }
 
 void GradientBuckets::delay(Stream& compute) {
@@ -211,7 +247,7 @@ void GradientBuckets::wait(Stream& compute) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     CHECK(ready_[i], "the gradient of {} was never announced", parameters_[i].name);
   }
-  while (next_ < plan_.buckets().size()) launch(next_++, now_ns());
+  while (next_ < order_.size()) launch(order_[next_++], now_ns());
   communicator_.stream().record(reduced_);
   compute.wait(reduced_);
   compute_ = nullptr;
@@ -248,6 +284,7 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   exchange_->enqueue(index);
   communicator_.set_purpose({});
   if (!moments_.empty()) stream.record(moments_[index].ended);
+  if (options_.one_by_one) stream.record(arrived_[index]);
   if (timeline_ == nullptr) return;
   stream.enqueue([timeline = timeline_, progress, index] {
     timeline->record(bucket_span(index, progress->started_ns, now_ns()));
@@ -261,7 +298,9 @@ void GradientBuckets::compare_plans() {
       hash_of(plan_.describe(parameters_) +
               fmt::format("exchange {} {}, {} micro-batches along the tree{}\n", options_.exchange.describe(),
                           options_.codecs.describe(), options_.micro_batches,
-                          options_.delayed ? ", a step late" : "") +
+                          options_.delayed      ? ", a step late"
+                          : options_.one_by_one ? ", one by one"
+                                                : "") +
               candidates);
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
   std::vector<std::size_t> differing;

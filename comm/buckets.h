@@ -28,6 +28,7 @@ namespace lockstep {
 // As a person gives them.
 struct GradientSettings {
   bool overlap = true;
+  bool cross_barrier = false;                     // the exchange goes on beside the next step's forward pass
   std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
   std::string codec = std::string(kDenseSum.name);
   std::string codec_for = std::string(kDenseSum.name);  // "PATTERN=CODEC, PATTERN=CODEC", or none
@@ -53,6 +54,8 @@ struct BucketOptions {
   std::int64_t micro_batches = 0;
   // The exchange works on a copy of the gradients, which delay() takes, while backward writes the next ones.
   bool delayed = false;
+  // wait_for() says when a single bucket is there. Every rank must find the same in it.
+  bool one_by_one = false;
 
   BucketCapacities capacities() const {
     return {.first_bytes = first_bytes, .middle_bytes = middle_bytes, .last_bytes = last_bytes};
@@ -95,6 +98,9 @@ class GradientBuckets final : public GradientListener {
   // Where backward leaves them: the same unless they are delayed.
   std::span<const FlatRange> own_gradients() const { return arena_->ranges(); }
   bool delayed() const { return options_.delayed; }
+  bool one_by_one() const { return options_.one_by_one; }
+  // gradients(), bucket by bucket.
+  std::span<const FlatRange> bucket_gradients() const { return bucket_gradients_; }
   // Of gradients, and of what the exchange keeps.
   std::size_t memory_bytes() const {
     return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + exchange_->memory_bytes();
@@ -119,6 +125,12 @@ class GradientBuckets final : public GradientListener {
   // Copies what backward has left to where it is exchanged, behind the use of what was there. With
   // BucketOptions::delayed alone.
   void delay(Stream& compute);
+  // Numbers of buckets, in the order in which they leave from the next pass on: all of them, the same on
+  // every rank. At first that of the plan. No pass is under way.
+  void set_order(std::span<const std::size_t> order);
+  std::span<const std::size_t> order() const { return order_; }
+  // Makes later work on the stream wait for one bucket that has left. With BucketOptions::one_by_one alone.
+  void wait_for(Stream& compute, std::size_t bucket);
   // Makes later work on the stream wait for every bucket. Throws if a gradient is missing, naming it.
   void wait(Stream& compute);
   // Behind wait() and what judged the gradients of this rank into *finite, memory of the device: 1, or 0
@@ -145,7 +157,8 @@ class GradientBuckets final : public GradientListener {
   BucketPlan plan_;
   std::vector<bool> ready_;  // this pass, by parameter
   std::vector<Progress> progress_;
-  std::size_t next_ = 0;  // first bucket not launched
+  std::vector<std::size_t> order_;
+  std::size_t next_ = 0;  // first of them that was not launched
   std::unique_ptr<GradientArena> arena_;
   std::unique_ptr<GradientArena> delayed_;  // the copy, where there is one
   std::unique_ptr<GradientExchange> exchange_;
@@ -154,6 +167,8 @@ class GradientBuckets final : public GradientListener {
   std::span<BucketMoments> moments_;  // of that, by bucket
   Event produced_;
   Event reduced_;
+  std::vector<Event> arrived_;  // by bucket, where they are waited for one by one
+  std::vector<FlatRange> bucket_gradients_;
 };
 
 }  // namespace lockstep

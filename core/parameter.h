@@ -63,4 +63,12 @@ class GradientListener {
   virtual void gradient_ready(std::size_t index) = 0;
 };
 
+// Asked by the network, during forward, before work is enqueued that reads a parameter. What must be done to
+// it first is enqueued there.
+class ParameterGate {
+ public:
+  virtual ~ParameterGate() = default;
+  virtual void parameter_needed(std::size_t index) = 0;
+};
+
 }  // namespace lockstep

@@ -257,6 +257,15 @@ void Network::restore_statistics_if_skipped(Stream& stream, const StepControl* c
                                        .to = statistics().data()});
 }
 
+void Network::keep_unless_skipped(Stream& stream, const StepControl* control, std::span<float> statistics) {
+  if (statistics.empty()) return;
+  backend_.restore_if_skipped(stream, {.control = control,
+                                       .count = static_cast<std::int64_t>(statistics.size()),
+                                       .from = reinterpret_cast<const float*>(kept_statistics_.data()),
+                                       .to = statistics.data()});
+  stream.copy(kept_statistics_.data(), statistics.data(), statistics.size_bytes());
+}
+
 std::span<float> Network::statistics() const {
   return {reinterpret_cast<float*>(statistics_arena_.data()), statistics_arena_.bytes() / sizeof(float)};
 }
@@ -309,6 +318,9 @@ void Network::forward(const Batch& batch, const Pass& pass) {
                          block_data(plan_.values[0].data_block),
                          pass.mode == Mode::training ? samples : nullptr);
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
+    if (pass.gate != nullptr) {
+      for (const std::size_t index : parameters_of_[node]) pass.gate->parameter_needed(index);
+    }
     observed(pass, node, Direction::forward,
              [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });
   }

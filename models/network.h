@@ -82,6 +82,8 @@ class Network {
   // With ascending offsets: in half precision those with half gradients first, each type in the order
   // backward finishes gradients.
   std::span<Parameter> parameters() { return parameters_; }
+  // Of one of nodes(): indices of its parameters.
+  std::span<const std::size_t> parameters_of(std::size_t node) const { return parameters_of_[node]; }
   // The parameter arena, padding included: parameters()[i] lies at its offset.
   std::span<float> values() const;
   // The half copies of weights that layers compute with; empty in fp32. An optimizer keeps them true to the
@@ -100,6 +102,8 @@ class Network {
   void keep_statistics(Stream& stream);
   void restore_statistics(Stream& stream);
   void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
+  // Remembers these as what they were, unless the step is skipped; undefined afterwards.
+  void keep_unless_skipped(Stream& stream, const StepControl* control, std::span<float> statistics);
   // In forward order, by PyTorch's names: the parameters, and as replicated the statistics that evaluation
   // reads. Then, as each rank's own, those that training moves, by the same names. No work on the network may
   // be under way.

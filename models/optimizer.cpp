@@ -199,13 +199,17 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
 
 void Optimizer::check_gradients(Stream& stream) {
   Write write = loss_scale_.dynamic() ? Write::overwrite : Write::accumulate;
-  for (const FlatRange& range : memory_.gradients) {
-    backend_.all_finite(stream, {.type = range.type,
-                                 .count = range.count(),
-                                 .values = range.data,
-                                 .finite = &control()->finite,
-                                 .write = std::exchange(write, Write::accumulate)});
-  }
+  for (std::size_t piece = 0; piece < pieces(); ++piece)
+    check_range(stream, piece, std::exchange(write, Write::accumulate));
+}
+
+void Optimizer::check_range(Stream& stream, std::size_t piece, Write write) {
+  const FlatRange& range = memory_.gradients[piece];
+  backend_.all_finite(stream, {.type = range.type,
+                               .count = range.count(),
+                               .values = range.data,
+                               .finite = &control()->finite,
+                               .write = write});
 }
 
 void Optimizer::set_learning_rate(StepSlot slot, double learning_rate) {
@@ -213,16 +217,29 @@ void Optimizer::set_learning_rate(StepSlot slot, double learning_rate) {
 }
 
 void Optimizer::step(Stream& stream, StepSlot slot) {
-  copy_learning_rate(stream, slot, control());
-  update_all(stream, memory_.gradients, control(), false);
-  backend_.finish_step(stream, loss_scale_.rule, control());
+  begin_step(stream, slot);
+  for (std::size_t piece = 0; piece < pieces(); ++piece)
+    update_range(stream, piece, memory_.gradients[piece], control(), false);
+  finish_step(stream);
 }
+
+void Optimizer::begin_step(Stream& stream, StepSlot slot) { copy_learning_rate(stream, slot, control()); }
+
+void Optimizer::step_range(Stream& stream, std::size_t range) {
+  CHECK(!loss_scale_.dynamic(), "a step may be skipped, and is not taken range by range");
+  check_range(stream, range, Write::accumulate);
+  update_range(stream, range, memory_.gradients[range], control(), false);
+}
+
+void Optimizer::finish_step(Stream& stream) { backend_.finish_step(stream, loss_scale_.rule, control()); }
 
 void Optimizer::look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients,
                            StepControl* control) {
+  CHECK(gradients.size() == pieces(), "{} ranges of gradients for {}", gradients.size(), pieces());
   copy_learning_rate(stream, slot, control);
   stream.copy(&control->step, &this->control()->step, sizeof(control->step));
-  update_all(stream, gradients, control, true);
+  for (std::size_t piece = 0; piece < pieces(); ++piece)
+    update_range(stream, piece, gradients[piece], control, true);
 }
 
 void Optimizer::copy_learning_rate(Stream& stream, StepSlot slot, StepControl* to) {
@@ -230,23 +247,19 @@ void Optimizer::copy_learning_rate(Stream& stream, StepSlot slot, StepControl* t
               sizeof(double));
 }
 
-void Optimizer::update_all(Stream& stream, std::span<const FlatRange> all, const StepControl* control,
-                           bool state_stays) {
-  CHECK(all.size() == pieces(), "{} ranges of gradients for {}", all.size(), pieces());
-  for (std::size_t piece = 0; piece < pieces(); ++piece) {
-    const FlatRange& gradients = all[piece];
-    const bool copied = gradients.type != DType::f32;
-    update(stream,
-           {.table = tables_[piece],
-            .value = memory_.values.data(),
-            .gradient = gradients.at(0),
-            .gradient_type = gradients.type,
-            .copy = copied ? memory_.copies.data : nullptr,
-            .copy_type = copied ? memory_.copies.type : DType::f16,
-            .control = control,
-            .state_stays = state_stays},
-           piece);
-  }
+void Optimizer::update_range(Stream& stream, std::size_t piece, const FlatRange& gradients,
+                             const StepControl* control, bool state_stays) {
+  const bool copied = gradients.type != DType::f32;
+  update(stream,
+         {.table = tables_[piece],
+          .value = memory_.values.data(),
+          .gradient = gradients.at(0),
+          .gradient_type = gradients.type,
+          .copy = copied ? memory_.copies.data : nullptr,
+          .copy_type = copied ? memory_.copies.type : DType::f16,
+          .control = control,
+          .state_stays = state_stays},
+         piece);
 }
 
 std::span<float> Optimizer::state() const {

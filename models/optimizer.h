@@ -61,6 +61,13 @@ class Optimizer {
   // the optimizer's: says whether there is anything to do (finite), and by which loss scale it is divided;
   // the rest is filled in.
   void look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients, StepControl* control);
+  // The same range by range of TrainedMemory::gradients, as their sums arrive: first begin_step(), then each
+  // range once, in any order, judged and then updated unless it or one before it is not finite, then
+  // finish_step(). Without a dynamic loss scale. Values have the bits of step(); where a range was not finite
+  // those before it have been updated already.
+  void begin_step(Stream& stream, StepSlot slot);
+  void step_range(Stream& stream, std::size_t range);
+  void finish_step(Stream& stream);
   // Of the steps with this slot, until it is set again: pinned memory, from which no earlier step may still
   // be about to read.
   void set_learning_rate(StepSlot slot, double learning_rate);
@@ -97,8 +104,9 @@ class Optimizer {
   float* state(std::size_t index) const { return state().data() + index * memory_.values.size(); }
 
  private:
-  void update_all(Stream& stream, std::span<const FlatRange> gradients, const StepControl* control,
-                  bool state_stays);
+  void check_range(Stream& stream, std::size_t piece, Write write);
+  void update_range(Stream& stream, std::size_t piece, const FlatRange& gradients, const StepControl* control,
+                    bool state_stays);
   void copy_learning_rate(Stream& stream, StepSlot slot, StepControl* to);
 
   Backend& backend_;

@@ -35,6 +35,8 @@ struct Pass {
   Write gradients = Write::overwrite;
   // Told of each gradient when it is final; set on the last micro-batch only.
   GradientListener* listener = nullptr;
+  // Asked for each parameter before forward reads it.
+  ParameterGate* gate = nullptr;
   LayerObserver* observer = nullptr;
   // Where batch norm is synchronised over ranks: gathers what they tell. Not used in evaluation.
   RankGather* across = nullptr;

@@ -23,11 +23,16 @@ constexpr BucketOptions kShareBuckets{
 
 float gradient(int rank, std::int64_t element) { return static_cast<float>((element * 7 + rank * 13) % 101); }
 
-// One pass, with this rank's gradients in all of the arena.
-void exchange(GradientBuckets& buckets, int rank) {
-  Stream stream(Device{}, StreamUse::compute);
+// This rank's gradients in all of the arena.
+void fill(GradientBuckets& buckets, int rank) {
   const std::span<float> arena = buckets.gradients()[0].as<float>();
   for (std::size_t i = 0; i < arena.size(); ++i) arena[i] = gradient(rank, static_cast<std::int64_t>(i));
+}
+
+// One pass with them.
+void exchange(GradientBuckets& buckets, int rank) {
+  Stream stream(Device{}, StreamUse::compute);
+  fill(buckets, rank);
   buckets.begin(stream);
   for (std::size_t i = 0; i < std::size(kTensorSizes); ++i) buckets.gradient_ready(i);
   buckets.wait(stream);
@@ -78,6 +83,45 @@ TEST(GradientExchange, IsInTheLogByBucket) {
       CHECK(sent[i] == communicator.traffic().sent_bytes - before.sent_bytes);
     }
     CHECK(sent[1] > 0 && sent[1] < sent[0], "{} and {} bytes", sent[0], sent[1]);
+  });
+}
+
+// One by one, in another order than that of the plan: each is there when it was waited for, with the bits of
+// all at once.
+TEST(GradientExchange, LeavesInTheOrderThatItIsToldAndArrivesOneByOne) {
+  run_thread_ranks(3, [](Communicator& communicator) {
+    std::vector<Parameter> parameters = parameters_of(kTensorSizes), others = parameters_of(kTensorSizes);
+    BucketOptions options = kDenseBuckets;
+    GradientBuckets together(others, communicator, options);
+    options.one_by_one = true;
+    GradientBuckets buckets(parameters, communicator, options);
+    const std::size_t count = buckets.buckets().size();
+    CHECK(count > 2);
+    exchange(together, communicator.rank());
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < count; ++i) order.push_back((i * (count - 1) + 1) % count);
+    buckets.set_order(order);
+    EXPECT_FALSE(message_of([&] { buckets.set_order(std::vector<std::size_t>(count, 0)); }).empty());
+    communicator.stream().synchronize();
+    const std::uint64_t already = communicator.log().newest();
+    Stream stream(Device{}, StreamUse::compute);
+    fill(buckets, communicator.rank());
+    buckets.begin(stream);
+    for (std::size_t i = 0; i < parameters.size(); ++i) buckets.gradient_ready(i);
+    for (const std::size_t bucket : order) {
+      buckets.wait_for(stream, bucket);
+      const FlatRange& sums = buckets.bucket_gradients()[bucket];
+      const auto expected = together.bucket_gradients()[bucket].as<float>();
+      CHECK(std::ranges::equal(sums.as<float>(), expected), "bucket {}", bucket);
+    }
+    buckets.wait(stream);
+    std::vector<std::size_t> left;
+    for (const CollectiveRecord& record : communicator.log().read()) {
+      const auto bucket = static_cast<std::size_t>(record.collective.purpose.bucket);
+      if (record.collective.sequence > already && (left.empty() || left.back() != bucket))
+        left.push_back(bucket);
+    }
+    CHECK(left == order);
   });
 }
 
