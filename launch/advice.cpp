@@ -152,6 +152,18 @@ class Adviser {
     return best;
   }
 
+  // With buckets so small that forward hardly waits for what it does not need yet.
+  Change cross_barrier() const {
+    const double gain = std::min(context_.forward_seconds, longest_.exposed / steps_);
+    return {
+        .key = "comm.cross_barrier",
+        .value = "true",
+        .step_seconds = context_.step_seconds - gain,
+        .text =
+            "comm.cross_barrier=true with comm.bucket_mib=[1,1,1] has them travel beside the next forward "
+            "pass, too, with the same bits"};
+  }
+
   // Twice the samples for the same communication.
   Change more_work() const {
     const std::string value = std::to_string(2 * context_.accumulation);
@@ -169,6 +181,8 @@ class Adviser {
       best = half_precision();
     if (buckets.step_seconds < best.step_seconds) best = buckets;
     if (const Change change = codec(); change.step_seconds < best.step_seconds) best = change;
+    if (const Change change = cross_barrier(); context_.may_cross && change.step_seconds < best.step_seconds)
+      best = change;
     return said(
         "slow_wire",
         fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "

@@ -66,6 +66,8 @@ struct AdviceContext {
   std::int64_t accumulation = 1;
   bool halves_are_fast = false;  // and gradients are fp32: 16 bits take half the wire and no more compute
   std::vector<BucketChoice> buckets;
+  bool may_cross = false;      // comm.cross_barrier may be set, and is not
+  double forward_seconds = 0;  // of a step's first micro-batch: what gradients could then travel beside
   // Asked where the wire is slow: codecs that may be advised. Null: none.
   std::function<std::vector<CodecAdvice>()> codecs = nullptr;
 };

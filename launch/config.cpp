@@ -24,6 +24,7 @@
 #include "core/error.h"
 #include "launch/config_defaults.h"
 #include "launch/config_keys.h"
+#include "launch/engine_options.h"
 #include "launch/suggestions.h"
 #include "launch/toml_text.h"
 
@@ -242,6 +243,7 @@ class Loader {
   void check_values();
   void check_together();
   void check_local_sgd();
+  void check_cross_barrier();
   // Null: there is none of that name.
   const Key* find_key(const std::string& name) const {
     const auto found = std::ranges::find(keys_, name, &Key::name);
@@ -382,6 +384,7 @@ void Loader::check_together() {
              "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
              "where the gradients of the step before travel");
   }
+  if (config_.gradients.cross_barrier) check_cross_barrier();
   if (config_.gradients.codec == kAutoCodec.name &&
       (config_.gradients.staleness > 0 || config_.trainer.average_every > 1)) {
     complain(
@@ -397,6 +400,13 @@ void Loader::check_together() {
                          optimizer.name));
   } else if (optimizer.nesterov && optimizer.momentum == 0) {
     complain(nesterov, "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
+  }
+}
+
+void Loader::check_cross_barrier() {
+  for (const std::string_view need : cross_barrier_needs(config_)) {
+    complain(*find_key("comm.cross_barrier"),
+             fmt::format("comm.cross_barrier = true: allowed with {}", need));
   }
 }
 

@@ -209,6 +209,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"schedule.final_fraction", MEMBER(schedule.final_fraction),
        "cosine: last learning rate / learning_rate", kUnit},
       {"comm.overlap", MEMBER(gradients.overlap), "average gradients during the backward pass"},
+      {"comm.cross_barrier", MEMBER(gradients.cross_barrier),
+       "go on averaging beside the next step's forward pass, which updates parameters as it needs them: the "
+       "same "
+       "bits; wants small comm.bucket_mib"},
       {"comm.bucket_mib",
        MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",

@@ -60,9 +60,34 @@ LossScaleOptions loss_scale_options(const Config& config) {
   return config.network.precision == Precision::fp16 ? config.loss_scale : LossScaleOptions{};
 }
 
+std::vector<std::string_view> cross_barrier_needs(const Config& config) {
+  std::vector<std::string_view> needs;
+  const auto require = [&](bool given, std::string_view what) {
+    if (!given) needs.push_back(what);
+  };
+  require(config.gradients.overlap,
+          "comm.overlap = true, without which gradients wait for the end of backward");
+  require(config.gradients.staleness == 0,
+          "train.staleness = 0, as late gradients have the whole next step to arrive anyway");
+  require(config.trainer.average_every <= 1,
+          "train.average_every = 0, as ranks then exchange no gradients that forward could wait for");
+  require(!config.reproducible,
+          "train.reproducible = false, which moves running statistics by what all ranks tell behind a step");
+  require(
+      config.check != CallCheck::step,
+      "comm.check = \"plan\", \"collective\" or \"off\", as ranks that compare every step's calls wait for "
+      "all of them");
+  require(
+      config.network.precision != Precision::fp16 || !config.loss_scale.dynamic(),
+      "train.precision = \"fp32\" or \"bf16\", or train.loss_scale_interval = 0, as a step that fp16's loss "
+      "scale skips must not have begun");
+  return needs;
+}
+
 TrainerOptions trainer_options(const Config& config) {
   TrainerOptions options = config.trainer;
   options.accumulation = config.loader.accumulation;
+  options.cross_barrier = config.gradients.cross_barrier;
   if (options.average_every == 1)
     options.average_every = 0;  // averaged gradients are the same, but rounded once
   return options;

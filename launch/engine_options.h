@@ -4,6 +4,9 @@
 // and several parts heed, and what depends on the device.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "launch/config.h"
 
 namespace lockstep {
@@ -16,5 +19,7 @@ BucketOptions bucket_options(const Config& config, const Registry& registry = {}
 // None but in fp16.
 LossScaleOptions loss_scale_options(const Config& config);
 TrainerOptions trainer_options(const Config& config);
+// With which other keys, and why, comm.cross_barrier is allowed alone; empty where it is.
+std::vector<std::string_view> cross_barrier_needs(const Config& config);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include "launch/ledger.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -11,14 +12,16 @@ namespace {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-// How much of [begin, end] lies in the wait.
-std::int64_t inside(const ComputeMoments& wait, std::int64_t begin, std::int64_t end) {
-  return std::max<std::int64_t>(0, std::min(end, wait.resumed_ns) - std::max(begin, wait.waited_ns));
+std::int64_t overlap_of(std::int64_t begin, std::int64_t end, std::int64_t from, std::int64_t to) {
+  return std::max<std::int64_t>(0, std::min(end, to) - std::max(begin, from));
 }
 
 }  // namespace
 
-Ledger::Ledger(std::size_t buckets, const CollectiveLog* log) : under_way_(buckets), ended_(buckets) {
+Ledger::Ledger(std::size_t buckets, const CollectiveLog* log)
+    : under_way_(buckets), ended_(buckets), finished_(buckets) {
+  waits_.reserve(buckets);
+  std::iota(finished_.begin(), finished_.end(), std::size_t{0});
   for (LedgerSums* sums : {&step_, &sums_, &window_}) sums->buckets.resize(buckets);
   if (log != nullptr) read_also(*log);
 }
@@ -54,14 +57,20 @@ void Ledger::read(Source& source) {
   source.read = newest;
 }
 
+std::int64_t Ledger::waited_within(std::int64_t begin, std::int64_t end) const {
+  std::int64_t waited = overlap_of(begin, end, compute_.waited_ns, compute_.resumed_ns);
+  for (const BucketWait& wait : waits_) waited += overlap_of(begin, end, wait.begin_ns, wait.end_ns);
+  return waited;
+}
+
 // before_ns: the bucket before it had finished.
 void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums) {
   const std::int64_t asked_ns = std::max(passage.enqueued_ns, passage.final_ns);
   const std::int64_t possible_ns = std::clamp(before_ns, asked_ns, std::max(asked_ns, passage.started_ns));
   const std::int64_t met_ns = passage.started_ns + passage.late_ns;
-  const std::int64_t starved = inside(compute_, possible_ns, passage.started_ns);
-  const std::int64_t late = inside(compute_, passage.started_ns, met_ns);
-  const std::int64_t wire = inside(compute_, met_ns, passage.finished_ns);
+  const std::int64_t starved = waited_within(possible_ns, passage.started_ns);
+  const std::int64_t late = waited_within(passage.started_ns, met_ns);
+  const std::int64_t wire = waited_within(met_ns, passage.finished_ns);
   sums.lead += seconds_of(compute_.waited_ns - passage.final_ns);
   sums.starved += seconds_of(passage.started_ns - possible_ns);
   sums.late += seconds_of(passage.late_ns);
@@ -78,9 +87,12 @@ void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, Bucke
 
 void Ledger::end_step(const ComputeMoments& compute) {
   compute_ = compute;
+  waits_.assign(compute.waits.begin(), compute.waits.end());
+  compute_.waits = waits_;
   std::swap(under_way_, ended_);
   std::ranges::fill(under_way_, BucketPassage{});
-  const double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
+  double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
+  for (const BucketWait& wait : waits_) waited += seconds_of(wait.end_ns - wait.begin_ns);
   clear(step_);
   step_.steps = 1;
   step_.backward = seconds_of(compute.waited_ns - compute.backward_ns);
@@ -89,7 +101,8 @@ void Ledger::end_step(const ComputeMoments& compute) {
   if (std::ranges::all_of(ended_, [](const BucketPassage& bucket) { return bucket.finished_ns == 0; }))
     step_.without_exchange = 1;
   std::int64_t before_ns = 0;
-  for (std::size_t bucket = 0; bucket < ended_.size(); ++bucket) {
+  std::ranges::sort(finished_, {}, [&](std::size_t bucket) { return ended_[bucket].finished_ns; });
+  for (const std::size_t bucket : finished_) {
     if (ended_[bucket].finished_ns == 0) continue;
     account(ended_[bucket], before_ns, step_.buckets[bucket]);
     before_ns = ended_[bucket].finished_ns;

@@ -26,11 +26,20 @@ struct BucketPassage {
   std::uint64_t sent_bytes = 0;
 };
 
+// Compute waited for one bucket, and for no other. In ns by the host's clock.
+struct BucketWait {
+  std::size_t bucket = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
 // What compute did meanwhile. In ns by the host's clock.
 struct ComputeMoments {
   std::int64_t backward_ns = 0;  // the pass that finishes gradients began
   std::int64_t waited_ns = 0;    // it ended, and compute began to wait for buckets
   std::int64_t resumed_ns = 0;   // compute went on
+  // Behind that, where buckets are waited for one by one within the next step (launch/cross_barrier.h).
+  std::span<const BucketWait> waits = {};
 };
 
 // Sums over steps, in seconds.
@@ -93,13 +102,17 @@ class Ledger {
   void read(Source& source);
   // Into the sums of the step that ended.
   void account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums);
+  // How much of [begin, end] compute waited.
+  std::int64_t waited_within(std::int64_t begin, std::int64_t end) const;
   static void clear(LedgerSums& sums);
 
   std::vector<Source> sources_;
   std::vector<BucketPassage> under_way_;  // by bucket
   std::vector<BucketPassage> ended_;
   ComputeMoments compute_;
-  LedgerSums step_;  // the last one's
+  std::vector<BucketWait> waits_;      // its
+  std::vector<std::size_t> finished_;  // buckets, as they did
+  LedgerSums step_;                    // the last one's
   LedgerSums sums_;
   LedgerSums window_;
 };

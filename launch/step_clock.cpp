@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launch/trace.h"
+
 namespace lockstep {
 namespace {
 
@@ -28,8 +30,9 @@ const char* span_name(Phase phase) {
 StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
                      Ledger* ledger)
     : stream_(stream), timeline_(timeline), ledger_(ledger) {
+  waits_.reserve(buckets);
   if (stream.runs_on_host()) return;
-  times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets);
+  times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets, buckets);
 }
 
 void StepClock::begin(StepSlot slot, std::int64_t step) {
@@ -43,23 +46,84 @@ void StepClock::has_data() {
   if (times_) times_->has_data(stream_, slot_);
 }
 
-void StepClock::done(Phase phase, std::int64_t micro_batch, std::int64_t begin_ns) {
+void StepClock::begin_phase(Phase phase) {
+  host_.enter(phase);
+  phase_ = phase;
+  begin_ns_ = now_ns();
+}
+
+void StepClock::done(Phase phase, std::int64_t micro_batch) {
+  phase_.reset();
   if (times_) {
     if (ends_within_step(phase)) times_->done(stream_, slot_, phase, micro_batch);
     return;
   }
   const std::int64_t end_ns = now_ns();
-  if (phase == Phase::backward) compute_.backward_ns = begin_ns;  // the last micro-batch's stays
+  if (phase == Phase::backward) compute_.backward_ns = begin_ns_;  // the last micro-batch's stays
   if (phase == Phase::exposed_communication) {
-    compute_.waited_ns = begin_ns;
+    compute_.waited_ns = begin_ns_;
     compute_.resumed_ns = end_ns;
   }
-  if (timeline_ == nullptr) return;
+  record_piece(phase, end_ns);
+}
+
+void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
+  if (timeline_ == nullptr || times_) return;
   timeline_->record({.name = span_name(phase),
                      .track = phase == Phase::data_wait ? Track::data : Track::compute,
                      .index = static_cast<std::int32_t>(step_),
-                     .begin_ns = begin_ns,
+                     .begin_ns = begin_ns_,
                      .end_ns = end_ns});
+}
+
+void StepClock::exchange_goes_on() {
+  exchange_goes_on_ = true;
+  waits_.clear();
+  compute_.waited_ns = compute_.resumed_ns = now_ns();
+}
+
+std::optional<Phase> StepClock::interrupt() {
+  if (phase_) record_piece(*phase_, now_ns());
+  return phase_;
+}
+
+void StepClock::go_on(std::optional<Phase> interrupted) {
+  if (interrupted) return begin_phase(*interrupted);
+  phase_.reset();
+  host_.enter(Phase::rest);
+}
+
+void StepClock::begin_wait(StepSlot slot, std::size_t bucket) {
+  begin_phase(Phase::exposed_communication);
+  if (times_) times_->begin_wait(stream_, slot, bucket);
+}
+
+void StepClock::end_wait(StepSlot slot, std::size_t bucket) {
+  const std::int64_t end_ns = now_ns();
+  record_piece(Phase::exposed_communication, end_ns);
+  waits_.push_back({.bucket = bucket, .begin_ns = begin_ns_, .end_ns = end_ns});
+  begin_phase(Phase::optimizer);
+  if (times_) times_->end_wait(stream_, slot, bucket);
+}
+
+void StepClock::end_update(StepSlot slot, std::size_t bucket) {
+  record_piece(Phase::optimizer, now_ns());
+  if (times_) times_->end_update(stream_, slot, bucket);
+}
+
+void StepClock::exchange_ended() {
+  exchange_goes_on_ = false;
+  close_ledger();
+}
+
+// On a GPU it is told when the step is settled.
+void StepClock::close_ledger() {
+  if (times_ || ledger_ == nullptr) return;
+  compute_.waits = waits_;
+  ledger_->read_log();
+  ledger_->end_step(compute_);
+  if (timeline_ != nullptr) record_flows(*ledger_, *timeline_);
+  waits_.clear();
 }
 
 std::span<BucketMoments> StepClock::buckets() {
@@ -68,6 +132,7 @@ std::span<BucketMoments> StepClock::buckets() {
 
 void StepClock::end() {
   if (times_) times_->ended(stream_, slot_);
+  if (!exchange_goes_on_) close_ledger();
 }
 
 void StepClock::fetch(const std::function<void()>& work) {
@@ -78,10 +143,9 @@ void StepClock::fetch(const std::function<void()>& work) {
 }
 
 void StepClock::settle(StepSlot slot) {
-  if (times_) return times_->account(slot, account_, timeline_, ledger_);
-  if (ledger_ == nullptr) return;
-  ledger_->read_log();
-  ledger_->end_step(compute_);
+  if (!times_) return;
+  times_->account(slot, account_, timeline_, ledger_);
+  if (timeline_ != nullptr && ledger_ != nullptr) record_flows(*ledger_, *timeline_);
 }
 
 void StepClock::restart() {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/profiler_range.h"
 #include "core/step_slot.h"
@@ -39,12 +40,27 @@ class StepClock {
   // the phase: data_wait, forward, backward, exposed_communication or optimizer. May be recorded.
   template <typename Work>
   void time(Phase phase, std::int64_t micro_batch, Work work) {
-    host_.enter(phase);
+    begin_phase(phase);
     const ProfilerRange range(span_name(phase));
-    const std::int64_t begin_ns = now_ns();
     work();
-    done(phase, micro_batch, begin_ns);
+    done(phase, micro_batch);
   }
+  // The exchange of the step goes on when the step has ended: until then in steps with
+  // before_bucket(), for each bucket once, and exchange_ended().
+  void exchange_goes_on();
+  // Interrupts what time() runs, if it does. `wait` is time of exposed_communication, then `update` of the
+  // optimizer. slot: of the step whose gradients they are.
+  template <typename Wait, typename Update>
+  void before_bucket(StepSlot slot, std::size_t bucket, Wait wait, Update update) {
+    const std::optional<Phase> interrupted = interrupt();
+    begin_wait(slot, bucket);
+    wait();
+    end_wait(slot, bucket);
+    update();
+    end_update(slot, bucket);
+    go_on(interrupted);
+  }
+  void exchange_ended();
   // Where a GPU takes the moments of the step's buckets; empty on a CPU.
   std::span<BucketMoments> buckets();
   void end();
@@ -64,12 +80,25 @@ class StepClock {
   StepAccount take_host() { return host_.take(); }
 
  private:
-  void done(Phase phase, std::int64_t micro_batch, std::int64_t begin_ns);
+  void begin_phase(Phase phase);
+  void done(Phase phase, std::int64_t micro_batch);
+  // What a CPU did of the phase since it began, or went on.
+  void record_piece(Phase phase, std::int64_t end_ns);
+  std::optional<Phase> interrupt();
+  void go_on(std::optional<Phase> interrupted);
+  void begin_wait(StepSlot slot, std::size_t bucket);
+  void end_wait(StepSlot slot, std::size_t bucket);
+  void end_update(StepSlot slot, std::size_t bucket);
+  void close_ledger();
 
   Stream& stream_;
   Timeline* timeline_;
   Ledger* ledger_;
-  ComputeMoments compute_;  // of a CPU's step under way
+  ComputeMoments compute_;  // of a CPU's step under way, or of its exchange
+  std::vector<BucketWait> waits_;
+  bool exchange_goes_on_ = false;
+  std::optional<Phase> phase_;  // that time() runs
+  std::int64_t begin_ns_ = 0;   // on a CPU: when it began, or went on
   PhaseClock host_;
   std::optional<StepTimes> times_;  // on a GPU
   StepSlot slot_;                   // of the step that began last

@@ -23,7 +23,8 @@ namespace lockstep {
 class StepTimes {
  public:
   // Of steps on the stream, which this waits for. buckets: 0 where nobody asks for their sums.
-  StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buckets = 0);
+  // crossings: buckets whose exchange may go on within the next step; 0 where none does.
+  StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buckets = 0, std::size_t crossings = 0);
 
   // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the
   // others may be recorded, for each slot apart. step: its number, for the timeline. begun() stands before it
@@ -36,6 +37,12 @@ class StepTimes {
   void done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch = 0);
   std::span<BucketMoments> buckets(StepSlot slot) { return slots_[slot.index].buckets; }  // the last backward
   void ended(Stream& stream, StepSlot slot);
+  // Where the exchange goes on behind the step: of each of its buckets in turn, before compute waits for it,
+  // behind that, and behind the update of its parameters: with the slot of the step whose exchange it is,
+  // before the next step ends its first forward pass, or behind the step where there is no next one yet.
+  void begin_wait(Stream& stream, StepSlot slot, std::size_t bucket);
+  void end_wait(Stream& stream, StepSlot slot, std::size_t bucket);
+  void end_update(Stream& stream, StepSlot slot, std::size_t bucket);
 
   // Adds the account of a slot's step, which the device has ended, its spans to the timeline, and its buckets
   // to the ledger, if there is one. In the order of steps, and before another step with the slot begins. What
@@ -47,8 +54,15 @@ class StepTimes {
   void restart() { restarted_ = true; }
 
  private:
+  // Of a bucket whose exchange went on.
+  struct Crossing {
+    explicit Crossing(Device device) : needed(device), arrived(device), updated(device) {}
+    TimedEvent needed;
+    TimedEvent arrived;
+    TimedEvent updated;
+  };
   struct Moments {
-    Moments(Device device, std::int64_t micro_batches, std::size_t bucket_count);
+    Moments(Device device, std::int64_t micro_batches, std::size_t bucket_count, std::size_t crossing_count);
     TimedEvent& end_of(Phase phase, std::int64_t micro_batch);
 
     bool enqueued = false;  // and not accounted for
@@ -61,17 +75,35 @@ class StepTimes {
     std::vector<TimedEvent> forward;
     std::vector<TimedEvent> backward;
     std::vector<BucketMoments> buckets;
+    std::vector<Crossing> crossings;   // by bucket
+    std::vector<std::size_t> crossed;  // buckets, in the order in which they were waited for
+    bool within_next = false;          // step
     TimedEvent exchanged;
     TimedEvent ended;
   };
 
+  // A stretch of compute's time that is another phase's than the one it lies in.
+  struct Piece {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+    double seconds = 0;
+  };
+
   void record_buckets(Moments& step, Timeline* timeline, Ledger* ledger);
+  // Of an exchange that went on: the waits, and into the account and the timeline.
+  void account_crossed(Moments& step, StepAccount& account, Timeline* timeline);
+  // What is left of a phase without those pieces, into the timeline.
+  static void record_between(std::span<const Piece> pieces, Span span, Timeline& timeline);
   // What the host's clock says at a moment of the device, so long after the first.
   std::int64_t host_ns(double seconds) const { return first_ns_ + std::llround(seconds * 1e9); }
 
   std::array<Moments, StepSlot::kCount> slots_;
   TimedEvent last_ended_;  // of the last step accounted for; before there is one the first moment
   std::int64_t first_ns_;
+  std::vector<BucketWait> waits_;  // of the step that is accounted for
+  std::vector<Piece> pieces_;      // that its exchange takes of the next step's first forward pass
+  double drained_seconds_ = 0;     // that it took behind its step, before the next one began
+  StepSlot last_begun_;
   double accounted_seconds_ = 0;  // since the first moment, up to last_ended_
   bool restarted_ = true;
 };

@@ -72,6 +72,14 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
     delayed_.emplace(parts.network, parts.buckets, parts.optimizer, parts.communicator.size());
     ++first_recorded_;  // the first step exchanges nothing
   }
+  if (options.cross_barrier) {
+    CHECK(!local_ && !delayed_ && parts.step_statistics == nullptr,
+          "gradients that nobody exchanges in time cross no step");
+    barrier_.emplace(parts.network, parts.buckets, parts.optimizer, clock_, results_);
+    lag_ = 1;
+    if (records_) log::info("steps are enqueued one by one: the exchange of one ends within the next");
+    records_ = false;
+  }
   if (!records_) return;
   records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
   if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
@@ -116,7 +124,10 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
-    if (observer != nullptr && !observer->goes_on()) return std::nullopt;
+    if (observer != nullptr && !observer->goes_on()) {
+      if (barrier_) settle_but(0);
+      return std::nullopt;
+    }
   }
   settle_but(0);
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
@@ -137,6 +148,9 @@ EpochCommunication Trainer::communication(const EpochReport& line, double no_cor
   context.step_seconds = line.train_seconds / static_cast<double>(std::max<std::int64_t>(1, sums.steps));
   context.samples_per_second = line.samples_per_second;
   context.accumulation = options_.accumulation;
+  context.forward_seconds =
+      line.account[Phase::forward] /
+      static_cast<double>(std::max<std::int64_t>(1, sums.steps) * options_.accumulation);
   std::vector<double> bytes;
   for (const Bucket& bucket : parts_.buckets.buckets()) bytes.push_back(static_cast<double>(bucket.bytes()));
   EpochCommunication epoch =
@@ -169,7 +183,7 @@ void Trainer::step() {
   run_step();
   if (delayed_) delayed_->end_step();
   clock_.end();
-  results_.enqueued(stream_, slot_);
+  if (!barrier_ || barrier_->gate() == nullptr) results_.enqueued(stream_, slot_);
   ++enqueued_of_kind_[static_cast<std::size_t>(kind())];
   ++enqueued_;
   ++step_;
@@ -178,30 +192,8 @@ void Trainer::step() {
   clock_.wait_for_device();
   settle_but(lag_);
   clock_.rest();
+  if (barrier_ && barrier_->learns()) learn_order();
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
-}
-
-void Trainer::try_codecs(double step_seconds) {
-  if (const auto by_bucket = codec_trial_->step_done(step_seconds, *ledger_)) change_codecs(*by_bucket);
-}
-
-void Trainer::choose_codecs(std::span<const int> by_bucket) {
-  CHECK(codec_trial_, "there are no codecs to choose from");
-  codec_trial_->end();
-  change_codecs(by_bucket);
-}
-
-// What was recorded is of memory that is no more.
-void Trainer::change_codecs(std::span<const int> by_bucket) {
-  AutoExchange& exchange = *parts_.buckets.exchange().to_choose();
-  if (std::ranges::equal(by_bucket, exchange.chosen())) return;
-  settle_but(0);
-  stream_.synchronize();
-  recordings_ = {};
-  exchange.choose(by_bucket);
-  enqueued_of_kind_ = {};
-  first_recorded_ = std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
-  clock_.restart();
 }
 
 // Steps of the epoch before may be under way: settle() then begins the sums.
@@ -268,7 +260,7 @@ ProcessorAccount Trainer::processor_account() {
 // at earlier layers.
 void Trainer::enqueue_step() {
   train_.rewind();
-  parts_.network.keep_statistics(stream_);
+  barrier_ ? barrier_->keep_statistics(stream_) : parts_.network.keep_statistics(stream_);
   const std::int64_t last = options_.accumulation - 1;
   if (delayed_ && delayed_->under_way()) {
     delayed_->exchange(stream_, clock_.buckets());
@@ -278,14 +270,21 @@ void Trainer::enqueue_step() {
   if (delayed_) return enqueue_delayed(last);
   if (kind() != StepKind::synchronous) return enqueue_apart(last);
   GradientBuckets& buckets = parts_.buckets;
-  buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
   micro_batch(last, &buckets);
+  if (crosses()) return leave_exchange(last);
   clock_.time(Phase::exposed_communication, last, [&] {
     buckets.wait(stream_);
     if (parts_.step_statistics != nullptr) parts_.step_statistics->finish(stream_);
     check_calls();
   });
   clock_.time(Phase::optimizer, last, [&] { update(); });
+}
+
+// The end of a step whose gradients are waited for in the next.
+void Trainer::leave_exchange(std::int64_t last) {
+  clock_.time(Phase::exposed_communication, last, [] {});
+  barrier_->leave(stream_, slot_);
+  clock_.time(Phase::optimizer, last, [] {});
 }
 
 // The end of a step that takes this rank's own gradients. A GPU's account has the optimizer of an averaging
@@ -339,12 +338,15 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = parts_.buckets.write(micro),
                   .listener = exchange,
+                  .gate = barrier_ ? barrier_->gate() : nullptr,
                   .observer = parts_.observer,
                   .across = parts_.across};
   clock_.time(Phase::forward, micro, [&] {
     parts_.network.forward(*batch, pass);
     parts_.network.copy_loss(stream_, results_.loss(slot_, micro));
+    if (barrier_) barrier_->finish();  // before gradients are written again
   });
+  if (exchange != nullptr) parts_.buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
   clock_.time(Phase::backward, micro, [&] {
     parts_.network.backward(pass);
     if (exchange != nullptr) return;
@@ -393,6 +395,7 @@ StepAccount Trainer::take_account() {
 
 Evaluation Trainer::evaluate() {
   set_current_step(0);
+  if (barrier_) settle_but(0);
   clock_.restart();
   if (local_) {
     settle_but(0);

@@ -21,6 +21,7 @@
 #include "data/device_batches.h"
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
+#include "launch/cross_barrier.h"
 #include "launch/delayed_gradients.h"
 #include "launch/fit_observer.h"
 #include "launch/ledger.h"
@@ -41,6 +42,7 @@ struct TrainerOptions {
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // stop after; 0: run all epochs
   bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
+  bool cross_barrier = false;  // see CrossBarrier
   // See LocalSgd: steps from one average of parameters to the next, and synchronous steps before the first
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;
@@ -110,7 +112,7 @@ class Trainer {
   // Epochs that are over and evaluated.
   std::int64_t epochs() const { return epoch_; }
   // Whether the epoch is evaluated as it is, before another step.
-  bool evaluates_next() const { return epoch_is_over() || stopped(); }
+  bool evaluates_next() const { return evaluates_after(epoch_step_, step_); }
   // Whether train.steps ended the epoch early, and it was evaluated and reported as it was.
   bool reported_early() const { return reported_ && epoch_step_ > 0; }
   // Whether fit() finds nothing to do.
@@ -141,6 +143,9 @@ class Trainer {
   void enqueue_step();
   void enqueue_apart(std::int64_t last);
   void enqueue_delayed(std::int64_t last);
+  void leave_exchange(std::int64_t last);
+  bool crosses() const;
+  void learn_order();
   // Behind the exchange: the parameters, unless a gradient is not finite.
   void update();
   // Collective. Where the communicators are told to look for ranks that call other collectives: before the
@@ -181,6 +186,10 @@ class Trainer {
   void average_statistics();
   std::int64_t skipped_on_all_ranks();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
+  bool evaluates_after(std::int64_t epoch_step, std::int64_t step) const {
+    return epoch_step == parts_.train.steps_in_epoch(epoch_) ||
+           (options_.max_steps > 0 && step >= options_.max_steps);
+  }
 
   Parts parts_;
   std::vector<Communicator*> communicators_;  // that a step uses: of gradients, and of layers
@@ -205,6 +214,7 @@ class Trainer {
   std::optional<LocalSgd> local_;                               // where ranks train apart
   OwnFailure failure_;
   std::optional<DelayedGradients> delayed_;  // where gradients are exchanged a step late
+  std::optional<CrossBarrier> barrier_;      // where they are beside the next step's forward pass
   bool loss_was_finite_ = true;              // this rank's, in the step that was settled last
   LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;                 // of them

@@ -12,7 +12,6 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/trace.h"
 #include "launch/trainer.h"
 #include "models/network_state.h"
 
@@ -29,13 +28,13 @@ bool losses_are_finite(const StepResult& result) {
 }  // namespace
 
 void Trainer::settle_but(std::int64_t lag) {
+  if (barrier_ && lag == 0) barrier_->finish();
   while (enqueued_ - settled_ > lag) settle(StepSlot::of(settled_));
 }
 
 void Trainer::settle(StepSlot slot) {
   const StepResult result = results_.result(slot);
   clock_.settle(slot);
-  if (parts_.timeline != nullptr) record_flows(*ledger_, *parts_.timeline);
   const std::int64_t late = delayed_ ? 1 : 0;
   const std::int64_t number = step_ - enqueued_ + settled_ + 1 - late;  // whose gradients were judged
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
@@ -68,6 +67,7 @@ void Trainer::stop_if_a_rank_failed(std::int64_t number, bool average_is_finite)
 }
 
 void Trainer::stop_not_finite(bool loss_finite, std::int64_t number) {
+  if (barrier_) barrier_->finish();  // of the step after it, which is skipped, too
   Communicator& communicator = parts_.communicator.host();
   const std::vector<std::int32_t> flags = gather_values<std::int32_t>(communicator, loss_finite ? 0 : 1);
   std::vector<int> ranks;

@@ -27,6 +27,7 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
   visitor.value("epoch.skipped_steps", local_ ? StateScope::per_rank : StateScope::replicated, &skipped_);
   if (!visitor.writes()) return;
+  if (barrier_) barrier_->learn_again();
   loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
   failure_ = {};
   epoch_began_ = -1;  // what the epoch adds up to is there

@@ -42,7 +42,8 @@ Training::Training(const Config& config, World& world, Communicator& host, const
       step_statistics_ =
           std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
     }
-    optimizer_ = optimizer_kind().make(trained_memory(*network_, buckets_->gradients()), config_.optimizer,
+    const auto gradients = buckets_->one_by_one() ? buckets_->bucket_gradients() : buckets_->gradients();
+    optimizer_ = optimizer_kind().make(trained_memory(*network_, gradients), config_.optimizer,
                                        loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
@@ -85,7 +86,8 @@ MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
   planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
   return {
       .activations = plan.activations,
-      .parameters = plan.parameters + plan.weight_copies + plan.statistics,
+      .parameters = plan.parameters + plan.weight_copies + plan.statistics +
+                    (config_.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
       .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
       .optimizer = optimizer_kind().state_bytes(plan.parameters) +
                    (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
@@ -144,6 +146,8 @@ AdviceContext Training::advice_context(const World& world) const {
           .threads = threads_,
           .halves_are_fast = fp32 && !is_host_memory(device),
           .buckets = bucket_choices(network_->parameters(), host_.size()),
+          .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
+                       cross_barrier_needs(config_).empty(),
           .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
                                      buckets_->buckets(), device, world.nodes())};
 }

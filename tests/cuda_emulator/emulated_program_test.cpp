@@ -129,6 +129,33 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   }
 }
 
+// Sums that the next step's layers wait for, on the device.
+TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
+  const std::vector<Settings> trainings = {
+      {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=9", "model.batch_norm=true"},
+      {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=6", "train.accumulation=2", "optimizer.name=lars",
+       "train.precision=bf16"},
+  };
+  for (const Settings& settings : trainings) {
+    const std::string expected = digest_of(workplace_, {.settings = settings});
+    Settings crossing = settings;
+    crossing.push_back("comm.cross_barrier=true");
+    for (const char* machine : {"", "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms"})
+      EXPECT_EQ(digest_of(workplace_, {.settings = crossing, .machine = machine}), expected) << machine;
+  }
+  const auto trace = workplace_.path("trace.json");
+  const ProgramResult traced = run_ranks(
+      2, command_of(workplace_,
+                    {.settings = {"comm.cross_barrier=true", "comm.bucket_mib=[0.002, 0.01, 0.002]"}},
+                    "--trace " + trace.string()));
+  ASSERT_EQ(traced.exit_code, 0) << traced.output;
+  expect_trace_of_ranks(trace, 2);
+  expect_ledger_of_every_epoch(workplace_.path("run") / "metrics.jsonl", 2);
+  for (const int ranks : {2, 3})
+    expect_like_the_cpu({"model.name=cnn", "comm.cross_barrier=true", "comm.bucket_mib=[0.001, 0.01, 0.001]"},
+                        ranks, 1e-5);
+}
+
 // LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
 // pageable memory are such a thing, too.
 TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {

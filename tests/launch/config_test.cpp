@@ -196,6 +196,26 @@ TEST(Config, ValuesOutOfRange) {
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
 }
 
+// Both keys are named.
+TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
+  const std::pair<const char*, const char*> others[] = {
+      {"comm.overlap=false", "comm.overlap = true"},
+      {"train.staleness=1", "train.staleness = 0"},
+      {"train.average_every=4", "train.average_every = 0"},
+      {"train.reproducible=true", "train.reproducible = false"},
+      {"comm.check=step", "comm.check = \"plan\""},
+      {"train.precision=fp16", "train.loss_scale_interval = 0"}};
+  for (const auto& [other, allowed] : others) {
+    const std::string error = config_error([&] { with({"comm.cross_barrier=true", other}); });
+    EXPECT_EQ(error.find("comm.cross_barrier = true: allowed with "), 0u) << error;
+    EXPECT_NE(error.find(allowed), std::string::npos) << error;
+  }
+  for (const char* other :
+       {"train.average_every=1", "comm.check=collective", "train.precision=bf16", "comm.codec=auto"})
+    with({"comm.cross_barrier=true", other});
+  with({"comm.cross_barrier=true", "train.precision=fp16", "train.loss_scale_interval=0"});
+}
+
 TEST(Config, NesterovNeedsSgdWithMomentum) {
   const auto error = [](const std::vector<std::string>& overrides) {
     return config_error([&] { with(overrides); });

@@ -74,6 +74,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.overlap", buckets.overlap);
   tell("buckets.micro_batches", buckets.micro_batches);
   tell("buckets.delayed", buckets.delayed);
+  tell("buckets.one_by_one", buckets.one_by_one);
   tell("buckets.exchange", buckets.exchange.describe());
   tell("buckets.codecs", buckets.codecs.describe());
   std::string codecs;
@@ -116,6 +117,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.epochs", trainer.epochs);
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
+  tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.average_every", trainer.average_every);
   tell("trainer.average_after", trainer.average_after);
   tell("threads", config.threads);
@@ -237,6 +239,7 @@ std::vector<Case> cases() {
       {"schedule.milestones=[2, 3.5]", {"schedule.milestones=[200, 350]"}},
       {"schedule.gamma=0.25", {"schedule.gamma=0.25"}},
       {"schedule.final_fraction=0.25", {"schedule.final_fraction=0.25"}},
+      {"comm.cross_barrier=true", {"buckets.one_by_one=true", "trainer.cross_barrier=true"}},
       {"comm.overlap=false", {"buckets.overlap=false"}},
       {"comm.bucket_mib=[2, 3, 0.5]",
        {"buckets.first=2097152", "buckets.middle=3145728", "buckets.last=524288"}},

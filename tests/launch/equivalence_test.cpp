@@ -97,6 +97,22 @@ TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
                  {"train.average_every = 4: allowed with train.staleness = 0"});
 }
 
+// Gradients that travel beside the next forward pass, over MPI.
+TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
+  const Workplace workplace("cross_barrier");
+  for (const int ranks : {1, 2, 4}) {
+    for (const char* accumulation : {"train.accumulation=1", "train.accumulation=2"}) {
+      const std::vector<std::string> settings = {"model.name=cnn", "train.steps=12", accumulation};
+      std::vector<std::string> crossing = settings;
+      crossing.insert(crossing.end(), {"comm.cross_barrier=true", "comm.bucket_mib=[0.001, 0.01, 0.001]"});
+      EXPECT_EQ(digest_of(workplace, ranks, crossing), digest_of(workplace, ranks, settings))
+          << ranks << " ranks, " << accumulation;
+    }
+  }
+  expect_failure(run_ranks(2, workplace.train({"comm.cross_barrier=true", "train.staleness=1"})), 78,
+                 {"comm.cross_barrier = true: allowed with train.staleness = 0"});
+}
+
 // Over MPI, and with an average in the middle of which training ends.
 TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
   const Workplace workplace("local_sgd");

@@ -59,6 +59,31 @@ TEST(Ledger, TellsWhatComputeWaitedFor) {
   expect_parts_are_the_whole(sums);
 }
 
+// Buckets that compute waits for one by one, within the next step, in another order than they have.
+TEST(Ledger, CountsWaitsForSingleBuckets) {
+  Ledger ledger(3, nullptr);
+  ledger.add(0, moments(120, 120, 120, 190), 10);  // hidden
+  ledger.add(2, moments(180, 190, 195, 230), 30);  // compute stands until 230
+  ledger.add(1, moments(150, 232, 232, 300), 20);  // compute goes on for 40 ms, and then stands for 26
+  const BucketWait waits[] = {{.bucket = 0, .begin_ns = 200 * kMs, .end_ns = 200 * kMs},
+                              {.bucket = 2, .begin_ns = 200 * kMs, .end_ns = 230 * kMs},
+                              {.bucket = 1, .begin_ns = 274 * kMs, .end_ns = 302 * kMs}};
+  ledger.end_step(
+      {.backward_ns = 100 * kMs, .waited_ns = 200 * kMs, .resumed_ns = 200 * kMs, .waits = waits});
+  const LedgerSums sums = ledger.sums();
+  EXPECT_NEAR(sums.exposed, 0.058, 1e-9);
+  EXPECT_NEAR(sums.exposed_wire, 0.056, 1e-9);
+  EXPECT_NEAR(sums.exposed_rest, 0.002, 1e-9) << "compute was not woken yet";
+  EXPECT_NEAR(sums.exposed_starved, 0, 1e-9);
+  EXPECT_NEAR(sums.buckets[1].starved, 0.002, 1e-9) << "behind the bucket that left before it";
+  EXPECT_NEAR(sums.buckets[1].hidden, 0.042, 1e-9);
+  EXPECT_NEAR(sums.buckets[2].exposed, 0.030, 1e-9);
+  EXPECT_EQ(ledger.compute().waits.size(), 3u);
+  expect_parts_are_the_whole(sums);
+  ledger.end_step(kCompute);
+  EXPECT_TRUE(ledger.compute().waits.empty()) << "another step's";
+}
+
 TEST(Ledger, AddsUpStepsUntilItIsTaken) {
   Ledger ledger(1, nullptr);
   for (int step = 0; step < 3; ++step) {

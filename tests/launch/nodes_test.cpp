@@ -49,6 +49,31 @@ TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
   }
 }
 
+// On a link that no backward pass hides, with the bits of a training that waits, by a codec, too.
+TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
+  const Workplace workplace("crossing_nodes");
+  const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
+  for (const char* codec : {"comm.codec=none", "comm.codec=int8"}) {
+    std::string digests[2];
+    for (const bool crosses : {false, true}) {
+      const ProgramResult result =
+          run_nodes("50mbit", 2, "1",
+                    workplace.train(
+                        {"model.name=cnn", "train.steps=8", "train.threads=1", "kernels.choose=direct", codec,
+                         "comm.bucket_mib=[0.02, 0.05, 0.02]", fmt::format("comm.cross_barrier={}", crosses)},
+                        fmt::format("--digest {} --trace {}", file.string(), trace.string())));
+      REQUIRE_NODES(result);
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      digests[crosses] = text_of(file);
+      expect_trace_of_ranks(trace, 2);
+      expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
+      EXPECT_EQ(count(result.output, "gradients are exchanged beside the next forward pass"), crosses ? 1 : 0)
+          << result.output;
+    }
+    EXPECT_EQ(digests[0], digests[1]) << codec;
+  }
+}
+
 // The node whose link goes down is mpirun's. It waits for the other node until the system gives up their
 // connection: here after a few seconds, and by default after a quarter of an hour.
 TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a Trainer chooses while it trains: how each bucket travels, and in which order buckets do.
+#include <algorithm>
+
+#include "core/error.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+
+// Of steps that wait for their gradients, when codecs are chosen.
+void Trainer::learn_order() {
+  if (!ledger_ || (codec_trial_ && !codecs_held_ && !codec_trial_->decided())) return;
+  settle_but(0);
+  barrier_->learn(*ledger_, parts_.communicator.host());
+}
+
+// Whether the exchange of the step that is being enqueued may end within the next, which follows at once.
+bool Trainer::crosses() const {
+  return barrier_ && !barrier_->learns() && !evaluates_after(epoch_step_ + 1, step_ + 1);
+}
+
+void Trainer::try_codecs(double step_seconds) {
+  if (const auto by_bucket = codec_trial_->step_done(step_seconds, *ledger_)) change_codecs(*by_bucket);
+}
+
+void Trainer::choose_codecs(std::span<const int> by_bucket) {
+  CHECK(codec_trial_, "there are no codecs to choose from");
+  codec_trial_->end();
+  change_codecs(by_bucket);
+}
+
+// What was recorded is of memory that is no more.
+void Trainer::change_codecs(std::span<const int> by_bucket) {
+  AutoExchange& exchange = *parts_.buckets.exchange().to_choose();
+  if (std::ranges::equal(by_bucket, exchange.chosen())) return;
+  settle_but(0);
+  stream_.synchronize();
+  recordings_ = {};
+  exchange.choose(by_bucket);
+  enqueued_of_kind_ = {};
+  first_recorded_ = std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
+  clock_.restart();
+  if (barrier_) barrier_->learn_again();
+}
+
+}  // namespace lockstep
