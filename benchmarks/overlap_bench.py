@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How much of communication is hidden behind backward? Step time and exposed communication of `lockstep train` on random
-images over links, codecs of gradients (comm.codec), sizes of the gradient buckets, and with and without overlap
-(comm.overlap), in turns. Links are
+images over links, codecs of gradients (comm.codec), sizes of the gradient buckets, with and without overlap
+(comm.overlap), and with and without an exchange that goes on into the next step (comm.cross_barrier), in turns. Links are
 "shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes on this machine joined by links of that
 rate ("none": as fast as the machine).
 
@@ -38,6 +38,8 @@ def parse_arguments(arguments):
     parser.add_argument("--codecs", nargs="+", default=[""], metavar="CODEC",
                         help="values of comm.codec, in turns with all else; left out: the configuration's")
     parser.add_argument("--overlap", choices=["both", "on"], default="both", help="both: without overlap, too")
+    parser.add_argument("--cross-barrier", choices=["off", "on", "both"], default="off",
+                        help="on: with comm.cross_barrier, where there is overlap; both: without, too")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--ranks-per-node", type=int, default=1, help="where there are nodes")
     parser.add_argument("--model", default="resnet18")
@@ -65,10 +67,21 @@ def parse_arguments(arguments):
     return options
 
 
-def settings_of(bucket, overlap, codec=""):
+def settings_of(bucket, overlap, codec="", crosses=False):
     edge = min(1, bucket)
     settings = [f"comm.bucket_mib=[{edge:g}, {bucket:g}, {edge:g}]", f"comm.overlap={'true' if overlap else 'false'}"]
+    if crosses:
+        settings.append("comm.cross_barrier=true")
     return [*settings, f'comm.codec="{codec}"'] if codec else settings
+
+
+def cases_of(options):
+    """(bucket, overlap, codec, cross_barrier) of each."""
+    ways = [(True, crosses) for crosses in (False, True) if options.cross_barrier in ("both", "on" if crosses else "off")]
+    if options.overlap == "both":
+        ways.append((False, False))
+    return [(bucket, overlap, codec, crosses) for bucket in options.buckets for codec in options.codecs
+            for overlap, crosses in ways]
 
 
 def hidden_shares(on, off):
@@ -77,14 +90,15 @@ def hidden_shares(on, off):
 
 
 def rows_of(turns):
-    """turns: of every turn what a step took, by (bucket, overlap, codec)."""
+    """turns: of every turn what a step took, by case."""
     rows = []
-    for (bucket, overlap, codec), steps in turns.items():
-        row = {"bucket_mib": bucket, "overlap": overlap, **({"codec": codec} if codec else {})}
+    for (bucket, overlap, codec, crosses), steps in turns.items():
+        row = {"bucket_mib": bucket, "overlap": overlap, **({"codec": codec} if codec else {}),
+               **({"cross_barrier": True} if crosses else {})}
         for name in ("step_ms", "exposed_ms", "exposed_share", "samples_per_second"):
             typical, least, most = training_runs.middle([step[name] for step in steps])
             row |= {name: typical, f"{name}_spread": [least, most]}
-        if overlap and (shares := hidden_shares(steps, turns.get((bucket, False, codec), []))):
+        if overlap and (shares := hidden_shares(steps, turns.get((bucket, False, codec, False), []))):
             typical, least, most = training_runs.middle(shares)
             row |= {"hidden_share": typical, "hidden_share_spread": [least, most]}
         if all("wire_ms" in step for step in steps):
@@ -96,6 +110,8 @@ def rows_of(turns):
 
 def line_of(link, row):
     case = f"{row['bucket_mib']:>5g} MiB overlap {'on ' if row['overlap'] else 'off'}"
+    if row.get("cross_barrier"):
+        case += " crossing"
     if "codec" in row:
         case += f" {row['codec']:<8} {row['samples_per_second']:>7,.1f} samples/s"
     text = training_runs.tell(f"{link:<8} {case} step", row["step_ms"], *row["step_ms_spread"], "ms")
@@ -118,12 +134,14 @@ def draw(document):
         codecs = [(link, codec) for link, part in parts_of(document).items()
                   for codec in dict.fromkeys(row.get("codec", "") for row in part["rows"])]
         for family, (link, codec) in enumerate(codecs):
-            for overlap in (True, False):
+            for overlap, crosses in ((True, False), (True, True), (False, False)):
                 points = [(row["bucket_mib"], row[value], *row[f"{value}_spread"]) for row in document[link]["rows"]
-                          if row["overlap"] == overlap and row.get("codec", "") == codec]
-                name = ", ".join(part for part in (link, codec, f"overlap {'on' if overlap else 'off'}") if part)
+                          if row["overlap"] == overlap and row.get("codec", "") == codec
+                          and row.get("cross_barrier", False) == crosses]
+                way = "crossing" if crosses else f"overlap {'on' if overlap else 'off'}"
+                name = ", ".join(part for part in (link, codec, way) if part)
                 if points:
-                    series.append(chart.Series(name, points, dashed=not overlap, family=family))
+                    series.append(chart.Series(name, points, dashed=not overlap or crosses, family=family))
         return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
     parts = list(parts_of(document).values())
     first = parts[0]
@@ -141,11 +159,9 @@ def measure(options, link, folder):
                                       options.threads, options.set, folder, options.warm_epochs)
     launch = training_runs.launcher(options.ranks, link, options.ranks_per_node)
 
-    def step(bucket, overlap, codec):
-        return training.run(launch, options.ranks, options.batch, settings_of(bucket, overlap, codec))
-    cases = [(bucket, overlap, codec) for bucket in options.buckets
-             for overlap in ((True,) if options.overlap == "on" else (True, False)) for codec in options.codecs]
-    turns = suite.take_turns({case: functools.partial(step, *case) for case in cases}, options.rounds)
+    def step(*case):
+        return training.run(launch, options.ranks, options.batch, settings_of(*case))
+    turns = suite.take_turns({case: functools.partial(step, *case) for case in cases_of(options)}, options.rounds)
     return {"model": options.model, "image": [options.image, options.image, 1], "ranks": options.ranks,
             "ranks_per_node": options.ranks if link == training_runs.SHARED else options.ranks_per_node,
             "batch_per_rank": options.batch, "threads": options.threads, "steps": options.steps,
@@ -153,7 +169,7 @@ def measure(options, link, folder):
 
 
 def case_of(row):
-    return row["bucket_mib"], row["overlap"], row.get("codec", "")
+    return row["bucket_mib"], row["overlap"], row.get("codec", ""), row.get("cross_barrier", False)
 
 
 def with_more(old, part):

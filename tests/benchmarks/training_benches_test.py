@@ -120,14 +120,28 @@ class Overlap(unittest.TestCase):
         self.assertEqual(overlap_bench.settings_of(25, False), ["comm.bucket_mib=[1, 25, 1]", "comm.overlap=false"])
         self.assertEqual(overlap_bench.settings_of(25, True, "int8")[-1], 'comm.codec="int8"')
 
+    def test_cases_that_cross_into_the_next_step_stand_beside_those_that_wait(self):
+        def ways(*arguments):
+            options = overlap_bench.parse_arguments(["--buckets", "1", *arguments])
+            return [(overlap, crosses) for _, overlap, _, crosses in overlap_bench.cases_of(options)]
+        self.assertEqual(ways(), [(True, False), (False, False)])
+        self.assertEqual(ways("--overlap", "on", "--cross-barrier", "both"), [(True, False), (True, True)])
+        self.assertEqual(ways("--cross-barrier", "on"), [(True, True), (False, False)])
+        self.assertEqual(overlap_bench.settings_of(1, True, "fp16", True)[2:],
+                         ["comm.cross_barrier=true", 'comm.codec="fp16"'])
+
     def test_the_hidden_share_is_of_exposure_without_overlap(self):
         def step(milliseconds, exposed):
             return {"step_ms": milliseconds, "exposed_ms": exposed, "exposed_share": exposed / milliseconds,
                     "samples_per_second": 1000 / milliseconds}
-        turns = {(25, True, ""): [step(100, 10), step(100, 20), step(100, 30)],
-                 (25, False, ""): [step(150, 40), step(150, 40), step(150, 40)],
-                 (25, True, "int8"): [step(80, 5)]}
-        on, off, compressed = overlap_bench.rows_of(turns)
+        turns = {(25, True, "", False): [step(100, 10), step(100, 20), step(100, 30)],
+                 (25, False, "", False): [step(150, 40), step(150, 40), step(150, 40)],
+                 (25, True, "int8", False): [step(80, 5)],
+                 (25, True, "", True): [step(90, 10), step(90, 10), step(90, 10)]}
+        on, off, compressed, crossing = overlap_bench.rows_of(turns)
+        self.assertEqual((crossing["cross_barrier"], crossing["hidden_share"]), (True, 0.75))
+        self.assertNotIn("cross_barrier", on)
+        self.assertNotEqual(overlap_bench.case_of(crossing), overlap_bench.case_of(on))
         self.assertEqual(compressed["codec"], "int8")
         self.assertNotIn("hidden_share", compressed, "nothing was measured without overlap")
         self.assertNotIn("codec", on)
