@@ -209,10 +209,9 @@ LOCKSTEP_FOR_EACH_PROCESSOR void sum_int8_blocks(const BlockSum& a, std::int64_t
 LOCKSTEP_FOR_EACH_PROCESSOR void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t block = begin; block < end; ++block) {
     BlockValues sum;
-    for (std::int64_t part = 0; part < a.parts; ++part) {
-      const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
-      add_sign(record, part == 0, sum.values);
-    }
+    add_sign(a.records + block * record_bytes(BlockCode::sign), true, sum.values);
+    for (std::int64_t part = 1; part < a.parts; ++part)
+      add_sign(a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign), false, sum.values);
     rotate_back(sum.values);
     leave_out_padding(words_of_padded(a.real, block * kBlockElements), sum.values);
     std::memcpy(a.values + block * kBlockElements, sum.values, sizeof(sum.values));
