@@ -19,6 +19,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -64,6 +65,14 @@ class Communicator {
   // Freeing it waits for nobody and may come after the communicator's end; memory that ranks share is given
   // back to the system when all of them have freed it and next allocate, or make a communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
+
+  // Collective. By rank, as addresses in this process, what each rank got from one call of allocate(); `own`
+  // is where this rank's begins. Empty, on every rank, where ranks do not share it, as those of other nodes
+  // and devices do not. Valid as long as all ranks hold theirs.
+  virtual std::vector<std::byte*> shared_places(void* own) {
+    static_cast<void>(own);
+    return {};
+  }
 
   // Collective. A communicator of the ranks that give the same colour, in the order of (key, rank); null for
   // a colour below 0. For the same kind of memory, and of the same job. It may outlive this one.

@@ -92,6 +92,13 @@ Buffer HostCommunicator::allocate(std::size_t bytes) {
   return Buffer::adopt(data, bytes, Device{}, [memory = std::move(memory)](void*) {});
 }
 
+std::vector<std::byte*> HostCommunicator::shared_places(void* own) {
+  std::vector<std::byte*> places;
+  stream_.enqueue([this, &places, own] { places = transport_->shared_places(own); });
+  stream_.synchronize();
+  return places;
+}
+
 std::unique_ptr<Communicator> HostCommunicator::split(int colour, int key) {
   std::unique_ptr<HostTransport> group;
   stream_.enqueue([this, &group, colour, key] { group = transport_->split(colour, key); });

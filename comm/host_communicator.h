@@ -24,6 +24,8 @@ class HostTransport {
   // Collective. Zeroed memory this transport is fastest on, or null where plain memory is as good. Whoever
   // holds it last gives it back, on any thread, and waits for nobody; it may outlive the transport.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  // Collective. See Communicator::shared_places.
+  virtual std::vector<std::byte*> shared_places(void* own) = 0;
   // Collective. See Communicator::split.
   virtual std::unique_ptr<HostTransport> split(int colour, int key) = 0;
 
@@ -65,6 +67,7 @@ class HostCommunicator final : public Communicator {
   std::string_view name() const override { return transport_->name(); }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override;
+  std::vector<std::byte*> shared_places(void* own) override;
   std::unique_ptr<Communicator> split(int colour, int key) override;
   std::size_t memory_bytes() const override { return transport_->memory_bytes(); }
 

@@ -17,6 +17,9 @@ class SelfCommunicator final : public Communicator {
   std::string_view name() const override { return "self"; }
   Stream& stream() override { return stream_; }
   Buffer allocate(std::size_t bytes) override { return Buffer(bytes, device_); }
+  std::vector<std::byte*> shared_places(void* own) override {
+    return is_host_memory(device_) ? std::vector{static_cast<std::byte*>(own)} : std::vector<std::byte*>();
+  }
   std::unique_ptr<Communicator> split(int colour, int) override {
     return colour < 0 ? nullptr : std::make_unique<SelfCommunicator>(device_, job());
   }

@@ -34,6 +34,7 @@ class MpiTransport final : public HostTransport {
 
   std::string_view name() const override { return "mpi"; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::vector<std::byte*> shared_places(void* own) override;
   std::unique_ptr<HostTransport> split(int colour, int key) override;
   std::uint64_t sent_bytes() const override;
   std::span<const int> node_of_rank() const override { return placement_.node_of; }

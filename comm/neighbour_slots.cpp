@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/neighbour_slots.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// Values are copied two at a time, each pair at once: a reader may look at what is being written, and then
+// throws it away.
+using ValuePair = std::uint64_t;
+static_assert(std::atomic_ref<ValuePair>::is_always_lock_free);
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "counters in memory that processes share");
+
+constexpr int kTries = 3;
+
+std::size_t slot_bytes(std::int64_t count) {
+  return align_up(static_cast<std::size_t>(count) * sizeof(float), kAlignment);
+}
+
+ValuePair pair_at(const float* values, std::int64_t at, std::int64_t count) {
+  float two[2] = {values[at], at + 1 < count ? values[at + 1] : 0.0f};
+  return std::bit_cast<ValuePair>(two);
+}
+
+}  // namespace
+
+// A rank's part of the memory; its two slots lie behind it. Versions count from 1; odd ones are in the second
+// slot.
+struct NeighbourSlots::Segment {
+  alignas(kAlignment) std::atomic<std::int64_t> begun;  // version whose slot is being written, or was last
+  std::atomic<std::int64_t> shown;                      // the newest that is whole
+  std::atomic<std::int64_t> own_steps;
+  alignas(kAlignment) std::atomic<std::int64_t> steps;  // of all ranks, where this is rank 0's
+
+  ValuePair* slot(std::int64_t version, std::int64_t count) {
+    auto* behind = reinterpret_cast<std::byte*>(this) + align_up(sizeof(Segment), kAlignment);
+    return reinterpret_cast<ValuePair*>(behind + static_cast<std::size_t>(version % 2) * slot_bytes(count));
+  }
+};
+
+std::size_t NeighbourSlots::planned_bytes(std::int64_t count) {
+  return align_up(sizeof(Segment), kAlignment) + 2 * slot_bytes(count);
+}
+
+NeighbourSlots::NeighbourSlots(Communicator& communicator, std::int64_t count)
+    : count_(count), rank_(communicator.rank()), memory_(communicator.allocate(planned_bytes(count))) {
+  CHECK(count > 0, "{} values", count);
+  const int size = communicator.size();
+  for (const int other : {(rank_ + size - 1) % size, (rank_ + 1) % size}) {
+    const bool known = !neighbours_.empty() && neighbours_.front() == other;
+    if (other != rank_ && !known) neighbours_.push_back(other);
+  }
+  const std::vector<std::byte*> places = communicator.shared_places(memory_.data());
+  if (first_rank_where(communicator, places.empty()) >= 0) {
+    throw_agreed(
+        ConfigError("comm.topology = \"ring\" needs memory that all ranks share: one node, and room in "
+                    "/dev/shm (containers often give it 64 MiB: --shm-size)"));
+  }
+  new (memory_.data()) Segment{};  // by each rank its own, before any other looks
+  communicator.barrier();
+  communicator.stream().synchronize();
+  for (std::byte* place : places) segments_.push_back(reinterpret_cast<Segment*>(place));
+}
+
+// A seqlock (Boehm, "Can seqlocks get along with programming language memory models?", 2012) over two slots:
+// what is being written is never the newest whole one.
+void NeighbourSlots::show(const float* values) {
+  Segment& own = *segments_[static_cast<std::size_t>(rank_)];
+  const std::int64_t version = own.shown.load(std::memory_order_relaxed) + 1;
+  own.begun.store(version, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  ValuePair* slot = own.slot(version, count_);
+  for (std::int64_t i = 0; i < count_; i += 2)
+    std::atomic_ref(slot[i / 2]).store(pair_at(values, i, count_), std::memory_order_relaxed);
+  own.shown.store(version, std::memory_order_release);
+}
+
+std::int64_t NeighbourSlots::look(int rank, std::int64_t seen, float* to) const {
+  CHECK(rank != rank_, "rank {} looks at itself", rank);
+  Segment& theirs = *segments_[static_cast<std::size_t>(rank)];
+  for (int tries = 0; tries < kTries; ++tries) {
+    const std::int64_t version = theirs.shown.load(std::memory_order_acquire);
+    if (version <= seen) return 0;
+    ValuePair* slot = theirs.slot(version, count_);
+    for (std::int64_t i = 0; i < count_; i += 2) {
+      const ValuePair pair = std::atomic_ref(slot[i / 2]).load(std::memory_order_relaxed);
+      std::memcpy(to + i, &pair,
+                  static_cast<std::size_t>(std::min<std::int64_t>(2, count_ - i)) * sizeof(float));
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (theirs.begun.load(std::memory_order_relaxed) < version + 2) return version;
+  }
+  return 0;
+}
+
+bool NeighbourSlots::take_step(std::int64_t end) {
+  std::atomic<std::int64_t>& next = segments_.front()->steps;
+  std::int64_t step = next.load(std::memory_order_relaxed);
+  do {
+    if (step >= end) return false;
+  } while (!next.compare_exchange_weak(step, step + 1, std::memory_order_relaxed));
+  segments_[static_cast<std::size_t>(rank_)]->own_steps.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+std::int64_t NeighbourSlots::steps_taken() const {
+  return segments_.front()->steps.load(std::memory_order_relaxed);
+}
+
+std::int64_t NeighbourSlots::steps_taken(int rank) const {
+  return segments_[static_cast<std::size_t>(rank)]->own_steps.load(std::memory_order_relaxed);
+}
+
+}  // namespace lockstep
