@@ -244,6 +244,7 @@ class Loader {
   void check_together();
   void check_local_sgd();
   void check_cross_barrier();
+  void check_ring();
   // Null: there is none of that name.
   const Key* find_key(const std::string& name) const {
     const auto found = std::ranges::find(keys_, name, &Key::name);
@@ -379,6 +380,7 @@ void Loader::check_together() {
              "depend on how micro-batches are dealt to them");
   }
   if (config_.trainer.average_every > 1) check_local_sgd();
+  if (config_.trainer.topology == Topology::ring) check_ring();
   if (config_.gradients.staleness > 0 && config_.reproducible) {
     complain(*find_key("train.staleness"),
              "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
@@ -428,6 +430,27 @@ void Loader::check_local_sgd() {
                       ": allowed with model.sync_batch_norm = false, which has ranks wait for each other in "
                       "every layer of every step");
   }
+}
+
+void Loader::check_ring() {
+  const Key& key = *find_key("comm.topology");
+  const auto refuse_unless = [&](bool right, const char* allowed, const char* reason) {
+    if (!right)
+      complain(key, fmt::format("comm.topology = \"ring\": allowed with {}, as {}", allowed, reason));
+  };
+  refuse_unless(config_.trainer.average_every <= 1, "train.average_every = 0",
+                "ranks average with their neighbours after every step, and never all at once");
+  refuse_unless(config_.gradients.staleness == 0, "train.staleness = 0", "no gradients are exchanged");
+  refuse_unless(config_.gradients.codec == kDenseSum.name && config_.gradients.codec_for == kDenseSum.name,
+                "comm.codec = \"none\" and without comm.codec_for", "neighbours see parameters as they are");
+  refuse_unless(!config_.reproducible, "train.reproducible = false",
+                "what a rank averages with depends on who was faster");
+  refuse_unless(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",
+                "ranks would wait for each other in every layer");
+  refuse_unless(config_.checkpoints.every == 0, "run.checkpoint_every = 0",
+                "ranks meet behind an epoch alone; run.checkpoint_minutes saves there");
+  refuse_unless(config_.device.device != "cuda", "world.device = \"cpu\"",
+                "neighbours look into the memory of a node");
 }
 
 Config Loader::finish() {

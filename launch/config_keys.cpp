@@ -239,6 +239,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(timeout_seconds),
        "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
        {0, 1e6}},
+      {"comm.topology", MEMBER(trainer.topology),
+       "ring, for research: each rank trains with its own gradients and averages parameters with its two "
+       "neighbours as they are, waiting for none; CPUs of one node only"},
       {"comm.codec", MEMBER(gradients.codec), codec_meaning(registry), {}, names_in(registry.exchanges)},
       {"comm.codec_limit",
        MEMBER(gradients.codec_limit),

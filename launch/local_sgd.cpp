@@ -39,6 +39,10 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
         options.after);
   Stream stream(network.device(), StreamUse::compute);
   stream.copy(device_.data() + sizeof(std::int32_t), &difference_scale_, sizeof(float));
+  if (options.every == LocalSgdOptions::kNever) {
+    stream.copy(negative_, network_.values().data(), bytes());
+    scale(stream, negative_, -1);
+  }
   stream.synchronize();
 }
 
@@ -53,7 +57,7 @@ bool LocalSgd::apart_before(std::int64_t step) const {
 
 void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
   if (std::exchange(shown_, false)) set_values(compute, own_, 1);
-  if (step != options_.after) return;
+  if (step != options_.after || options_.every == LocalSgdOptions::kNever) return;
   compute.copy(negative_, network_.values().data(), bytes());
   scale(compute, negative_, -1);
   if (step > 0) drop_unsent(compute);
@@ -128,6 +132,12 @@ void LocalSgd::show_average(Stream& compute, std::int64_t step) {
   if (!apart_before(step)) return;
   average_over_ranks(compute, communicator_, network_.values(), communicator_.size());
   network_.copy_weights(compute);
+}
+
+void LocalSgd::remember_average(Stream& compute) {
+  CHECK(shown_, "the network has one rank's parameters");
+  compute.copy(negative_, network_.values().data(), bytes());
+  scale(compute, negative_, -1);
 }
 
 void LocalSgd::show_last_average(Stream& compute) {

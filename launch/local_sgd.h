@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "comm/buckets.h"
@@ -39,6 +40,9 @@ enum class StepKind {
 inline constexpr std::size_t kStepKinds = 3;
 
 struct LocalSgdOptions {
+  // Ranks average nothing; the last average is what was there at first, or what remember_average() says.
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
   std::int64_t every = 1;  // steps from one average to the next; 1: average behind every step
   std::int64_t after = 0;  // synchronous steps before the first local one
 };
@@ -69,6 +73,8 @@ class LocalSgd {
 
   // Collective, before the step of that number. From here until begin_step() the network has the average.
   void show_average(Stream& compute, std::int64_t step);
+  // Behind it: this is the last average from now on.
+  void remember_average(Stream& compute);
   // The same of the average before the steps since.
   void show_last_average(Stream& compute);
 

@@ -175,6 +175,8 @@ void Report::epoch(const EpochReport& report) {
     parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
   if (report.communication) say_of(*report.communication);
+  if (!report.steps_by_rank.empty())
+    say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
   write_metrics(report);
 }
 
@@ -275,6 +277,7 @@ std::string to_json(const EpochReport& report) {
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
   if (report.communication) line["communication"] = json_of(*report.communication);
+  if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
   return line.dump();
 }
 

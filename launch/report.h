@@ -41,6 +41,7 @@ struct EpochReport {
   StepAccount account;                              // rank 0's; adds up to train_seconds
   ProcessorAccount processor;                       // what rank 0's process took of cores meanwhile
   std::optional<EpochCommunication> communication;  // of several ranks
+  std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
 };
 
 struct ReportOptions {
@@ -98,7 +99,7 @@ class Report {
 // learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
 // ...} and processor {compute, communication, data} in seconds; of several ranks communication {steps,
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
-// by_rank, by_bucket, advice}. What is not finite, or not there, is null.
+// by_rank, by_bucket, advice}; on a ring steps_by_rank. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

@@ -122,12 +122,13 @@ void build(TrainRun& run, const Command& command, World& world) {
 }
 
 // Not where somebody chose the threads, or wants the same bits from any number of ranks, or a trace of the
-// training alone; nor with an exchange that remembers what the trial's steps did.
+// training alone; nor where the trial's steps are remembered, by an exchange or by neighbours on a ring.
 void choose_threads_by_trial(TrainRun& run, const Command& command) {
   Training& training = *run.training;
   const bool on_cpu = training.network().device().kind == DeviceKind::cpu;
   if (!on_cpu || run.config.threads != 0 || run.config.reproducible || !command.trace.empty()) return;
-  const bool remembers = !training.buckets().exchange().state().empty();
+  const bool remembers =
+      !training.buckets().exchange().state().empty() || run.config.trainer.topology == Topology::ring;
   if (first_rank_where(run.communicator->host(), remembers) >= 0) return;
   if (!sparing_is_open(*run.communicator, training.threads(), training.length().steps)) return;
   const int threads = training.threads();

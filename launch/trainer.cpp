@@ -59,13 +59,16 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   codec_trial_ = make_codec_trial(parts, records_, options.codec_trial);
   if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
   for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
-  if (options.average_every > 0) {
+  const bool ring = options.topology == Topology::ring;
+  if (options.average_every > 0 || ring) {
     CHECK(parts.step_statistics == nullptr && parts.across == nullptr,
           "ranks that train apart ask each other for statistics");
     local_.emplace(parts.network, parts.buckets, parts.communicator,
-                   LocalSgdOptions{.every = options.average_every, .after = options.average_after});
+                   ring ? LocalSgdOptions{.every = LocalSgdOptions::kNever}
+                        : LocalSgdOptions{.every = options.average_every, .after = options.average_after});
     parts_.optimizer.set_state_scope(StateScope::per_rank);
   }
+  if (ring) gossip_.emplace(parts.network, parts.communicator);
   if (parts.buckets.delayed()) {
     CHECK(!local_ && parts.step_statistics == nullptr,
           "gradients that are late, and ranks that do not share them");
@@ -112,11 +115,14 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
+  const std::int64_t first_step = epoch_step_;
+  if (gossip_) gossip_->begin_epoch(first_step, steps - first_step);
   const auto samples_per_second = [&] {
-    const auto samples = static_cast<double>((settled_ - settled_before) * parts_.train.global_batch());
+    const std::int64_t taken = gossip_ ? epoch_step_ - first_step : settled_ - settled_before;
+    const auto samples = static_cast<double>(taken * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
-  while (epoch_step_ < steps) {
+  while (takes_step(steps)) {
     step();
     report.step({.epoch = epoch_ + 1,
                  .step = epoch_step_,
@@ -124,12 +130,16 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
-    if (observer != nullptr && !observer->goes_on()) {
+    if (observer != nullptr && !gossip_ && !observer->goes_on()) {
       if (barrier_) settle_but(0);
       return std::nullopt;
     }
   }
   settle_but(0);
+  if (gossip_) {
+    end_gossip(steps);
+    if (observer != nullptr && !observer->goes_on()) return std::nullopt;
+  }
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
@@ -137,9 +147,29 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   line.processor = processor_account() - processor_before;
   line.skipped_steps = skipped_on_all_ranks();
   line.loss_scale = loss_scale_;
+  line.steps_by_rank = steps_by_rank_;
   line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
   if (parts_.communicator.size() > 1) line.communication = communication(line, no_core_before);
   return line;
+}
+
+// The number of the step is that of all ranks' steps before it, divided by the ranks: the schedule follows
+// what has been learned from, and not who is fast.
+bool Trainer::takes_step(std::int64_t steps) {
+  if (!gossip_) return epoch_step_ < steps;
+  if (!gossip_->take_step()) return false;
+  const std::int64_t further = gossip_->place() - epoch_step_;
+  step_ += further;
+  epoch_step_ += further;
+  return true;
+}
+
+void Trainer::end_gossip(std::int64_t steps) {
+  parts_.communicator.barrier();
+  parts_.communicator.stream().synchronize();
+  step_ += steps - epoch_step_;
+  epoch_step_ = steps;
+  steps_by_rank_ = gossip_->take_steps_of_ranks();
 }
 
 EpochCommunication Trainer::communication(const EpochReport& line, double no_core_before) {
@@ -156,7 +186,7 @@ EpochCommunication Trainer::communication(const EpochReport& line, double no_cor
   EpochCommunication epoch =
       gather_communication(parts_.communicator.host(), std::move(sums), std::move(bytes),
                            seconds_without_core_for_communication() - no_core_before);
-  epoch.advice = advise(epoch, context);
+  if (!gossip_) epoch.advice = advise(epoch, context);  // there is no exchange to be faster
   return epoch;
 }
 
@@ -292,8 +322,9 @@ void Trainer::leave_exchange(std::int64_t last) {
 void Trainer::enqueue_apart(std::int64_t last) {
   micro_batch(last);
   const bool averages = kind() == StepKind::averaging;
-  if (!averages) clock_.time(Phase::exposed_communication, last, [] {});
+  if (!averages && !gossip_) clock_.time(Phase::exposed_communication, last, [] {});
   clock_.time(Phase::optimizer, last, [&] { update(); });
+  if (gossip_) clock_.time(Phase::exposed_communication, last, [&] { gossip_->average(stream_); });
   if (!averages) return;
   clock_.time(Phase::exposed_communication, last, [&] {
     local_->average(stream_, slot_, clock_.buckets());
@@ -401,6 +432,7 @@ Evaluation Trainer::evaluate() {
     settle_but(0);
     if (local_->apart_before(step_)) stop_if_a_rank_failed(step_);
     local_->show_average(stream_, step_);
+    if (gossip_) local_->remember_average(stream_);
   }
   average_statistics();
   LossTotals mine;

@@ -24,6 +24,7 @@
 #include "launch/cross_barrier.h"
 #include "launch/delayed_gradients.h"
 #include "launch/fit_observer.h"
+#include "launch/gossip.h"
 #include "launch/ledger.h"
 #include "launch/local_sgd.h"
 #include "launch/loss_totals.h"
@@ -47,6 +48,8 @@ struct TrainerOptions {
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;
   std::int64_t average_after = 0;
+  // ring: see Gossip. Ranks train apart, and meet where an epoch is evaluated.
+  Topology topology = Topology::all;
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
@@ -109,6 +112,8 @@ class Trainer {
   void choose_codecs(std::span<const int> by_bucket);
   // While it is held nothing is tried: for steps that are measured, or taken back.
   void hold_codecs(bool held) { codecs_held_ = held; }
+  // On a ring, steps that each rank took of the epoch that was trained last; else empty.
+  const std::vector<std::int64_t>& steps_by_rank() const { return steps_by_rank_; }
   // Epochs that are over and evaluated.
   std::int64_t epochs() const { return epoch_; }
   // Whether the epoch is evaluated as it is, before another step.
@@ -176,6 +181,10 @@ class Trainer {
   EpochCommunication communication(const EpochReport& line, double no_core_before);
   // See RankCommunication::no_core; of all steps so far.
   double seconds_without_core_for_communication();
+  // Before each step of an epoch: whether there is another.
+  bool takes_step(std::int64_t steps);
+  // Ranks on a ring meet behind the epoch's steps.
+  void end_gossip(std::int64_t steps);
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
   void begin_epoch();
   void begin_totals();
@@ -212,6 +221,8 @@ class Trainer {
   std::array<std::array<RecordedStep, StepSlot::kCount>, kStepKinds> recordings_;
   std::array<std::int64_t, kStepKinds> enqueued_of_kind_ = {};  // by this process, with these codecs
   std::optional<LocalSgd> local_;                               // where ranks train apart
+  std::optional<Gossip> gossip_;                                // and average with their neighbours
+  std::vector<std::int64_t> steps_by_rank_;                     // see steps_by_rank()
   OwnFailure failure_;
   std::optional<DelayedGradients> delayed_;  // where gradients are exchanged a step late
   std::optional<CrossBarrier> barrier_;      // where they are beside the next step's forward pass
@@ -219,7 +230,8 @@ class Trainer {
   LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;                 // of them
   float loss_scale_;                         // after the last step that was settled
-  // Where training stands: the next step is step_ of all, epoch_step_ of epoch_.
+  // Where training stands: the next step is step_ of all, epoch_step_ of epoch_. On a ring that is what all
+  // ranks together have come to, and where this one stands in the data is its own.
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;

@@ -17,7 +17,16 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.timeout_seconds)));
   world.set_between_nodes(config_.between_nodes);
   const DeviceChoice choice = choose_device(config_.device, world, host);
-  run_agreed(host, [&] { make_reproducible(config_, choice.device, host.size()); });
+  run_agreed(host, [&] {
+    make_reproducible(config_, choice.device, host.size());
+    if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
+      throw ConfigError(
+          fmt::format("comm.topology = \"ring\": on {} neighbours cannot look into each other's memory; set "
+                      "world.device = "
+                      "\"cpu\", or comm.topology = \"all\"",
+                      to_string(choice.device)));
+    }
+  });
   const ThreadChoice threads = choose_threads(config_.threads, world, host);
   threads_ = planned_threads_ = threads.threads;
   run_agreed(host, [&] {
@@ -91,6 +100,9 @@ MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
       .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
       .optimizer = optimizer_kind().state_bytes(plan.parameters) +
                    (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
+                   (config_.trainer.topology == Topology::ring
+                        ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters)
+                        : 0) +
                    (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
       .codecs = planned_codec_bytes_,
       .batches = data_->device_bytes(batch)};

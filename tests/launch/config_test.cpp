@@ -247,6 +247,27 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
       "other in every layer of every step");
 }
 
+TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"train.average_every=8", "train.average_every = 0"},
+      {"train.staleness=1", "train.staleness = 0"},
+      {"comm.codec=fp16", "comm.codec = \"none\" and without comm.codec_for"},
+      {"comm.codec_for=fc.*=fp16", "comm.codec = \"none\" and without comm.codec_for"},
+      {"train.reproducible=true", "train.reproducible = false"},
+      {"model.sync_batch_norm=true", "model.sync_batch_norm = false"},
+      {"run.checkpoint_every=10", "run.checkpoint_every = 0"},
+      {"world.device=cuda", "world.device = \"cpu\""}};
+  for (const auto& [other, allowed] : refused) {
+    const std::string error = config_error([&] { with({"comm.topology=ring", std::string(other)}); });
+    EXPECT_EQ(error.find(fmt::format("comm.topology = \"ring\": allowed with {}, as ", allowed)), 0u)
+        << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+  EXPECT_EQ(with({"comm.topology=ring"}).trainer.topology, Topology::ring);
+  EXPECT_EQ(set_error("comm.topology=line"),
+            "comm.topology = \"line\": allowed are all, ring; did you mean ring?");
+}
+
 TEST(Config, ValuesOfTheWrongType) {
   const std::map<std::string, std::string> errors = {
       {"train.batch=1.5", "train.batch = 1.5: an integer from 1 to 1048576 is expected"},

@@ -120,6 +120,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.average_every", trainer.average_every);
   tell("trainer.average_after", trainer.average_after);
+  tell("trainer.topology", name_of(trainer.topology, {"all", "ring"}));
   tell("threads", config.threads);
   tell("timeout_seconds", config.timeout_seconds);
   tell("device.device", config.device.device);
@@ -247,6 +248,7 @@ std::vector<Case> cases() {
       {"comm.register_buckets=false", {"device.register_memory=false"}},
       {"comm.check=off", {"check=off"}},
       {"comm.between_nodes=halving", {"between_nodes=halving"}},
+      {"comm.topology=ring", {"trainer.topology=ring"}},
       {"comm.priority=-5", {"communication_niceness=-5"}},
       {"comm.timeout=60", {"timeout_seconds=60"}},
       {"comm.codec=fp16", {"buckets.exchange=fp16"}},

@@ -337,6 +337,14 @@ TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   EXPECT_TRUE(nothing["late_rank"].is_null());
 }
 
+TEST_F(ReportTest, RanksOnARingAreToldTheirSteps) {
+  EpochReport ring = example();
+  ring.steps_by_rank = {120, 61, 119};
+  Report report(options(false));
+  EXPECT_TRUE(output_of([&] { report.epoch(ring); }).ends_with("\n  steps by rank: 120, 61, 119\n"));
+  EXPECT_EQ(json::parse(to_json(ring))["steps_by_rank"], json::parse("[120, 61, 119]"));
+}
+
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
   EpochReport report = example();
   report.train_loss = std::nan("");

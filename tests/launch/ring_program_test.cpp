@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program on a ring of ranks: who took how many steps, the average that all end with, and a training that
+// goes on.
+#include <regex>
+
+#include <gtest/gtest.h>
+
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using RingSettings = std::vector<std::string>;
+
+RingSettings on_a_ring(RingSettings more) {
+  more.insert(more.begin(), {"model.name=cnn", "comm.topology=ring"});
+  return more;
+}
+
+// Of each "steps by rank: 12, 9, 10" the sum.
+std::vector<int> sums_of_steps(const std::string& output) {
+  std::vector<int> sums;
+  const std::regex line("steps by rank: ([0-9, ]+)"), number("[0-9]+");
+  for (std::sregex_iterator found(output.begin(), output.end(), line), end; found != end; ++found) {
+    const std::string steps = (*found)[1];
+    int sum = 0;
+    for (std::sregex_iterator each(steps.begin(), steps.end(), number); each != end; ++each)
+      sum += std::stoi(each->str());
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
+// The program ends with an error where its ranks show different state.
+TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
+  const Workplace workplace("ring");
+  const auto file = workplace.path("digest");
+  const ProgramResult result = run_ranks(
+      3, workplace.train(on_a_ring({"train.epochs=2", "train.steps=11"}), "--digest " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::vector<int> sums = sums_of_steps(result.output);
+  int all = 0;
+  for (const int sum : sums) {
+    EXPECT_EQ(sum % 3, 0) << result.output;
+    all += sum;
+  }
+  EXPECT_EQ(all, 3 * 11) << result.output;
+  EXPECT_FALSE(text_of(file).empty());
+}
+
+TEST(Ring, ATrainingGoesOnBehindAnEpoch) {
+  const Workplace workplace("ring_goes_on");
+  const RingSettings settings = on_a_ring({"run.checkpoint_minutes=1e-6", "train.epochs=1"});
+  const ProgramResult first = run_ranks(2, workplace.train(settings));
+  EXPECT_EQ(first.exit_code, 0) << first.output;
+  RingSettings longer = settings;
+  longer.back() = "train.epochs=2";
+  const ProgramResult second =
+      run_ranks(2, workplace.train(longer, "--resume auto --resume-with train.epochs"));
+  EXPECT_EQ(second.exit_code, 0) << second.output;
+  EXPECT_EQ(count(second.output, "training goes on after step"), 1) << second.output;
+  EXPECT_EQ(sums_of_steps(second.output), sums_of_steps(first.output)) << "one more epoch";
+}
+
+TEST(Ring, IsRefusedWithWhatNeedsAllRanks) {
+  const Workplace workplace("ring_refused");
+  expect_failure(run_ranks(2, workplace.train(on_a_ring({"train.staleness=1"}))), 78,
+                 {"comm.topology = \"ring\": allowed with train.staleness = 0"});
+  expect_failure(run_ranks(2, workplace.train(on_a_ring({"comm.codec=int8"}))), 78,
+                 {"comm.topology = \"ring\": allowed with comm.codec = \"none\""});
+}
+
+}  // namespace
+}  // namespace lockstep
