@@ -47,6 +47,7 @@ WAYS = {
     "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], ["comm.dgc.warmup_steps=0"], -0.4),
     "local SGD, 8 steps": Way(["train.average_every=8"], least=-0.5),
     "gradients a step late": Way(["train.staleness=1"], least=-0.5),
+    "gossip on a ring": Way(['comm.topology="ring"'], least=-1.0),
 }
 
 
@@ -91,7 +92,8 @@ def parse_arguments(arguments):
 def bytes_of_step(line):
     """What a rank sent in a step, on average over the epoch of this line of metrics.jsonl."""
     communication = line["communication"]
-    return communication["wire_bytes_per_second"] * communication["wire_seconds"] / communication["steps"]
+    rate = communication["wire_bytes_per_second"] or 0  # none, where neighbours look into each other's memory
+    return rate * communication["wire_seconds"] / communication["steps"]
 
 
 def curve_of(lines):
@@ -137,15 +139,16 @@ def summary(part, way):
     return {"way": way, "seeds": seeds, "accuracy": statistics.mean(ends(part, way)[seed] for seed in seeds),
             "points": statistics.mean(points), "points_spread": [min(points), max(points)],
             "train_loss": statistics.mean(own[seed]["epochs"][-1]["train_loss"] for seed in seeds),
-            "fewer_bytes": mean_bytes(dense) / mean_bytes(own)}
+            "fewer_bytes": mean_bytes(dense) / mean_bytes(own) if mean_bytes(own) else None}
 
 
 def line_of(row):
     low, high = row["points_spread"]
     least = WAYS[row["way"]].least if row["way"] in WAYS else None
     verdict = "" if least is None else f"   asked {least:+.1f}: {'held' if row['points'] >= least else 'MISSED'}"
+    fewer = f"bytes 1/{row['fewer_bytes']:.1f}" if row["fewer_bytes"] else "no messages"
     return (f"{row['way']:<36} {row['accuracy']:6.2f} %  {row['points']:+5.2f} ({low:+.2f} to {high:+.2f})  "
-            f"train loss {row['train_loss']:.3f}  bytes 1/{row['fewer_bytes']:.1f}  "
+            f"train loss {row['train_loss']:.3f}  {fewer}  "
             f"{training_runs.counted(len(row['seeds']), 'seed')}{verdict}")
 
 
