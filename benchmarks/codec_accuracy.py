@@ -32,6 +32,7 @@ class Way:
     settings: list
     steady: list = dataclasses.field(default_factory=list)  # so that a short run is as what follows a warm-up
     least: float = None  # points of accuracy against the dense sum that are to be reached
+    one_node: bool = False  # --link leaves it out
 
 
 WAYS = {
@@ -47,7 +48,7 @@ WAYS = {
     "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], ["comm.dgc.warmup_steps=0"], -0.4),
     "local SGD, 8 steps": Way(["train.average_every=8"], least=-0.5),
     "gradients a step late": Way(["train.staleness=1"], least=-0.5),
-    "gossip on a ring": Way(['comm.topology="ring"'], least=-1.0),
+    "gossip on a ring": Way(['comm.topology="ring"'], least=-1.0, one_node=True),
 }
 
 
@@ -196,7 +197,8 @@ def time_steps(options, task, part, folder):
 
     def step(way):
         return training.run(launch, task.ranks, task.batch, [*WAYS[way].settings, *WAYS[way].steady])
-    turns = suite.take_turns({way: functools.partial(step, way) for way in options.ways}, options.rounds)
+    turns = suite.take_turns({way: functools.partial(step, way) for way in options.ways
+                              if not WAYS[way].one_node}, options.rounds)
     rows = []
     for way, results in turns.items():
         typical, least, most = training_runs.middle([result["step_ms"] for result in results])

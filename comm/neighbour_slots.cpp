@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/neighbour_slots.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 #include <new>
 
@@ -24,9 +22,26 @@ std::size_t slot_bytes(std::int64_t count) {
   return align_up(static_cast<std::size_t>(count) * sizeof(float), kAlignment);
 }
 
-ValuePair pair_at(const float* values, std::int64_t at, std::int64_t count) {
-  float two[2] = {values[at], at + 1 < count ? values[at + 1] : 0.0f};
-  return std::bit_cast<ValuePair>(two);
+void store_values(ValuePair* slot, const float* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count / 2; ++i) {
+    ValuePair pair = 0;
+    std::memcpy(&pair, values + 2 * i, sizeof(pair));
+    std::atomic_ref(slot[i]).store(pair, std::memory_order_release);
+  }
+  if (count % 2 == 0) return;
+  ValuePair last = 0;
+  std::memcpy(&last, values + count - 1, sizeof(float));
+  std::atomic_ref(slot[count / 2]).store(last, std::memory_order_release);
+}
+
+void load_values(ValuePair* slot, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count / 2; ++i) {
+    const ValuePair pair = std::atomic_ref(slot[i]).load(std::memory_order_acquire);
+    std::memcpy(to + 2 * i, &pair, sizeof(pair));
+  }
+  if (count % 2 == 0) return;
+  const ValuePair last = std::atomic_ref(slot[count / 2]).load(std::memory_order_acquire);
+  std::memcpy(to + count - 1, &last, sizeof(float));
 }
 
 }  // namespace
@@ -70,15 +85,13 @@ NeighbourSlots::NeighbourSlots(Communicator& communicator, std::int64_t count)
 }
 
 // A seqlock (Boehm, "Can seqlocks get along with programming language memory models?", 2012) over two slots:
-// what is being written is never the newest whole one.
+// what is being written is never the newest whole one. Whoever reads a value of a later version sees that it
+// was begun: each is released behind `begun`, and acquired before that is read again.
 void NeighbourSlots::show(const float* values) {
   Segment& own = *segments_[static_cast<std::size_t>(rank_)];
   const std::int64_t version = own.shown.load(std::memory_order_relaxed) + 1;
   own.begun.store(version, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  ValuePair* slot = own.slot(version, count_);
-  for (std::int64_t i = 0; i < count_; i += 2)
-    std::atomic_ref(slot[i / 2]).store(pair_at(values, i, count_), std::memory_order_relaxed);
+  store_values(own.slot(version, count_), values, count_);
   own.shown.store(version, std::memory_order_release);
 }
 
@@ -88,13 +101,7 @@ std::int64_t NeighbourSlots::look(int rank, std::int64_t seen, float* to) const 
   for (int tries = 0; tries < kTries; ++tries) {
     const std::int64_t version = theirs.shown.load(std::memory_order_acquire);
     if (version <= seen) return 0;
-    ValuePair* slot = theirs.slot(version, count_);
-    for (std::int64_t i = 0; i < count_; i += 2) {
-      const ValuePair pair = std::atomic_ref(slot[i / 2]).load(std::memory_order_relaxed);
-      std::memcpy(to + i, &pair,
-                  static_cast<std::size_t>(std::min<std::int64_t>(2, count_ - i)) * sizeof(float));
-    }
-    std::atomic_thread_fence(std::memory_order_acquire);
+    load_values(theirs.slot(version, count_), to, count_);
     if (theirs.begun.load(std::memory_order_relaxed) < version + 2) return version;
   }
   return 0;

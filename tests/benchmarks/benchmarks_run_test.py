@@ -63,6 +63,16 @@ class Benchmarks(unittest.TestCase):
                          ["fp16", "bf16", "int8", "sign", "powersgd", "topk", "dgc"])
         self.assertIn("int8 encode", output)
 
+    def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
+        result, output = self.result_of(
+            ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3", BIN / "gossip_bench", "--image", "8", "--batch", "2",
+             "--batch-ms", "4", "--steps", "5", "--rounds", "1"])
+        self.assertEqual([(row["topology"], row["slowed"]) for row in result["rows"]],
+                         [("all", False), ("all", True), ("ring", False), ("ring", True)])
+        self.assertTrue(all(row["others_steps_per_second"] > 0 for row in result["rows"]))
+        self.assertEqual(result["ranks"], 3)
+        self.assertIn("last rank slowed", output)
+
     def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
         result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",
                                          "-o", "max"])

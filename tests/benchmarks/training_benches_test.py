@@ -75,6 +75,13 @@ class Accuracy(unittest.TestCase):
         self.assertIn("asked -0.3: MISSED", codec_accuracy.line_of(row))
         self.assertIsNone(codec_accuracy.summary(part, "sign"))
 
+    def test_a_way_without_messages_says_so(self):
+        part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("gossip on a ring", 0, [80, 89.5], 0)]}
+        row = codec_accuracy.summary(part, "gossip on a ring")
+        self.assertIsNone(row["fewer_bytes"])
+        self.assertIn("no messages", codec_accuracy.line_of(row))
+        self.assertIn("asked -1.0: held", codec_accuracy.line_of(row))
+
     def test_the_chart_over_time_has_what_was_timed(self):
         part = {"date": "2026-01-01", "runs": [training_of("none", 0, [80, 90], 100), training_of("int8", 0, [70, 91], 25)]}
         document = {"benchmark": "codec_accuracy", "fashion_mnist_cnn": part}
