@@ -93,7 +93,8 @@ class Trainer {
   // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
   // gone well; the Error tells. Gradients that are exchanged a step late (DelayedGradients) are judged there.
   // Where ranks train apart (LocalSgd) each judges its own gradients and skips
-  // alone; what would end the training ends it with the next average, on all ranks.
+  // alone; what would end the training ends it with the next average, on all ranks. On a ring (Gossip) a step
+  // is each rank's own, and no collective.
   void step();
   // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
   // train apart, of the parameters, which exports and digests hold until the next step. Training does not see
