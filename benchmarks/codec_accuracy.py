@@ -107,7 +107,7 @@ def train(options, task, way, seed, folder):
     """The curve over epochs of one training."""
     run_dir = pathlib.Path(folder) / "run"
     settings = [*task.settings, *way.settings, f"train.batch={task.batch}", f"train.epochs={options.epochs or task.epochs}",
-                f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout=0",
+                f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout_seconds=1e6",
                 f'run.dir="{run_dir}"', *([f'data.path="{options.data}"'] if options.data else [])]
     command = [*training_runs.launcher(task.ranks), f"{options.bin}/lockstep", "train", task.config,
                *(part for setting in settings for part in ("--set", setting))]

@@ -33,7 +33,11 @@ Communicator::Communicator(std::string_view name, int rank, int size, std::share
       job_(std::move(job)),
       node_of_rank_(static_cast<std::size_t>(size), 0),
       log_(name, rank, size),
-      calls_(kComparable) {}
+      calls_(kComparable) {
+  job_->add_log(log_);
+}
+
+Communicator::~Communicator() { job_->remove_log(log_); }
 
 std::uint64_t Communicator::enqueue(Collective collective) { return submit(collective, &Communicator::run); }
 

@@ -48,7 +48,7 @@ constexpr std::span<const std::string_view> words_of(CallCheck) { return kCallCh
 
 class Communicator {
  public:
-  virtual ~Communicator() = default;
+  virtual ~Communicator();
 
   int rank() const { return rank_; }
   int size() const { return size_; }

@@ -2,12 +2,16 @@
 #include "comm/job_state.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace lockstep {
 
-void JobState::abandon(std::string_view reason) noexcept {
+void JobState::abandon(std::string_view reason, int exit_code) noexcept {
   const std::lock_guard lock(mutex_);
   if (abandoned_) return;
+  exit_code_ = exit_code;
   try {
     reason_ = reason;
   } catch (...) {  // no memory for it: the job is abandoned without
@@ -20,6 +24,31 @@ std::string JobState::reason() const {
   return reason_;
 }
 
+int JobState::exit_code() const {
+  const std::lock_guard lock(mutex_);
+  return exit_code_;
+}
+
+void JobState::set_overdue(std::optional<OverdueWait> wait) {
+  const std::lock_guard lock(mutex_);
+  overdue_ = std::move(wait);
+}
+
+std::optional<OverdueWait> JobState::overdue() const {
+  const std::lock_guard lock(mutex_);
+  return overdue_;
+}
+
+void JobState::add_log(const CollectiveLog& log) {
+  const std::lock_guard lock(logs_mutex_);
+  logs_.push_back(&log);
+}
+
+void JobState::remove_log(const CollectiveLog& log) {
+  const std::lock_guard lock(logs_mutex_);
+  std::erase(logs_, &log);
+}
+
 std::chrono::milliseconds WaitClock::look(JobState::Clock::time_point now) {
   constexpr JobState::Clock::duration kMost = std::chrono::seconds(1);
   if (last_ != JobState::Clock::time_point{}) waited_ += std::min(now - last_, kMost);
@@ -27,22 +56,32 @@ std::chrono::milliseconds WaitClock::look(JobState::Clock::time_point now) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(waited_);
 }
 
+std::string PeerWait::describe_wait(std::chrono::milliseconds waited) const {
+  const std::string in = place_.collective == nullptr ? std::string() : " in " + describe(*place_.collective);
+  return fmt::format("{} waited {:.3g} s for {}{}: a rank hangs, or is far behind (comm.timeout_seconds)",
+                     current_place(), std::chrono::duration<double>(waited).count(), what_, in);
+}
+
 void PeerWait::look() {
   JobState& job = *place_.job;
-  const auto in = [&] {
-    return place_.collective == nullptr ? std::string() : " in " + describe(*place_.collective);
-  };
   if (job.abandoned()) {
-    throw GaveUp(fmt::format("{}: gave up waiting for {}{}: {}", current_place(), what_, in(), job.reason()));
+    const std::string in =
+        place_.collective == nullptr ? std::string() : " in " + describe(*place_.collective);
+    throw GaveUp(fmt::format("{}: gave up waiting for {}{}: {}", current_place(), what_, in, job.reason()),
+                 job.exit_code());
   }
   const auto timeout = job.timeout();
   const auto waited = clock_.look();
   if (timeout.count() == 0 || waited < timeout) return;
-  const std::string reason =
-      fmt::format("{} waited {:.3g} s for {}{}: a rank hangs, or is far behind (comm.timeout)",
-                  current_place(), std::chrono::duration<double>(waited).count(), what_, in());
-  job.abandon(reason);
-  throw GaveUp(reason);
+  if (job.watched() && waited < timeout + JobState::kWatchdogGrace) {
+    if (std::exchange(told_, true)) return;
+    job.set_overdue(OverdueWait{.reason = describe_wait(waited),
+                                .collective = place_.collective ? describe(*place_.collective) : ""});
+    return;
+  }
+  const std::string reason = describe_wait(waited);
+  job.abandon(reason, exit_code::resumable);
+  throw GaveUp(reason, exit_code::resumable);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "comm/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
+#include "comm/watchdog/watchdog.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -26,6 +28,7 @@ struct World::State {
 
   std::shared_ptr<MpiSession> session;
   bool left = false;
+  std::unique_ptr<Watchdog> watchdog;
 };
 
 World::World(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -47,9 +50,26 @@ void World::leave() {
   CHECK(!state_->left, "a rank leaves the world once");
   state_->left = true;
   stop_mpi(*state_->session);
+  state_->watchdog.reset();
 }
 
 void World::set_timeout(std::chrono::milliseconds timeout) { state_->session->job->set_timeout(timeout); }
+
+void World::watch(Communicator& host, std::chrono::milliseconds silence) {
+  if (state_->watchdog != nullptr) return;
+  state_->watchdog = std::make_unique<Watchdog>(
+      host,
+      Watchdog::Options{.silence = silence, .host = this->host(), .end_job = [](const std::string& report) {
+                          log::error(
+                              "the job hangs and is ended with code {}; --resume auto goes on from "
+                              "the last checkpoint\n{}",
+                              exit_code::resumable, report);
+                          std::fflush(nullptr);
+                          abort_stuck_job(exit_code::resumable);
+                        }});
+}
+
+Watchdog* World::watchdog() { return state_->watchdog.get(); }
 
 void World::set_between_nodes(AllReduceWay way) { state_->session->between_nodes = way; }
 
@@ -71,7 +91,10 @@ std::unique_ptr<Communicator> World::communicator(Device device, Communicator& h
   return make_nccl_communicator(state_->session, device, host, options);
 }
 
-void World::abort(int exit_code) { abort_mpi(*state_->session, exit_code); }
+void World::abort(int exit_code) {
+  if (state_->watchdog != nullptr) state_->watchdog->farewell();
+  abort_mpi(*state_->session, exit_code);
+}
 
 int launched_rank() { return find_launch(&std::getenv).rank; }
 

@@ -44,6 +44,8 @@ constexpr std::string_view name_of(AllReduceWay way) {
   return kAllReduceWayWords[static_cast<std::size_t>(way)];
 }
 
+class Watchdog;
+
 class World {
  public:
   // Collective over all processes. Sets the process's rank for log and errors. Throws ConfigError where the
@@ -68,8 +70,14 @@ class World {
   const std::string& host() const;
 
   // The longest wait for another rank, in what communicates and in leave(); 0: any. A rank that waits longer
-  // fails, so that one which hangs ends the job. Every rank the same. Default: JobState::kDefaultTimeout.
+  // fails, so that one which hangs ends the job. Default: JobState::kDefaultTimeout.
   void set_timeout(std::chrono::milliseconds timeout);
+
+  // Collective, once; later calls do nothing. From now on a thread of each rank looks whether all others are
+  // alive and get on, and ends the job with exit_code::resumable where they do not (comm/watchdog).
+  // silence: what is not heard of a rank for longer than that.
+  void watch(Communicator& host, std::chrono::milliseconds silence);
+  Watchdog* watchdog();  // null: nobody watches
 
   // How an all_reduce of host memory goes between nodes, from the next one on; no collective is under way.
   // Every rank the same.

@@ -45,7 +45,7 @@ struct Config {
   CallCheck check = CallCheck::plan;
   AllReduceWay between_nodes = AllReduceWay::automatic;
   std::int64_t communication_niceness = 0;  // of the communication thread; 0: the process's
-  double timeout_seconds = 1800;            // of ranks that wait for others; 0: never
+  double timeout_seconds = 0;               // of ranks that wait for others; 0: by the steps
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";

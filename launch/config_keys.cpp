@@ -235,9 +235,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "that "
        "compute (root's to give: others go on without), above 0 after them; 0: as they are",
        {.least = -20, .most = 19}},
-      {"comm.timeout",
+      {"comm.timeout_seconds",
        MEMBER(timeout_seconds),
-       "seconds a rank waits for others before it ends the job, as one of them hangs; 0: for ever",
+       "seconds that a rank waits for others, is in a step, or may not be heard of, before the job ends as "
+       "one "
+       "hangs; 0: 20 times the longest step, and at least 30",
        {0, 1e6}},
       {"comm.topology", MEMBER(trainer.topology),
        "ring, for research: each rank trains with its own gradients and averages parameters with its two "

@@ -20,6 +20,7 @@
 #include "launch/job_end.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
+#include "launch/step_watch.h"
 #include "launch/terminal.h"
 #include "launch/thread_trial.h"
 #include "launch/trace.h"
@@ -173,7 +174,8 @@ int train(TrainRun& run, const Command& command, World& world) {
                                  .keeper();
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  run.trainer->fit(*run.report, &keeper);
+  StepWatch watch(world, *run.trainer, config->timeout_seconds, keeper);
+  run.trainer->fit(*run.report, &watch);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;

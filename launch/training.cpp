@@ -8,13 +8,14 @@
 #include "launch/engine_options.h"
 #include "launch/replicas.h"
 #include "launch/reproducible.h"
+#include "launch/step_watch.h"
 #include "models/network_state.h"
 
 namespace lockstep {
 
 Training::Training(const Config& config, World& world, Communicator& host, const Options& options)
     : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
-  world.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * config_.timeout_seconds)));
+  watch_job(world, host, config_.timeout_seconds);
   world.set_between_nodes(config_.between_nodes);
   const DeviceChoice choice = choose_device(config_.device, world, host);
   run_agreed(host, [&] {

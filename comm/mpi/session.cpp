@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "comm/launcher.h"
 #include "comm/mpi/node_window.h"
@@ -217,7 +220,9 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
 }
 
 void stop_mpi(MpiSession& session) {
-  if (session.job->abandoned()) throw GaveUp(fmt::format("the job was given up: {}", session.job->reason()));
+  if (session.job->abandoned()) {
+    throw GaveUp(fmt::format("the job was given up: {}", session.job->reason()), session.job->exit_code());
+  }
   free_left(session);
   MPI_CHECK(MPI_Finalize());
 }
@@ -226,6 +231,21 @@ void abort_mpi(MpiSession& session, int exit_code) noexcept {
   session.job->abandon("the job was ended");
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
+}
+
+[[noreturn]] void abort_stuck_job(int exit_code) noexcept {
+  static std::atomic<int> code;
+  code = exit_code;
+  std::signal(SIGALRM, [](int) { _exit(code); });
+  sigset_t alarm_signal;
+  sigemptyset(&alarm_signal);
+  sigaddset(&alarm_signal, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarm_signal, nullptr);
+  alarm(3);
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _exit(exit_code);
 }
 
 std::string mpi_version() {

@@ -145,6 +145,10 @@ void stop_mpi(MpiSession& session);
 // Ends every process of the job, on the spot. Any thread.
 [[noreturn]] void abort_mpi(MpiSession& session, int exit_code) noexcept;
 
+// The same by whoever has told why, while other threads of this process are stuck, perhaps in MPI: says
+// nothing to them, and ends this process where the launcher does not in three seconds.
+[[noreturn]] void abort_stuck_job(int exit_code) noexcept;
+
 // Collective. placement: as if ranks were placed so, for tests.
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session);
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, Placement placement);

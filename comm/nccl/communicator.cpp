@@ -182,15 +182,21 @@ bool NcclCommunicator::late() {
   if (asked != awaited_ || !connection_->busy()) {
     awaited_ = asked;
     waited_ = {};
+    if (std::exchange(told_late_, false)) job()->set_overdue(std::nullopt);
     return false;
   }
   const auto waited = waited_.look();
   const auto timeout = job()->timeout();
   if (timeout.count() == 0 || waited < timeout) return false;
   const std::string reason = fmt::format(
-      "{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout)",
+      "{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout_seconds)",
       current_place(), to_string(device_), std::chrono::duration<double>(waited).count(), last_call());
-  job()->abandon(reason);
+  if (job()->watched() && waited < timeout + JobState::kWatchdogGrace) {
+    if (!std::exchange(told_late_, true))
+      job()->set_overdue(OverdueWait{.reason = reason, .collective = last_call()});
+    return false;
+  }
+  job()->abandon(reason, exit_code::resumable);
   end_job_(reason);
   return true;
 }

@@ -100,6 +100,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclConnection> connection_;
   std::uint64_t awaited_ = 0;  // the Watch's
   WaitClock waited_;           // for that
+  bool told_late_ = false;     // to the job's watchdog
   std::optional<Watch> watch_;
 };
 

@@ -23,7 +23,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
   }
   const auto end_job = [session](const std::string& reason) {
     log::error("{}", reason);
-    abort_mpi(*session, exit_code::failed);
+    const bool given_up = session->job->abandoned();
+    abort_mpi(*session, given_up ? session->job->exit_code() : exit_code::failed);
   };
   return std::make_unique<NcclCommunicator>(device, host, options, end_job);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/backend_factories.h"
+#include "core/backtrace.h"
 #include "core/error.h"
 #include "core/processor_time.h"
 
@@ -112,7 +113,11 @@ class InlineStream final : public StreamBackend {
 // his thread when there is nothing before it. Never two at once.
 class WorkerStream final : public StreamBackend {
  public:
-  WorkerStream() : ring_(kRing), rank_(current_rank()), thread_([this] { run_worker(); }) {}
+  explicit WorkerStream(const char* name)
+      : ring_(kRing), rank_(current_rank()), thread_([this, name] {
+          name_thread(name);
+          run_worker();
+        }) {}
   ~WorkerStream() override {
     {
       const std::lock_guard lock(mutex_);
@@ -235,7 +240,7 @@ class WorkerStream final : public StreamBackend {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use) {
   if (use == StreamUse::compute) return std::make_unique<InlineStream>();
-  return std::make_unique<WorkerStream>();
+  return std::make_unique<WorkerStream>(use == StreamUse::communication ? "ls-communicate" : "ls-copy");
 }
 
 std::unique_ptr<EventBackend> make_cpu_event() { return std::make_unique<CpuEvent>(); }

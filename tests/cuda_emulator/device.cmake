@@ -17,6 +17,7 @@ set(emulated_device lockstep_emulated_device cuda_kernels)  # objects go where t
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/main.cpp)
 target_link_libraries(lockstep-emulated PRIVATE ${emulated_device} Lockstep::launch lockstep_flags)
+set_target_properties(lockstep-emulated PROPERTIES ENABLE_EXPORTS ON)
 
 # lockstep_emulated_test(NAME <name> SOURCES <files> [LIBRARIES <targets>] [THREADED]): GoogleTest cases on the emulated
 # device. ThreadSanitizer runs those that are THREADED.

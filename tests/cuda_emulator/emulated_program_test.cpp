@@ -290,7 +290,20 @@ exit $code
                                                 fmt::arg("signal", signal))));
 }
 
-// Nobody notices it: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
+// The watchdog does not see into a device, but that nothing comes of it, of one rank, too.
+TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
+  for (const int ranks : {1, 2}) {
+    const EmulatedRun run{.ranks = ranks,
+                          .settings = {"comm.timeout_seconds=2"},
+                          .machine = "LOCKSTEP_EMULATED_FAULTS=0/operation:60=hang"};
+    const ProgramResult result = run_ranks(ranks, command_of(workplace_, run, ""));
+    EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+    EXPECT_EQ(count(result.output, "the job hangs and is ended with code 75"), 1) << result.output;
+    EXPECT_GE(count(result.output, "lockstep::Trainer::"), 1) << result.output;
+  }
+}
+
+// Before that: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
 // by the process of the rank that hangs, ends all of it. What their collectives were is left to be read.
 TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
   const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:60=hang"};

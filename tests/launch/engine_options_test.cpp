@@ -250,7 +250,7 @@ std::vector<Case> cases() {
       {"comm.between_nodes=halving", {"between_nodes=halving"}},
       {"comm.topology=ring", {"trainer.topology=ring"}},
       {"comm.priority=-5", {"communication_niceness=-5"}},
-      {"comm.timeout=60", {"timeout_seconds=60"}},
+      {"comm.timeout_seconds=60", {"timeout_seconds=60"}},
       {"comm.codec=fp16", {"buckets.exchange=fp16"}},
       {"comm.int8.stochastic=1",
        {"buckets.exchange=int8 stochastic=1 error_feedback=1"},

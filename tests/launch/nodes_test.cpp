@@ -80,16 +80,34 @@ TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
   const Workplace workplace("link");
   const std::string metrics = workplace.path("run/metrics.jsonl").string();
   const std::string train = workplace.train(
-      {"train.epochs=1000000", "comm.timeout=1", "run.dir=" + workplace.path("run").string()});
+      {"train.epochs=1000000", "comm.timeout_seconds=1", "run.dir=" + workplace.path("run").string()});
   const std::string ranks = workplace.script(
       "[ $OMPI_COMM_WORLD_RANK = 1 ] && exec " + train + "\n" + train + " &\nuntil [ -s " + metrics +
       " ]; do sleep 0.02; done\necho 3 > /proc/sys/net/ipv4/tcp_retries2\n"
       "ip link set dev eth0 down; wait");
   const ProgramResult result = run_nodes("1gbit", 2, "1", ranks);
   REQUIRE_NODES(result);
-  EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
-  for (const char* part : {"rank 0", " waited 1", " s for messages in all_reduce ", "(sum, bucket "})
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  for (const char* part : {"\nrank 1 (process ", " on node1) has not been heard of for ",
+                           "rank 0 waits in all_reduce ", "(sum, bucket "})
     EXPECT_NE(result.output.find(part), std::string::npos) << part << ": " << result.output;
+}
+
+// Nobody on its node can say what is wrong with it.
+TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
+  const Workplace workplace("stopped_node");
+  const std::string metrics = workplace.path("run/metrics.jsonl").string();
+  const std::string train = workplace.train(
+      {"train.epochs=1000000", "comm.timeout_seconds=2", "run.dir=" + workplace.path("run").string()});
+  const std::string ranks = workplace.script("[ $OMPI_COMM_WORLD_RANK = 2 ] || exec " + train + "\n" + train +
+                                             " &\nuntil [ -s " + metrics +
+                                             " ]; do sleep 0.02; done\nkill -STOP $!; wait $!");
+  const ProgramResult result = run_nodes("1gbit", 2, "2,1", ranks);
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  for (const char* part : {"\nrank 2 (process ", " on node1) has not been heard of for ",
+                           " wait in all_reduce ", "where rank 0 stands:"})
+    EXPECT_EQ(count(result.output, part), 1) << part << ": " << result.output;
 }
 
 // Backward is over long before the gradients are. Clocks of both nodes are one: what was measured must say

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/watchdog/verdict.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lockstep {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+double in_seconds(std::int64_t milliseconds) { return 1e-3 * static_cast<double>(milliseconds); }
+
+// Those that wait have found out already, so one that was silent for a part of that is to blame.
+bool is_silent(const WatchedRank& rank, Milliseconds interval) {
+  return !rank.left && rank.silent >= std::max(5 * interval, Milliseconds(rank.status.patience_ms / 4));
+}
+
+// It is alive and where others expect it, as far as it knows.
+bool waits_for_others(const WatchedRank& rank) {
+  return !rank.status.waits_in.empty() && 2 * rank.status.waited_ms >= rank.status.patience_ms;
+}
+
+std::string name_of_rank(const WatchedRank& rank) {
+  const RankStatus& status = rank.status;
+  const std::string where = status.host.empty() ? "" : " on " + status.host;
+  return fmt::format("rank {} (process {}{})", status.rank, status.process, where);
+}
+
+std::string place_of(const RankStatus& status) {
+  std::string text = status.step > 0 ? fmt::format("in step {}", status.step) : "between steps";
+  if (!status.waits_in.empty())
+    text += fmt::format(", in {} for {:.1f} s", status.waits_in, in_seconds(status.waited_ms));
+  return text + (status.last.empty() ? "; no collective came before"
+                                     : fmt::format("; its last collective was {}", status.last));
+}
+
+std::string blame(const WatchedRank& rank, Milliseconds interval) {
+  const std::string name = name_of_rank(rank);
+  if (!rank.heard) return fmt::format("rank {} was never heard of", rank.status.rank);
+  if (rank.dead) return describe_dead(rank);
+  if (is_silent(rank, interval)) {
+    return fmt::format(
+        "{} has not been heard of for {:.1f} s: it is stopped, or its machine or the link to it is down; it "
+        "was {}",
+        name, in_seconds(rank.silent.count()), place_of(rank.status));
+  }
+  const std::string why = rank.status.overdue_text.empty() ? "" : " (" + rank.status.overdue_text + ")";
+  return fmt::format("{} is alive and hangs{}: it is {}", name, why, place_of(rank.status));
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kNamed = 8;
+  if (ranks.size() <= kNamed) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kNamed, ", "),
+                     ranks.size() - kNamed);
+}
+
+// What ranks wait in, and for how long the first of them.
+struct Waiters {
+  std::vector<int> ranks;
+  std::int64_t longest_ms = 0;
+};
+
+std::string tell_waits(const std::vector<const WatchedRank*>& waiting) {
+  std::map<std::string, Waiters> by_collective;
+  for (const WatchedRank* rank : waiting) {
+    Waiters& waiters = by_collective[rank->status.waits_in];
+    waiters.ranks.push_back(rank->status.rank);
+    waiters.longest_ms = std::max(waiters.longest_ms, rank->status.waited_ms);
+  }
+  std::string text;
+  for (const auto& [collective, waiters] : by_collective) {
+    text +=
+        fmt::format("\nrank {} {} in {} for {:.1f} s", list_of(waiters.ranks),
+                    waiters.ranks.size() == 1 ? "waits" : "wait", collective, in_seconds(waiters.longest_ms));
+  }
+  return text;
+}
+
+}  // namespace
+
+bool is_lost(const WatchedRank& rank, Milliseconds interval) {
+  return rank.dead || is_silent(rank, interval);
+}
+
+std::string describe_dead(const WatchedRank& rank) {
+  return fmt::format("{} is dead; it was {}", name_of_rank(rank), place_of(rank.status));
+}
+
+bool needs_verdict(std::span<const WatchedRank> ranks) {
+  return std::ranges::any_of(ranks, [](const WatchedRank& rank) {
+    if (rank.left) return false;
+    return rank.dead || rank.status.overdue || rank.silent >= Milliseconds(rank.status.patience_ms);
+  });
+}
+
+Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
+  std::vector<const WatchedRank*> lost, quiet, waiting, unknown;
+  for (const WatchedRank& rank : ranks) {
+    if (rank.left) continue;
+    if (!rank.heard)
+      unknown.push_back(&rank);
+    else if (is_lost(rank, interval))
+      lost.push_back(&rank);
+    else
+      (waits_for_others(rank) ? waiting : quiet).push_back(&rank);
+  }
+  // Where somebody is lost, who has not come to a collective may wait for him in another way.
+  const auto& blamed = !lost.empty() ? lost : !quiet.empty() ? quiet : unknown;
+  Verdict verdict;
+  for (const WatchedRank* rank : blamed) {
+    verdict.to_blame.push_back(rank->status.rank);
+    constexpr std::size_t kTold = 16;
+    if (verdict.to_blame.size() <= kTold)
+      verdict.text += (verdict.text.empty() ? "" : "\n") + blame(*rank, interval);
+  }
+  std::ranges::sort(verdict.to_blame);
+  if (blamed.empty()) {
+    verdict.text =
+        "all ranks are alive and wait in collectives: what carries their messages does not get on, or a "
+        "device hangs";
+  }
+  verdict.text += tell_waits(waiting);
+  constexpr std::size_t kAsked = 4;
+  for (const WatchedRank* rank : lost) {
+    if (verdict.witnesses.size() == kAsked) break;
+    const auto found = std::ranges::find_if(ranks, [&](const WatchedRank& other) {
+      return other.heard && !other.left && std::ranges::find(lost, &other) == lost.end() &&
+             other.status.host == rank->status.host;
+    });
+    verdict.witnesses.push_back({rank->status.rank, found == ranks.end() ? -1 : found->status.rank});
+  }
+  for (const WatchedRank* rank : quiet)
+    if (verdict.ask.size() < kAsked) verdict.ask.push_back(rank->status.rank);
+  if (!waiting.empty()) verdict.ask.push_back(waiting.front()->status.rank);
+  return verdict;
+}
+
+}  // namespace lockstep

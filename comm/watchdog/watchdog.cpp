@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/watchdog/watchdog.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "core/backtrace.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using SteadyClock = JobState::Clock;
+
+constexpr Milliseconds kStackWait{300};      // for a thread to say where it stands
+constexpr Milliseconds kEvidenceWait{3000};  // for other ranks to answer
+constexpr Milliseconds kDeadWait{3000};      // for a launcher to end the job of a dead rank itself
+constexpr Milliseconds kConnectWait{5000};   // for a post to be reached
+constexpr Milliseconds kToldWait{500};       // until the others are told of it
+constexpr Milliseconds kEndWait{5000};       // for a launcher to end this process
+
+Milliseconds interval_for(Milliseconds silence) {
+  return std::clamp(silence / 20, Milliseconds(50), Milliseconds(1000));
+}
+
+// Rank 0, and one that does not share its node, where there is one.
+std::vector<int> posts_of(std::span<const int> node_of_rank) {
+  if (node_of_rank.size() == 1) return {0};
+  const auto other = std::ranges::find_if(node_of_rank, [&](int node) { return node != node_of_rank[0]; });
+  return {0, other == node_of_rank.end() ? 1 : static_cast<int>(other - node_of_rank.begin())};
+}
+
+// Each line a new one, further in.
+std::string indented(const std::string& text) {
+  std::string result("\n  ");
+  for (const char letter : text) {
+    result += letter;
+    if (letter == '\n') result.append(2, ' ');
+  }
+  return result;
+}
+
+std::string own_stacks() {
+  std::string text;
+  for (const ThreadStack& stack : backtraces(kStackWait)) {
+    text += fmt::format("{}{}:", text.empty() ? "" : "\n", stack.thread);
+    if (stack.frames.empty()) text += " does not answer";
+    for (const std::string& frame : stack.frames) text += "\n  " + frame;
+  }
+  return text;
+}
+
+// Of a process of this machine that cannot say anything itself.
+std::string seen_of(const std::string& process_number) {
+  int process = 0;
+  std::from_chars(process_number.data(), process_number.data() + process_number.size(), process);
+  std::string text = process > 0 ? describe_process(process) : "";
+  if (text.empty()) text = fmt::format("there is no process {} any more", process_number);
+  return text;
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Communicator& host, Options options)
+    : rank_(host.rank()),
+      size_(host.size()),
+      job_(host.job()),
+      options_(std::move(options)),
+      interval_(interval_for(options_.silence)),
+      posts_(posts_of(host.node_of_rank())) {
+  std::string problem, way;
+  if (size_ > 1 && std::ranges::find(posts_, rank_) != posts_.end()) {
+    try {
+      way = meeting_point_.emplace().way();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+  } else if (size_ == 1) {
+    heard_.resize(1);
+  }
+  if (is_post()) heard_.resize(static_cast<std::size_t>(size_));
+  if (!problem.empty()) log::warning("the watchdog cannot be reached: {}", problem);
+  if (size_ > 1) {
+    const std::vector<std::string> all = gather_texts(host, way);
+    for (const int post : posts_) ways_.push_back(all[static_cast<std::size_t>(post)]);
+  }
+  for (std::size_t rank = 0; rank < heard_.size(); ++rank)
+    heard_[rank].rank.status.rank = static_cast<std::int32_t>(rank);
+  prepare_backtraces();
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  job_->set_watched(true);
+  // Signals are others' to handle.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  thread_ = std::thread([this, place = current_rank()] {
+    const RankScope scope(place);
+    name_thread("ls-watchdog");
+    run();
+  });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+Watchdog::~Watchdog() {
+  job_->set_watched(false);
+  farewell();
+  stopping_ = true;
+  eventfd_write(wake_, 1);
+  thread_.join();
+  close(wake_);
+}
+
+void Watchdog::farewell() {
+  const std::lock_guard lock(mutex_);
+  for (WatchLink& link : links_) link.say(WatchWord::goodbye);
+}
+
+void Watchdog::run() {
+  connect();
+  auto next = SteadyClock::now();
+  while (!stopping_) {
+    const auto now = SteadyClock::now();
+    if (now >= next) {
+      beat();
+      if (!heard_.empty()) watch_others();
+      next = now + interval_;
+    }
+    serve(std::chrono::duration_cast<Milliseconds>(next - SteadyClock::now()));
+    // Whoever started this process has been asked to end it.
+    if (told_to_end_ && SteadyClock::now() - *told_to_end_ > kEndWait) std::_Exit(exit_code::resumable);
+  }
+}
+
+void Watchdog::connect() {
+  for (std::size_t i = 0; i < ways_.size(); ++i) {
+    if (posts_[i] == rank_) continue;
+    std::optional<WatchLink> link = reach(ways_[i]);
+    if (stopping_) return;
+    if (!link) {
+      log::warning(
+          "the watchdog of rank {} cannot be reached by TCP: where this rank hangs, the job ends without "
+          "naming it",
+          posts_[i]);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    links_.push_back(std::move(*link));
+  }
+}
+
+// Whoever cannot be reached because the job is over is not missed.
+std::optional<WatchLink> Watchdog::reach(const std::string& way) {
+  if (way.empty()) return std::nullopt;
+  const auto meanwhile = [this] {
+    if (is_post()) serve_visitors();
+    return !stopping_;
+  };
+  const auto deadline = SteadyClock::now() + kConnectWait;
+  while (!stopping_) {
+    if (std::optional<WatchLink> link = connect_to(way, rank_, meanwhile)) return link;
+    if (SteadyClock::now() >= deadline) break;
+    serve(Milliseconds(100));
+  }
+  return std::nullopt;
+}
+
+void Watchdog::serve(Milliseconds longest_wait) {
+  std::vector<pollfd> descriptors = {{.fd = wake_, .events = POLLIN, .revents = 0}};
+  const auto add = [&](int descriptor) {
+    descriptors.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  };
+  if (meeting_point_) add(meeting_point_->descriptor());
+  for (const Visitor& visitor : visitors_) add(visitor.link.descriptor());
+  for (const WatchLink& link : links_) add(link.descriptor());
+  poll(descriptors.data(), descriptors.size(),
+       static_cast<int>(std::max<std::int64_t>(0, longest_wait.count())));
+  if (is_post()) serve_visitors();
+  std::vector<std::pair<std::size_t, WatchMessage>> heard;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < links_.size(); ++i)
+      for (WatchMessage& message : links_[i].listen()) heard.emplace_back(i, std::move(message));
+  }
+  for (const auto& [i, message] : heard) heed_post(links_[i], message);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(links_, [](const WatchLink& link) { return link.ended(); });
+}
+
+void Watchdog::serve_visitors() {
+  while (std::optional<WatchLink> link = meeting_point_->accept())
+    visitors_.push_back({.link = std::move(*link)});
+  for (Visitor& visitor : visitors_)
+    for (const WatchMessage& message : visitor.link.listen()) heed_visitor(visitor, message);
+  std::erase_if(visitors_, [&](const Visitor& visitor) {
+    if (!visitor.link.ended()) return false;
+    if (visitor.rank >= 0) {
+      Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
+      if (!heard.rank.left) heard.gone.emplace();
+    }
+    return true;
+  });
+}
+
+void Watchdog::heed_visitor(Visitor& visitor, const WatchMessage& message) {
+  if (visitor.rank < 0) {
+    const std::optional<int> rank = rank_of_hello(message, meeting_point_->secret());
+    if (!rank || *rank >= size_) {
+      visitor.link = WatchLink(-1);  // a stranger
+      return;
+    }
+    visitor.rank = *rank;
+    visitor.link.say(WatchWord::welcome, meeting_point_->secret());
+    return;
+  }
+  Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
+  heard.silence = {};
+  if (message.word == WatchWord::goodbye) heard.rank.left = true;
+  if (message.word == WatchWord::evidence) heed_answer(visitor.rank, message.text);
+  if (message.word != WatchWord::status) return;
+  if (std::optional<RankStatus> status = decode_status(message.text);
+      status && status->rank == visitor.rank) {
+    heard.rank.status = std::move(*status);
+    heard.rank.heard = true;
+  }
+}
+
+void Watchdog::heed_post(WatchLink& post, const WatchMessage& message) {
+  std::string answer;
+  if (message.word == WatchWord::ask)
+    answer = own_stacks();
+  else if (message.word == WatchWord::witness)
+    answer = seen_of(message.text);
+  else if (message.word == WatchWord::end && !told_to_end_)
+    told_to_end_ = SteadyClock::now();
+  if (answer.empty()) return;
+  const std::lock_guard lock(mutex_);
+  post.say(WatchWord::evidence, answer);
+}
+
+void Watchdog::beat() {
+  RankStatus status = look();
+  const std::string bytes = encode(status);
+  {
+    const std::lock_guard lock(mutex_);
+    for (WatchLink& link : links_)
+      if (link.idle()) link.say(WatchWord::status, bytes);
+  }
+  if (heard_.empty()) return;
+  Heard& own = heard_[static_cast<std::size_t>(rank_)];
+  own.rank.status = std::move(status);
+  own.rank.heard = true;
+  own.silence = {};
+}
+
+RankStatus Watchdog::look() {
+  RankStatus status{.rank = rank_,
+                    .process = getpid(),
+                    .step = current_step(),
+                    .patience_ms = options_.silence.count(),
+                    .host = options_.host};
+  look_at_waits(status);
+  look_for_overdue(status);
+  return status;
+}
+
+// On a GPU nobody knows when a collective began or ended: the last one is what was asked for last.
+void Watchdog::look_at_waits(RankStatus& status) {
+  Wait oldest;
+  std::int64_t oldest_ns = 0, last_ns = 0;
+  job_->for_each_log([&](const CollectiveLog& log) {
+    for (const CollectiveRecord& record : log.read()) {
+      const CollectiveMoments& moments = record.moments;
+      if (moments.started_ns > 0 && moments.finished_ns == 0 &&
+          (oldest.log == nullptr || moments.started_ns < oldest_ns)) {
+        oldest.log = &log;
+        oldest.sequence = record.collective.sequence;
+        oldest_ns = moments.started_ns;
+        status.waits_in = describe(record.collective);
+      }
+      const std::int64_t done_ns = moments.started_ns > 0 ? moments.finished_ns : moments.enqueued_ns;
+      if (done_ns > last_ns) {
+        last_ns = done_ns;
+        status.last = describe(record.collective);
+      }
+    }
+  });
+  if (oldest.log != wait_.log || oldest.sequence != wait_.sequence) wait_ = oldest;
+  if (wait_.log != nullptr) status.waited_ms = wait_.clock.look().count();
+}
+
+void Watchdog::look_for_overdue(RankStatus& status) {
+  if (step_ != status.step || !in_steps_) in_step_ = {};
+  step_ = status.step;
+  const Milliseconds in_step = in_step_.look();
+  const Milliseconds timeout = job_->timeout();
+  if (const std::optional<OverdueWait> wait = job_->overdue()) {
+    status.overdue_text = wait->reason;
+    if (status.waits_in.empty() && !wait->collective.empty()) {
+      status.waits_in = wait->collective;
+      status.waited_ms = timeout.count();
+    }
+  } else if (timeout.count() > 0 && status.waited_ms >= timeout.count()) {
+    status.overdue_text =
+        fmt::format("in {} for {:.1f} s", status.waits_in, 1e-3 * static_cast<double>(status.waited_ms));
+  } else if (timeout.count() > 0 && in_steps_ && in_step >= timeout) {
+    status.overdue_text = fmt::format("its step lasts {:.1f} s", 1e-3 * static_cast<double>(in_step.count()));
+  }
+  status.overdue = !status.overdue_text.empty();
+}
+
+std::vector<WatchedRank> Watchdog::board() const {
+  std::vector<WatchedRank> ranks;
+  for (const Heard& heard : heard_) ranks.push_back(heard.rank);
+  return ranks;
+}
+
+// The second post speaks where the first one cannot.
+bool Watchdog::in_charge() const {
+  if (rank_ == posts_[0]) return true;
+  const WatchedRank& first = heard_[static_cast<std::size_t>(posts_[0])].rank;
+  return first.left || is_lost(first, interval_);
+}
+
+void Watchdog::watch_others() {
+  for (Heard& heard : heard_) {
+    heard.rank.silent = heard.rank.heard ? heard.silence.look() : Milliseconds(0);
+    if (!heard.gone) continue;
+    const Milliseconds gone = heard.gone->look();
+    heard.rank.dead = gone >= kDeadWait;
+    if (gone < kToldWait || std::exchange(heard.told_gone, true) || !in_charge()) continue;
+    log::warning("{}", describe_dead(heard.rank));
+  }
+  const std::vector<WatchedRank> ranks = board();
+  if (!needs_verdict(ranks) || !in_charge()) return wrong_since_.reset();
+  const auto now = SteadyClock::now();
+  if (!wrong_since_) wrong_since_ = now;
+  // Until what all ranks know of it has come in.
+  if (now - *wrong_since_ >= 3 * interval_) end(judge(ranks, interval_));
+}
+
+void Watchdog::end(const Verdict& verdict) {
+  ask(verdict);
+  const auto deadline = SteadyClock::now() + kEvidenceWait;
+  const auto open = [](const Question& question) { return !question.answer; };
+  while (std::ranges::any_of(questions_, open) && SteadyClock::now() < deadline && !stopping_)
+    serve(Milliseconds(50));
+  if (stopping_) return;
+  const std::string report = verdict.text + answers();
+  tell_end();
+  stopping_ = true;
+  options_.end_job(report);
+}
+
+void Watchdog::ask(const Verdict& verdict) {
+  for (const Verdict::Witness& witness : verdict.witnesses) {
+    const RankStatus& status = heard_[static_cast<std::size_t>(witness.of)].rank.status;
+    if (witness.rank >= 0)
+      ask(witness.rank, fmt::format("what rank {}'s machine tells of it:", witness.of), WatchWord::witness,
+          std::to_string(status.process));
+  }
+  for (const int rank : verdict.ask) ask(rank, fmt::format("where rank {} stands:", rank), WatchWord::ask);
+}
+
+void Watchdog::ask(int rank, std::string title, WatchWord word, const std::string& text) {
+  questions_.push_back({.rank = rank, .title = std::move(title), .answer = {}});
+  if (rank == rank_) questions_.back().answer = word == WatchWord::ask ? own_stacks() : seen_of(text);
+  for (Visitor& visitor : visitors_)
+    if (visitor.rank == rank) visitor.link.say(word, text);
+}
+
+void Watchdog::heed_answer(int rank, const std::string& text) {
+  for (Question& question : questions_) {
+    if (question.rank != rank || question.answer) continue;
+    question.answer = text;
+    return;
+  }
+}
+
+std::string Watchdog::answers() const {
+  std::string text;
+  for (const Question& question : questions_)
+    text += fmt::format("\n{}{}", question.title, indented(question.answer.value_or("no answer")));
+  return text;
+}
+
+void Watchdog::tell_end() {
+  for (Visitor& visitor : visitors_) visitor.link.say(WatchWord::end);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whom the watchdog blames, how ranks find each other, and that it ends a job of threads. Real jobs that hang
+// are in tests/launch/rank_failure_test.cpp.
+#include "comm/watchdog/watchdog.h"
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kBeat{100};
+
+// All of them wait in the same sum for two seconds, which is as long as they may.
+std::vector<WatchedRank> waiting_ranks(int count) {
+  std::vector<WatchedRank> ranks;
+  for (int rank = 0; rank < count; ++rank) {
+    ranks.push_back({.status = {.rank = rank,
+                                .process = 100 + rank,
+                                .step = 7,
+                                .patience_ms = 2000,
+                                .waited_ms = 2000,
+                                .overdue = true,
+                                .host = rank < 2 ? "node0" : "node1",
+                                .waits_in = "all_reduce 9 of 64 fp32 (sum, bucket 1)",
+                                .last = "all_reduce 8 of 64 fp32 (sum, bucket 0)"},
+                     .silent = kBeat,
+                     .heard = true});
+  }
+  return ranks;
+}
+
+TEST(Verdict, ASilentRankIsToBlameAndItsNeighbourIsAsked) {
+  std::vector<WatchedRank> ranks = waiting_ranks(4);
+  ranks[1].silent = milliseconds(1990);
+  ranks[1].status.overdue = false;
+  ranks[1].status.waits_in.clear();
+  ASSERT_TRUE(needs_verdict(ranks));
+  const Verdict verdict = judge(ranks, kBeat);
+  EXPECT_EQ(verdict.to_blame, std::vector<int>{1});
+  EXPECT_EQ(
+      verdict.text,
+      "rank 1 (process 101 on node0) has not been heard of for 2.0 s: it is stopped, or its machine or the "
+      "link to it is down; it was in step 7; its last collective was all_reduce 8 of 64 fp32 (sum, bucket "
+      "0)\nrank 0, 2, 3 wait in all_reduce 9 of 64 fp32 (sum, bucket 1) for 2.0 s");
+  ASSERT_EQ(verdict.witnesses.size(), 1u);
+  EXPECT_EQ(verdict.witnesses[0].of, 1);
+  EXPECT_EQ(verdict.witnesses[0].rank, 0);
+  EXPECT_EQ(verdict.ask, std::vector<int>{0});
+}
+
+TEST(Verdict, NobodySeesAProcessOnAnotherMachine) {
+  std::vector<WatchedRank> ranks = waiting_ranks(3);
+  ranks[2].silent = milliseconds(1500);
+  const Verdict verdict = judge(ranks, kBeat);
+  EXPECT_EQ(verdict.to_blame, std::vector<int>{2});
+  ASSERT_EQ(verdict.witnesses.size(), 1u);
+  EXPECT_EQ(verdict.witnesses[0].rank, -1);
+}
+
+TEST(Verdict, ARankThatDoesNotComeIsToBlameAndSaysWhereItStands) {
+  std::vector<WatchedRank> ranks = waiting_ranks(3);
+  ranks[2].status.waits_in.clear();
+  ranks[2].status.overdue_text = "its step lasts 2.0 s";
+  const Verdict verdict = judge(ranks, kBeat);
+  EXPECT_EQ(verdict.to_blame, std::vector<int>{2});
+  EXPECT_NE(verdict.text.find("rank 2 (process 102 on node1) is alive and hangs (its step lasts 2.0 s)"),
+            std::string::npos)
+      << verdict.text;
+  EXPECT_EQ(verdict.ask, (std::vector<int>{2, 0}));
+  EXPECT_TRUE(verdict.witnesses.empty());
+}
+
+TEST(Verdict, WhereAllWaitNobodyIsToBlame) {
+  std::vector<WatchedRank> ranks = waiting_ranks(3);
+  ranks[2].status.waits_in = "all_reduce 9 of 65 fp32 (sum, bucket 1)";
+  const Verdict verdict = judge(ranks, kBeat);
+  EXPECT_TRUE(verdict.to_blame.empty());
+  for (const char* part : {"all ranks are alive and wait", "\nrank 0, 1 wait in all_reduce 9 of 64 ",
+                           "\nrank 2 waits in all_reduce 9 of 65 "})
+    EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
+}
+
+TEST(Verdict, IsAskedForWhereSomethingIsWrongAndElseNot) {
+  std::vector<WatchedRank> ranks = waiting_ranks(3);
+  for (WatchedRank& rank : ranks) rank.status.overdue = false;
+  EXPECT_FALSE(needs_verdict(ranks));
+  ranks[1].silent = milliseconds(1900);
+  EXPECT_FALSE(needs_verdict(ranks)) << "it may be silent for two seconds";
+  ranks[1].silent = milliseconds(2000);
+  EXPECT_TRUE(needs_verdict(ranks));
+  ranks[1].left = true;
+  EXPECT_FALSE(needs_verdict(ranks)) << "nothing is expected of it";
+  ranks[0].dead = true;
+  EXPECT_TRUE(needs_verdict(ranks));
+}
+
+TEST(RankStatus, IsTheSameBehindTheWire) {
+  const RankStatus status = waiting_ranks(3)[2].status;
+  const std::string bytes = encode(status);
+  EXPECT_EQ(decode_status(bytes), status);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decode_status(std::string_view(bytes).substr(0, length))) << length;
+  EXPECT_FALSE(decode_status(bytes + "x"));
+}
+
+// Whoever comes to a meeting point, as it is served by the one who comes: one message at a time.
+class Doorkeeper {
+ public:
+  explicit Doorkeeper(MeetingPoint& point) : point_(point) {}
+  bool serve() {
+    if (!link) link = point_.accept();
+    if (!link || rank >= 0) return true;
+    for (const WatchMessage& message : link->listen()) {
+      const std::optional<int> known = rank_of_hello(message, point_.secret());
+      if (!known) return false;  // the stranger waits no longer
+      rank = *known;
+      link->say(WatchWord::welcome, point_.secret());
+    }
+    return true;
+  }
+  std::optional<WatchLink> link;
+  int rank = -1;
+
+ private:
+  MeetingPoint& point_;
+};
+
+TEST(WatchLink, CarriesMessagesOfAnyLengthInOrder) {
+  MeetingPoint point;
+  Doorkeeper door(point);
+  std::optional<WatchLink> link = connect_to(point.way(), 3, [&] { return door.serve(); });
+  ASSERT_TRUE(link && door.link);
+  EXPECT_EQ(door.rank, 3);
+  const std::string longer(300'000, 'x');
+  link->say(WatchWord::status, "one");
+  link->say(WatchWord::evidence, longer);
+  link->say(WatchWord::goodbye);
+  std::vector<WatchMessage> heard;
+  while (heard.size() < 3 && !door.link->ended()) {
+    link->listen();  // what found no room goes on its way
+    for (WatchMessage& message : door.link->listen()) heard.push_back(std::move(message));
+  }
+  ASSERT_EQ(heard.size(), 3u);
+  EXPECT_EQ(heard[0].text, "one");
+  EXPECT_EQ(heard[1].text, longer);
+  EXPECT_EQ(heard[2].word, WatchWord::goodbye);
+  link.reset();
+  while (!door.link->ended()) door.link->listen();
+}
+
+TEST(WatchLink, AStrangerIsNotLetIn) {
+  MeetingPoint point;
+  Doorkeeper door(point);
+  std::string way = point.way();
+  way.replace(0, point.secret().size(), std::string(point.secret().size(), '0'));
+  EXPECT_FALSE(connect_to(way, 3, [&] { return door.serve(); }));
+  EXPECT_EQ(door.rank, -1);
+}
+
+TEST(WatchLink, WordsThatMakeNoSenseEndIt) {
+  MeetingPoint point;
+  Doorkeeper door(point);
+  std::optional<WatchLink> link = connect_to(point.way(), 0, [&] { return door.serve(); });
+  ASSERT_TRUE(link && door.link);
+  link->say(static_cast<WatchWord>(77), "?");
+  while (!door.link->ended()) door.link->listen();
+}
+
+// Rank 2 does not come to what the others wait in.
+TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
+  std::promise<std::string> told;
+  const std::shared_future<std::string> report = told.get_future().share();
+  try_thread_ranks(3, [&](Communicator& communicator) {
+    communicator.job()->set_timeout(milliseconds(300));
+    Watchdog watchdog(communicator, {.silence = std::chrono::seconds(60),
+                                     .host = "here",
+                                     .end_job = [&](const std::string& text) { told.set_value(text); }});
+    communicator.barrier();
+    communicator.stream().synchronize();
+    if (communicator.rank() < 2) {
+      float values[8] = {};
+      communicator.all_reduce(values, 8, DType::f32, ReduceOp::sum);
+      communicator.stream().synchronize();  // throws: rank 2 gives up
+      return;
+    }
+    report.wait();
+    communicator.abandon("the test is over");
+  });
+  const std::string text = report.get();
+  EXPECT_NE(text.find(" in all_reduce "), std::string::npos) << text;
+  EXPECT_NE(text.find(" of 8 fp32 (sum)"), std::string::npos) << text;
+}
+
+TEST(Watchdog, LetsAJobBeThatGetsOn) {
+  run_thread_ranks(3, [&](Communicator& communicator) {
+    communicator.job()->set_timeout(std::chrono::seconds(20));
+    Watchdog watchdog(communicator, {.silence = std::chrono::seconds(20),
+                                     .host = "here",
+                                     .end_job = [](const std::string& text) { FAIL() << text; }});
+    for (int i = 0; i < 2000; ++i) communicator.barrier();
+    communicator.stream().synchronize();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

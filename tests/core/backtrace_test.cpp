@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backtrace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace lockstep {
+
+// Named, and not inlined: what a backtrace must tell.
+__attribute__((noinline)) void stand_in_a_known_place(const std::atomic<bool>& over,
+                                                      std::atomic<bool>& there) {
+  there = true;
+  while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+namespace {
+
+TEST(Backtraces, TellWhereThreadsOfOursStand) {
+  prepare_backtraces();
+  std::atomic<bool> over = false, there = false;
+  std::thread thread([&] {
+    name_thread("ls-standing");
+    stand_in_a_known_place(over, there);
+  });
+  while (!there) std::this_thread::yield();
+  const std::vector<ThreadStack> stacks = backtraces(std::chrono::seconds(20));
+  over = true;
+  thread.join();
+  const auto found = std::ranges::find(stacks, "ls-standing", &ThreadStack::thread);
+  ASSERT_NE(found, stacks.end());
+  EXPECT_TRUE(std::ranges::any_of(found->frames, [](const std::string& frame) {
+    return frame.find("stand_in_a_known_place") != std::string::npos;
+  })) << (found->frames.empty() ? "no answer" : found->frames.front());
+  EXPECT_EQ(std::ranges::find(stacks, "main thread", &ThreadStack::thread), stacks.end()) << "it asked";
+}
+
+TEST(Backtraces, OfAThreadThatDoesNotAnswerSayNothing) {
+  prepare_backtraces();
+  std::atomic<bool> over = false, there = false;
+  std::thread thread([&] {
+    name_thread("ls-deaf");
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    stand_in_a_known_place(over, there);
+  });
+  while (!there) std::this_thread::yield();
+  const std::vector<ThreadStack> stacks = backtraces(std::chrono::milliseconds(20));
+  over = true;
+  thread.join();
+  const auto found = std::ranges::find(stacks, "ls-deaf", &ThreadStack::thread);
+  ASSERT_NE(found, stacks.end());
+  EXPECT_TRUE(found->frames.empty());
+}
+
+TEST(Backtraces, AStoppedProcessIsSeenFromOutside) {
+  const pid_t child = fork();
+  if (child == 0) {
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(process_state(child), 'T');
+  const std::string told = describe_process(child);
+  EXPECT_NE(told.find("stopped by a signal (T)"), std::string::npos) << told;
+  EXPECT_NE(told.find("main thread"), std::string::npos) << told;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  EXPECT_EQ(process_state(child), '\0');
+  EXPECT_EQ(describe_process(child), "");
+}
+
+}  // namespace
+}  // namespace lockstep
