@@ -73,6 +73,8 @@ std::vector<std::string_view> cross_barrier_needs(const Config& config) {
           "train.average_every = 0, as ranks then exchange no gradients that forward could wait for");
   require(!config.reproducible,
           "train.reproducible = false, which moves running statistics by what all ranks tell behind a step");
+  require(config.trainer.topology != Topology::ring,
+          "comm.topology = \"all\", as neighbours on a ring exchange no gradients");
   require(
       config.check != CallCheck::step,
       "comm.check = \"plan\", \"collective\" or \"off\", as ranks that compare every step's calls wait for "

@@ -203,6 +203,7 @@ TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
       {"train.staleness=1", "train.staleness = 0"},
       {"train.average_every=4", "train.average_every = 0"},
       {"train.reproducible=true", "train.reproducible = false"},
+      {"comm.topology=ring", "comm.topology = \"all\""},
       {"comm.check=step", "comm.check = \"plan\""},
       {"train.precision=fp16", "train.loss_scale_interval = 0"}};
   for (const auto& [other, allowed] : others) {
