@@ -3,7 +3,8 @@
 // The codec dgc: Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018). As topk, but so few
 // elements travel that what waits is a hundred steps old: momentum is therefore added before (momentum
 // correction), and that of what was sent is forgotten (momentum factor masking), gradients are clipped where
-// they are made, and the share that travels sinks over the first steps.
+// they are made, and the share that travels sinks over the first steps: not in a few stages, as published,
+// but a little with each step, since a stage with too little that comes too early is never made good.
 #include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
 
@@ -17,11 +18,16 @@ constexpr NumberOption kDgcOptions[] = {
      .most = 1,
      .meaning = "share of a parameter's elements that travel"},
     {.name = "warmup_steps",
-     .initial = 100,
+     .initial = 800,
      .least = 0,
      .most = 1e9,
-     .meaning = "steps in which 25, 6.25, 1.56 and 0.4 % travel, a quarter of them each",
+     .meaning = "steps over which the share that travels sinks to the density",
      .whole = true},
+    {.name = "warmup_density",
+     .initial = 0.0625,
+     .least = 1e-6,
+     .most = 1,
+     .meaning = "share that travels in the first of them"},
     {.name = "clip",
      .initial = 0,
      .least = 0,
@@ -38,7 +44,7 @@ std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
                               .momentum = context.momentum,
                               .clip = context.choice.option("clip"),
                               .warmup_steps = warmup_steps(context.choice),
-                              .warmup_densities = {0.25, 0.0625, 0.015625, 0.00390625}};
+                              .warmup_density = context.choice.option("warmup_density")};
   return std::make_unique<SparseCodec>(context, options);
 }
 

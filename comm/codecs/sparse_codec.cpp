@@ -37,7 +37,7 @@ SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& optio
   for (const CodecShare& share : shares_)
     CHECK(share.count < std::int64_t{1} << 31, "a share of {} elements", share.count);
   density_ = options_.density;
-  if (options_.warmup_steps > 0) density_ = std::max(density_, std::ranges::max(options_.warmup_densities));
+  if (options_.warmup_steps > 0) density_ = std::max(density_, options_.warmup_density);
   std::int64_t most = 0;
   for (const CodecShare& share : shares_) {
     std::int64_t all = 0;
@@ -58,10 +58,9 @@ std::int64_t SparseCodec::capacity(const CodecPiece& piece) const {
 }
 
 double SparseCodec::density_at(std::int64_t step) const {
-  if (step >= options_.warmup_steps) return options_.density;
-  const auto stages = static_cast<std::int64_t>(options_.warmup_densities.size());
-  const auto stage = static_cast<std::size_t>(step * stages / options_.warmup_steps);
-  return std::max(options_.density, options_.warmup_densities[stage]);
+  if (step >= options_.warmup_steps || options_.warmup_density <= options_.density) return options_.density;
+  const double passed = static_cast<double>(step) / static_cast<double>(options_.warmup_steps);
+  return options_.warmup_density * std::pow(options_.density / options_.warmup_density, passed);
 }
 
 void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {

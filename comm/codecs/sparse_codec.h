@@ -20,9 +20,9 @@ struct SparseOptions {
   bool adds_momentum = false;
   GradientMomentum momentum = {};
   double clip = 0;  // the longest gradient of a parameter, over all ranks; 0: any
-  // Steps in which more travel, in equal parts with these densities.
+  // Steps in which more travel: this density in the first, and from step to step the same share less.
   std::int64_t warmup_steps = 0;
-  std::vector<double> warmup_densities = {};
+  double warmup_density = 0;
 };
 
 // CodecKind::sent_share: an index and a value go to every other node, where the dense sum sends a value's

@@ -232,6 +232,7 @@ TEST(RememberingCodecs, RefuseWhatMakesNoSense) {
       {kTopKCodec, {"density", 1.5}, "the nearest is 1"},
       {kDgcCodec, {"density", -1}, "the nearest is 1e-06"},
       {kDgcCodec, {"warmup_steps", -1}, "the nearest is 0"},
+      {kDgcCodec, {"warmup_density", 2}, "the nearest is 1"},
       {kDgcCodec, {"clip", -1}, "the nearest is 0"},
   };
   for (const auto& [kind, setting, nearest] : cases) {

@@ -63,15 +63,36 @@ TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
       [](Communicator& communicator) {
         const std::uint64_t dense = dense_bytes(communicator);
         std::vector<Parameter> parameters = some_parameters();
-        GradientBuckets buckets(parameters, communicator,
-                                codec_buckets(kDgcCodec, {{"density", 0.002}, {"warmup_steps", 8}}));
-        const double densities[] = {0.25,     0.25,      0.0625,    0.0625, 1.0 / 64,
-                                    1.0 / 64, 1.0 / 256, 1.0 / 256, 0.002};
-        for (int step = 0; step < 9; ++step) {
+        GradientBuckets buckets(
+            parameters, communicator,
+            codec_buckets(kDgcCodec, {{"density", 0.002}, {"warmup_steps", 8}, {"warmup_density", 0.3}}));
+        double density = 0.3;
+        for (int step = 0; step < 10; ++step) {
+          if (step >= 8) density = 0.002;
           CHECK(sent_in_step(communicator, buckets, parameters, step) ==
-                    dense + sparse_bytes(parameters, densities[step], 2),
+                    dense + sparse_bytes(parameters, density, 2),
                 "step {}", step);
+          density *= std::pow(0.002 / 0.3, 1.0 / 8);
         }
+      },
+      std::vector<int>{0, 1});
+}
+
+// 15 epochs of 60000 images, 4 x 128 a step.
+TEST(SparseCodec, DgcSendsASixtiethOverAWholeTraining) {
+  constexpr int kSteps = 1755;
+  run_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        const Shape shape[] = {{100, 100}};
+        std::vector<Parameter> parameters = shaped_parameters(shape);
+        GradientBuckets buckets(parameters, communicator, codec_buckets(kDgcCodec));
+        std::uint64_t sent = 0;
+        for (int step = 0; step < kSteps; ++step)
+          sent += sent_in_step(communicator, buckets, parameters, step);
+        const double dense = static_cast<double>(kSteps) * 10000 * sizeof(float);  // between two nodes
+        const double fewer = dense / static_cast<double>(sent);
+        CHECK(fewer > 60 && fewer < 80, "{} times fewer", fewer);
       },
       std::vector<int>{0, 1});
 }
