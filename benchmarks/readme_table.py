@@ -225,6 +225,20 @@ def codecs_on(link, where):
     return row
 
 
+def crossing_on(link, where):
+    def row(results):
+        result = results("cross_barrier_resnet18").get(link)
+        if not result:
+            return None
+        cases = {(case.get("codec", "none"), case.get("cross_barrier", False)): case["samples_per_second"]
+                 for case in result["rows"]}
+        parts = [f"{codec} {cases[codec, True]:.1f} ({value:.1f})" for (codec, crosses), value in cases.items()
+                 if not crosses and (codec, True) in cases]
+        return (f"`resnet18`, 32x32, 2 ranks of one thread, batch 32 each, {where}, by `comm.codec`, with "
+                "`comm.cross_barrier` (and without)", ", ".join(parts) + " samples/s", result)
+    return row
+
+
 RESNET18 = step("step resnet18", "`resnet18`")
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
@@ -234,6 +248,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        encodings, codecs_of_a_step, codecs_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        codecs_on("20mbit", "two nodes on one machine, links of 20 Mb/s"),
+       crossing_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
+       crossing_on("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
