@@ -160,8 +160,7 @@ class Adviser {
         .value = "true",
         .step_seconds = context_.step_seconds - gain,
         .text =
-            "comm.cross_barrier=true with comm.bucket_mib=[1,1,1] has them travel beside the next forward "
-            "pass, too, with the same bits"};
+            "comm.cross_barrier=true has them travel beside the next forward pass, too, with the same bits"};
   }
 
   // Twice the samples for the same communication.

@@ -457,6 +457,7 @@ Config Loader::finish() {
   check_values();
   if (all_read_) check_together();
   complaints_.throw_if_any();
+  if (config_.gradients.cross_barrier && !given("comm.bucket_mib")) config_.gradients.bucket_mib = {1, 1, 1};
   if (!given("optimizer.learning_rate")) {
     config_.schedule.learning_rate = gentle_learning_rate(config_, registry_);
     if (!given("schedule.warmup_epochs")) config_.schedule.warmup_epochs = gentle_warmup_epochs(config_);

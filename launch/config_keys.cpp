@@ -212,7 +212,7 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.cross_barrier", MEMBER(gradients.cross_barrier),
        "go on averaging beside the next step's forward pass, which updates parameters as it needs them: the "
        "same "
-       "bits; wants small comm.bucket_mib"},
+       "bits; comm.bucket_mib is then [1, 1, 1] where it is not given"},
       {"comm.bucket_mib",
        MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",

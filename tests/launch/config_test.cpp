@@ -217,6 +217,13 @@ TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
   with({"comm.cross_barrier=true", "train.precision=fp16", "train.loss_scale_interval=0"});
 }
 
+TEST(Config, CrossBarrierHasSmallBucketsUnlessTheyAreGiven) {
+  using Mib = std::array<double, 3>;
+  EXPECT_EQ(with({"comm.cross_barrier=true"}).gradients.bucket_mib, (Mib{1, 1, 1}));
+  EXPECT_EQ(with({"comm.cross_barrier=true", "comm.bucket_mib=[1, 25, 1]"}).gradients.bucket_mib,
+            (Mib{1, 25, 1}));
+}
+
 TEST(Config, NesterovNeedsSgdWithMomentum) {
   const auto error = [](const std::vector<std::string>& overrides) {
     return config_error([&] { with(overrides); });
