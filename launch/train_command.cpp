@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
+#include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
@@ -38,6 +39,10 @@ std::string header_line(const Config& config, const World& world, Training& trai
                      training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
                      config.loader.batch, config.loader.accumulation);
 }
+
+struct InjectFlags {
+  std::vector<std::string> faults;
+};
 
 // What outlives an error of this rank: see run_or_abort.
 struct TrainRun {
@@ -175,7 +180,8 @@ int train(TrainRun& run, const Command& command, World& world) {
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
   StepWatch watch(world, *run.trainer, config->timeout_seconds, keeper);
-  run.trainer->fit(*run.report, &watch);
+  Injector injector(command.own<InjectFlags>().faults, *run.trainer, host, config->run_dir, watch);
+  run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;
@@ -215,6 +221,11 @@ void train_flags(CLI::App& app, Command& command) {
                  "Go on although this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
       ->allow_extra_args(false);
+  app.add_option("--inject", command.own<InjectFlags>().faults,
+                 "Make a fault on purpose, for a drill; repeatable. There are:\n" + describe_fault_kinds())
+      ->type_name("KIND:rank=R,step=S")
+      ->allow_extra_args(false)
+      ->each([](const std::string& text) { parse_injection(text); });
   add_trace_flag(app, command);
 }
 

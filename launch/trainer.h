@@ -108,6 +108,7 @@ class Trainer {
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
+  Device device() const { return parts_.network.device(); }
   // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
   // what a trial would find. Collective.
   void choose_codecs(std::span<const int> by_bucket);

@@ -78,13 +78,10 @@ TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
 // connection: here after a few seconds, and by default after a quarter of an hour.
 TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
   const Workplace workplace("link");
-  const std::string metrics = workplace.path("run/metrics.jsonl").string();
-  const std::string train = workplace.train(
-      {"train.epochs=1000000", "comm.timeout_seconds=1", "run.dir=" + workplace.path("run").string()});
-  const std::string ranks = workplace.script(
-      "[ $OMPI_COMM_WORLD_RANK = 1 ] && exec " + train + "\n" + train + " &\nuntil [ -s " + metrics +
-      " ]; do sleep 0.02; done\necho 3 > /proc/sys/net/ipv4/tcp_retries2\n"
-      "ip link set dev eth0 down; wait");
+  const std::string ranks =
+      workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " +
+                       workplace.train({"train.epochs=1000000", "comm.timeout_seconds=1"},
+                                       "--inject link-down:rank=0,step=20"));
   const ProgramResult result = run_nodes("1gbit", 2, "1", ranks);
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
@@ -96,12 +93,8 @@ TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
 // Nobody on its node can say what is wrong with it.
 TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
   const Workplace workplace("stopped_node");
-  const std::string metrics = workplace.path("run/metrics.jsonl").string();
-  const std::string train = workplace.train(
-      {"train.epochs=1000000", "comm.timeout_seconds=2", "run.dir=" + workplace.path("run").string()});
-  const std::string ranks = workplace.script("[ $OMPI_COMM_WORLD_RANK = 2 ] || exec " + train + "\n" + train +
-                                             " &\nuntil [ -s " + metrics +
-                                             " ]; do sleep 0.02; done\nkill -STOP $!; wait $!");
+  const std::string ranks =
+      workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"}, "--inject stop:rank=2,step=20");
   const ProgramResult result = run_nodes("1gbit", 2, "2,1", ranks);
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;

@@ -61,13 +61,9 @@ TEST(Failure, ARankThatHangsEndsTheJob) {
 TEST(Failure, ARankThatIsStoppedIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("stopped");
-    const std::string metrics = workplace.path("run/metrics.jsonl").string();
-    const std::string train = workplace.train(
-        {"train.epochs=1000000", "comm.timeout_seconds=2", "run.dir=" + workplace.path("run").string()});
-    const ProgramResult result = run_ranks(
-        3, workplace.script(fmt::format("[ $OMPI_COMM_WORLD_RANK = {} ] || exec {}\n{} &\nuntil [ -s {} ]; do "
-                                        "sleep 0.02; done\nkill -STOP $!; wait $!",
-                                        stopped, train, train, metrics)));
+    const ProgramResult result =
+        run_ranks(3, workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"},
+                                     fmt::format("--inject stop:rank={},step=20", stopped)));
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
     for (const std::string& part :
          {fmt::format("\nrank {} (process ", stopped), std::string(" has not been heard of for "),

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Kills a rank in the middle of saving a checkpoint, again and again, and goes on from what was saved: what is trained in the
+# end has the bits of a training that nothing had disturbed. Too long for every change.
+#
+#   tests/faults.sh [BUILD [KILLS]]      build/cpu and 50 where they are left out
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=${1:-build/cpu} kills=${2:-50}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_odls_base_sigkill_timeout=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+steps=$((10 * (kills + 2)))
+train() {
+  mpirun --oversubscribe --bind-to none -np 2 "$build/bin/lockstep" train fashion_mnist_cnn --set train.threads=1 \
+    --set kernels.choose=direct --set train.batch=8 --set train.steps=$steps --set run.checkpoint_every=5 "$@"
+}
+train --set run.dir="$work/whole" --digest "$work/whole.digest" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+for ((kill = 0; kill < kills; ++kill)); do
+  code=0
+  fault="kill-saving:rank=$((kill % 2)),step=$((10 * kill + 8)),ms=$(awk -v n="$kill" 'BEGIN { print (n * 7 % 20) / 4 }')"
+  train --set run.dir="$work/run" --resume auto --inject "$fault" >"$work/log" 2>&1 || code=$?
+  [ "$code" = 137 ] || { echo "kill $kill ($fault) ended with $code:"; cat "$work/log"; exit 1; }
+  if grep -q "is damaged\|cannot be read" "$work/log"; then echo "kill $kill:"; cat "$work/log"; exit 1; fi
+done
+train --set run.dir="$work/run" --resume auto --digest "$work/resumed.digest" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+grep "training goes on after" "$work/log"
+cmp "$work/whole.digest" "$work/resumed.digest"
+echo "$kills kills while saving: the digest is that of the undisturbed training"

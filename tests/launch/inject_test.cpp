@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Faults that are made on purpose end the program as faults do, and only where they were asked for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+ProgramResult run_with(const Workplace& workplace, const std::string& fault,
+                       std::vector<std::string> settings = {}) {
+  settings.insert(settings.begin(), {"train.steps=12", "comm.timeout_seconds=2"});
+  return run_ranks(2, workplace.train(settings, "--inject " + fault));
+}
+
+TEST(Inject, EndsTheJobAsTheFaultDoes) {
+  struct Case {
+    std::string fault;
+    int code;
+    std::vector<std::string> parts;
+  };
+  const Workplace workplace("inject");
+  const std::vector<Case> cases = {
+      {"kill:rank=1,step=5", 128 + 9, {"signal 9"}},
+      {"fail:rank=1,step=5", exit_code::failed, {"a fault that was made on purpose"}},
+      {"oom:rank=1,step=5", exit_code::io, {"the host is out of memory"}},
+      {"hang:rank=1,step=5",
+       exit_code::resumable,
+       {"rank 1 (process ", " is alive and hangs", "where rank 1 stands:"}},
+      {"bitflip:rank=1,step=5",
+       exit_code::failed,
+       {"rank 1 ended with other parameters"}},
+      {"wrong-count:rank=1,step=5",
+       exit_code::failed,
+       {" of 1 i32 (sum)", " of 2 i32 (sum)", "rank 1 is in "}},
+      {"nan:rank=1,step=5", exit_code::failed, {"step 5: the loss is not finite on rank 1"}},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = run_with(workplace, each.fault);
+    EXPECT_EQ(result.exit_code, each.code) << each.fault << ":\n" << result.output;
+    EXPECT_EQ(count(result.output, "a fault is made on purpose: " + each.fault), 1) << result.output;
+    for (const std::string& part : each.parts)
+      EXPECT_GE(count(result.output, part), 1) << part << " of " << each.fault << ":\n" << result.output;
+  }
+}
+
+TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
+  const Workplace workplace("inject_slow");
+  const ProgramResult result = run_with(workplace, "slow:rank=1,step=2,ms=20");
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  EXPECT_EQ(count(result.output, "| late rank 1: "), 1) << result.output;
+}
+
+// With a loss scale one such step is skipped, and what was put there for it is gone.
+TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
+  const Workplace workplace("inject_nan");
+  const ProgramResult result =
+      run_with(workplace, "nan:rank=1,step=5", {"train.precision=fp16", "train.loss_scale=128"});
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  EXPECT_EQ(count(result.output, " skipped: its gradients overflow"), 1) << result.output;
+}
+
+TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
+  const Workplace workplace("inject_disk");
+  const ProgramResult result =
+      run_with(workplace, "disk-full:rank=0,step=8", {"run.checkpoint_every=3", "run.keep=9"});
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  EXPECT_GE(count(result.output, "the checkpoint of step 9 cannot be written: "), 1) << result.output;
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000003/manifest.json")));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000009")));
+}
+
+// tests/faults.sh does it fifty times.
+TEST(Inject, ARankThatIsKilledWhileItSavesLosesNothingThatWasSaved) {
+  const Workplace workplace("inject_saving");
+  const std::vector<std::string> settings = {"train.steps=40", "run.checkpoint_every=5", "model.name=cnn",
+                                             "kernels.choose=direct"};
+  const std::string whole = digest_of(workplace, 2, settings);
+  std::filesystem::remove_all(workplace.path("run"));
+  const std::string digest = workplace.path("resumed").string();
+  for (const char* fault : {"kill-saving:rank=0,step=12,ms=0", "kill-saving:rank=1,step=22,ms=0.5"}) {
+    const ProgramResult killed =
+        run_ranks(2, workplace.train(settings, fmt::format("--resume auto --inject {}", fault)));
+    EXPECT_EQ(killed.exit_code, 128 + 9) << killed.output;
+  }
+  const ProgramResult resumed = run_ranks(2, workplace.train(settings, "--resume auto --digest " + digest));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST(Inject, RefusesWhatThereIsNot) {
+  const Workplace workplace("inject_refused");
+  for (const auto& [fault, part] :
+       {std::pair{"kil:rank=1,step=5", "did you mean kill?"}, std::pair{"kill:rank=x", "\"x\" is no number"},
+        std::pair{"kill:ms=5", "\"ms=5\" is not allowed"}, std::pair{"kill:rank=2", "there are 2 ranks"},
+        std::pair{"link-down:rank=0", "in a network namespace"}}) {
+    const ProgramResult result = run_with(workplace, fault);
+    EXPECT_EQ(result.exit_code, exit_code::usage) << result.output;
+    EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
