@@ -50,6 +50,7 @@ struct Config {
   DeviceSettings device;
   std::string run_dir = "runs/latest";
   CheckpointSettings checkpoints;
+  std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
 };
 
 // Reads a preset by name, or a file by path (anything with a '/' or ending in .toml), then applies overrides

@@ -283,6 +283,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        {1, 1e6}},
       {"run.checkpoint_errors", MEMBER(checkpoints.errors),
        "a checkpoint that cannot be written: a warning, or the end of the training"},
+      {"run.check_every",
+       MEMBER(check_every),
+       "steps after which ranks compare what they share, bit by bit; 0: only at the end. Not with "
+       "train.average_every",
+       {0, kMostSteps}},
       {"run.grace_seconds",
        MEMBER(checkpoints.grace_seconds),
        "a signal that stops the training: the longest time to end the step and to save",

@@ -15,6 +15,7 @@
 #include "launch/checkpoint/resume.h"
 #include "launch/checkpoint/training_keeper.h"
 #include "launch/commands.h"
+#include "launch/desync_check.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
 #include "launch/inject/injection.h"
@@ -179,7 +180,9 @@ int train(TrainRun& run, const Command& command, World& world) {
                                  .keeper();
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  StepWatch watch(world, *run.trainer, config->timeout_seconds, keeper);
+  const std::int64_t check_every = config->trainer.average_every > 1 ? 0 : config->check_every;
+  DesyncCheck check(*run.trainer, host, check_every, keeper);
+  StepWatch watch(world, *run.trainer, config->timeout_seconds, check);
   Injector injector(command.own<InjectFlags>().faults, *run.trainer, host, config->run_dir, watch);
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {

@@ -126,6 +126,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("device.device", config.device.device);
   tell("device.may_share", config.device.share_device);
   tell("run_dir", config.run_dir);
+  tell("check_every", config.check_every);
   tell("checkpoints.every", config.checkpoints.every);
   tell("checkpoints.minutes", config.checkpoints.minutes);
   tell("checkpoints.keep", config.checkpoints.keep);
@@ -299,6 +300,7 @@ std::vector<Case> cases() {
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
+      {"run.check_every=7", {"check_every=7"}},
       {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},
       {"run.checkpoint_errors=stop", {"checkpoints.errors=stop"}},
   };

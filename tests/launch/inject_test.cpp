@@ -12,7 +12,7 @@ namespace {
 
 ProgramResult run_with(const Workplace& workplace, const std::string& fault,
                        std::vector<std::string> settings = {}) {
-  settings.insert(settings.begin(), {"train.steps=12", "comm.timeout_seconds=2"});
+  settings.insert(settings.begin(), {"train.steps=12", "comm.timeout_seconds=2", "run.check_every=4"});
   return run_ranks(2, workplace.train(settings, "--inject " + fault));
 }
 
@@ -32,7 +32,7 @@ TEST(Inject, EndsTheJobAsTheFaultDoes) {
        {"rank 1 (process ", " is alive and hangs", "where rank 1 stands:"}},
       {"bitflip:rank=1,step=5",
        exit_code::failed,
-       {"rank 1 ended with other parameters"}},
+       {"after step 8 rank 1 has other parameters than the other 1 ranks, first in "}},
       {"wrong-count:rank=1,step=5",
        exit_code::failed,
        {" of 1 i32 (sum)", " of 2 i32 (sum)", "rank 1 is in "}},
