@@ -65,15 +65,15 @@ TEST(ExplainAbovePeak, SaysNothingOfWhatIsBelow) {
 }
 
 TEST(ExplainAbovePeak, NamesTheReasonThatApplies) {
-  struct Case {
+  struct PeakCase {
     Row row;
     std::string reason;
   };
   for (const auto& [row, reason] :
-       {Case{{.kernel = "tiled winograd", .share_of_peak = 1.52}, "Winograd kernels need fewer"},
-        Case{{.kernel = "tiled winograd", .share_of_peak = 1.52, .memory_bound = true}, "in a cache"},
-        Case{{.share_of_peak = 2.5, .memory_bound = true}, "in a cache"},
-        Case{{.kernel = "direct", .share_of_peak = 1.2}, "had other work"}}) {
+       {PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52}, "Winograd kernels need fewer"},
+        PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52, .memory_bound = true}, "in a cache"},
+        PeakCase{{.share_of_peak = 2.5, .memory_bound = true}, "in a cache"},
+        PeakCase{{.kernel = "direct", .share_of_peak = 1.2}, "had other work"}}) {
     const std::vector<std::string> lines = explain_above_peak(std::span(&row, 1));
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_NE(lines[0].find("above 100 % of peak: "), std::string::npos) << lines[0];
