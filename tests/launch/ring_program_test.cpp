@@ -36,8 +36,9 @@ std::vector<int> sums_of_steps(const std::string& output) {
 TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
   const Workplace workplace("ring");
   const auto file = workplace.path("digest");
-  const ProgramResult result = run_ranks(
-      3, workplace.train(on_a_ring({"train.epochs=2", "train.steps=11"}), "--digest " + file.string()));
+  const ProgramResult result =
+      run_ranks(3, workplace.train(on_a_ring({"train.epochs=2", "train.steps=11", "run.check_every=1"}),
+                                   "--digest " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const std::vector<int> sums = sums_of_steps(result.output);
   int all = 0;
