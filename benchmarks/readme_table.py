@@ -173,7 +173,8 @@ def codecs_accuracy(task, words):
             return None
         rows = {row["way"]: row for row in result["summary"]}
         texts = [f"{way} {row['points']:+.2f} (1/{row['fewer_bytes']:.1f})" for way, row in rows.items() if way != "none"]
-        seeds = training_runs.counted(len(rows["none"]["seeds"]), "seed")
+        numbers = sorted({len(row["seeds"]) for row in rows.values()})
+        seeds = training_runs.counted(numbers[-1], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
         return (f"{words}, {seeds}: points of test accuracy against the dense sum (and bytes)",
                 f"none {rows['none']['accuracy']:.2f} %; {', '.join(texts)}", result)
     return row
