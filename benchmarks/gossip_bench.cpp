@@ -152,11 +152,9 @@ int run(const GossipOptions& o, World& world) {
 int main(int argc, char** argv) {
   lockstep::GossipOptions options;
   CLI::App app(
-      "Steps per second of ranks that train together, and of ranks on a ring, with all alike and with the "
-      "last one "
-      "slowed by half, in turns: medians of those that are not slowed, with the least and the most. Run it "
-      "with "
-      "mpirun.",
+      "Steps per second of ranks that train together, and of ranks on a ring, with all alike and with "
+      "the last one slowed by half, in turns: medians of those that are not slowed, with the least and the "
+      "most. Run it with mpirun.",
       "gossip_bench");
   options.add_flags(app);
   app.add_option("--batch-ms", options.batch_ms, "a rank sleeps over a batch; twice that, where it is slowed")

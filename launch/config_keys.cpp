@@ -210,9 +210,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "cosine: last learning rate / learning_rate", kUnit},
       {"comm.overlap", MEMBER(gradients.overlap), "average gradients during the backward pass"},
       {"comm.cross_barrier", MEMBER(gradients.cross_barrier),
-       "go on averaging beside the next step's forward pass, which updates parameters as it needs them: the "
-       "same "
-       "bits; comm.bucket_mib is then [1, 1, 1] where it is not given"},
+       "go on averaging beside the next step's forward pass, which updates parameters as it needs them: "
+       "the same bits; comm.bucket_mib is then [1, 1, 1] where it is not given"},
       {"comm.bucket_mib",
        MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",
@@ -237,9 +236,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = -20, .most = 19}},
       {"comm.timeout_seconds",
        MEMBER(timeout_seconds),
-       "seconds that a rank waits for others, is in a step, or may not be heard of, before the job ends as "
-       "one "
-       "hangs; 0: 20 times the longest step, and at least 30",
+       "seconds that a rank waits for others, is in a step, or may not be heard of, before the job "
+       "ends as one hangs; 0: 20 times the longest step, and at least 30",
        {0, 1e6}},
       {"comm.topology", MEMBER(trainer.topology),
        "ring, for research: each rank trains with its own gradients and averages parameters with its two "

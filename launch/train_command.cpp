@@ -156,6 +156,12 @@ int train(TrainRun& run, const Command& command, World& world) {
     if (first) run.lock.emplace(config->run_dir);
   });
 
+  const std::vector<std::string>& faults = command.own<InjectFlags>().faults;
+  if (!faults.empty() && config->trainer.topology == Topology::ring)
+    throw_agreed(UsageError(fmt::format(
+        "--inject {}: a fault is made before a step that all ranks take together, and with comm.topology = "
+        "\"ring\" each takes its own; set it to \"all\"",
+        faults.front())));
   const auto& flags = command.own<ResumeFlags>();
   run.saved = find_saved(*run.communicator, run.config, flags, command.registry);
   build(run, command, world);
@@ -183,7 +189,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   const std::int64_t check_every = config->trainer.average_every > 1 ? 0 : config->check_every;
   DesyncCheck check(*run.trainer, host, check_every, keeper);
   StepWatch watch(world, *run.trainer, config->timeout_seconds, check);
-  Injector injector(command.own<InjectFlags>().faults, *run.trainer, host, config->run_dir, watch);
+  Injector injector(faults, *run.trainer, host, config->run_dir, watch);
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));

@@ -17,6 +17,7 @@
 # there is compute as if each had processors of its own. It takes root and control groups, which an end by SIGKILL leaves
 # behind, empty.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apart.sh"
 
 usage() {
   echo "tests/nodes.sh: $1" >&2
@@ -87,14 +88,7 @@ if [ -z "${LOCKSTEP_NODES_INSIDE:-}" ]; then
     make_groups || { echo "Skipped: nodes with $cores cores, because control groups do not limit processors" >&2; exit 77; }
     export LOCKSTEP_NODES_GROUPS=$groups
   fi
-  # Not exec: unshare does not listen to signals while it waits, but what it made ends with it.
-  LOCKSTEP_NODES_INSIDE=1 "${apart[@]}" "${BASH_SOURCE[0]}" "$@" <&0 &
-  inside=$!
-  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 130' INT
-  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 143' TERM HUP
-  code=0
-  wait "$inside" || code=$?
-  exit "$code"
+  LOCKSTEP_NODES_INSIDE=1 end_with "${apart[@]}" "${BASH_SOURCE[0]}" "$@"
 fi
 
 shift 3

@@ -14,6 +14,7 @@
 # user may not make namespaces. Nothing is left behind however this ends: all processes are those of a namespace that dies
 # with it.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apart.sh"
 
 cores=${1:-}
 if [[ $# -lt 2 || ! $cores =~ ^[1-9][0-9]*$ ]]; then
@@ -30,14 +31,7 @@ if [ -z "${LOCKSTEP_SLURM_INSIDE:-}" ]; then
   apart=(unshare --mount --net --pid --fork --kill-child --mount-proc)
   ((EUID == 0)) || { echo "Skipped: Slurm, because its daemons want root" >&2; exit 77; }
   why=$("${apart[@]}" true 2>&1) || { echo "Skipped: Slurm, because namespaces cannot be made: $why" >&2; exit 77; }
-  # Not exec: unshare does not listen to signals while it waits, but what it made ends with it.
-  LOCKSTEP_SLURM_INSIDE=1 "${apart[@]}" "${BASH_SOURCE[0]}" "$@" <&0 &
-  inside=$!
-  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 130' INT
-  trap 'kill -KILL $inside; wait $inside 2>/dev/null || true; exit 143' TERM HUP
-  code=0
-  wait "$inside" || code=$?
-  exit "$code"
+  LOCKSTEP_SLURM_INSIDE=1 end_with "${apart[@]}" "${BASH_SOURCE[0]}" "$@"
 fi
 
 shift

@@ -13,9 +13,9 @@
 #include "launch/thread_trial.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
-#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/state_of.h"
 
 namespace lockstep {
 namespace {
@@ -69,15 +69,8 @@ class Objects {
     Report report({.speaks = false});
     trainer_.fit(report, observer);
   }
-  StateCopy state() {
-    StateReader reader({});
-    trainer_.visit_state(reader);
-    return std::move(reader.copy());
-  }
-  void go_on_from(const StateCopy& state) {
-    StateWriter writer({}, state);
-    trainer_.visit_state(writer);
-  }
+  StateCopy state() { return state_of(trainer_); }
+  void go_on_from(const StateCopy& state) { set_state(trainer_, state); }
 
  private:
   KernelChoices first_;

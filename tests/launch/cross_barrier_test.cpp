@@ -13,10 +13,10 @@
 #include "launch/trainer.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
-#include "models/state_copy.h"
 #include "tests/comm/keeps_its_share.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/state_of.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -88,15 +88,8 @@ class CrossingRank {
   void step_until(std::int64_t steps) {
     while (trainer_.steps() < steps) trainer_.step();
   }
-  StateCopy state() {
-    StateReader reader({});
-    trainer_.visit_state(reader);
-    return std::move(reader.copy());
-  }
-  void go_on_from(const StateCopy& state) {
-    StateWriter writer({}, state);
-    trainer_.visit_state(writer);
-  }
+  StateCopy state() { return state_of(trainer_); }
+  void go_on_from(const StateCopy& state) { set_state(trainer_, state); }
   // How often compute waited for buckets in a step, from 0.
   std::int64_t waits(std::int32_t step) const {
     return std::ranges::count_if(timeline_.spans(), [&](const Span& span) {
@@ -256,14 +249,9 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
           EXPECT_EQ(error.find(fmt::format("step {}: the gradient is not finite", failing)), 0u) << error;
           EXPECT_NE(error.find("the state before this step is in"), std::string::npos) << error;
           plain.trainer().evaluate();  // takes the mean of running statistics
-          const auto replicated = [](Network& network) {
-            StateReader reader({});
-            network.visit_state(reader);
-            return std::move(reader.copy());
-          };
-          const StateCopy expected = replicated(plain.network());
+          const StateCopy expected = state_of(plain.network());
           load_state(crossing.network(), file);
-          const StateCopy found = replicated(crossing.network());
+          const StateCopy found = state_of(crossing.network());
           ASSERT_EQ(found.tensors.size(), expected.tensors.size());
           for (std::size_t i = 0; i < found.tensors.size(); ++i) {
             if (found.tensors[i].scope != StateScope::replicated) continue;

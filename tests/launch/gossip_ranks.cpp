@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "launch/job_end.h"
 #include "tests/launch/on_ring.h"
+#include "tests/launch/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -48,9 +49,4 @@ int train(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() {
-  lockstep::World world = lockstep::World::join();
-  const int code = lockstep::train(world);
-  world.leave();
-  return code;
-}
+int main() { return lockstep::run_rank(lockstep::train); }

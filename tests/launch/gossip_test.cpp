@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/on_ring.h"
+#include "tests/launch/state_of.h"
 
 namespace lockstep {
 namespace {
@@ -106,14 +106,13 @@ TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
     communicator.stream().synchronize();
     for (std::size_t i = 0; i < own.size(); ++i)
       ASSERT_FLOAT_EQ(shown[i], (both[i] + both[own.size() + i]) / 2);
-    StateReader reader({});
-    rank.trainer().visit_state(reader);
+    const StateCopy state = state_of(rank.trainer());
     const std::span<const Parameter> parameters = rank.network().parameters();
     const auto bias = std::ranges::find_if(parameters, [](const Parameter& parameter) {
       return parameter.layout.shape().rank() == 1;  // whose order in a state is that in memory
     });
     bool found = false;
-    for (const auto& tensor : reader.copy().tensors) {
+    for (const auto& tensor : state.tensors) {
       if (tensor.scope != StateScope::per_rank || tensor.name != bias->name) continue;
       found = true;
       EXPECT_TRUE(std::ranges::equal(

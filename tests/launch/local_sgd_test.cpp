@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "models/state_copy.h"
 #include "tests/distance.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/state_of.h"
 #include "tests/launch/thread_training.h"
 
 namespace lockstep {
@@ -35,10 +35,9 @@ class LoneRank {
   void step() { trainer_.step(); }
   std::span<float> values() { return network_.values(); }
   TrainedState state() {
-    StateReader reader({});
-    network_.visit_state(reader);
     TrainedState all;
-    for (const auto& tensor : reader.copy().tensors) all[tensor.name] = tensor.values;
+    const StateCopy state = state_of(network_);
+    for (const auto& tensor : state.tensors) all[tensor.name] = tensor.values;
     return all;
   }
 
@@ -76,9 +75,8 @@ TrainedState averaged(ThreadTraining training, int steps) {
     if (step < steps) return;
     trainer.evaluate();
     if (rank != 0) return;
-    StateReader reader({});
-    network.visit_state(reader);
-    for (const auto& tensor : reader.copy().tensors) all[tensor.name] = tensor.values;
+    const StateCopy state = state_of(network);
+    for (const auto& tensor : state.tensors) all[tensor.name] = tensor.values;
   };
   train_on_threads(training);
   return all;

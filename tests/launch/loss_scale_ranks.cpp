@@ -12,6 +12,7 @@
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -109,9 +110,4 @@ int train(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() {
-  lockstep::World world = lockstep::World::join();
-  const int code = lockstep::train(world);
-  world.leave();
-  return code;
-}
+int main() { return lockstep::run_rank(lockstep::train); }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/distance.h"
+#include "tests/launch/state_of.h"
 #include "tests/launch/thread_training.h"
 
 namespace lockstep {
@@ -121,9 +122,8 @@ TEST(Reproducible, MovesRunningStatisticsOnceByTheMeanOfTheMicroBatches) {
   std::vector<TrainedState> apart(kMicroBatches);
   training.steps = 1;
   training.after_step = [&](int rank, int, Trainer&, Network& network, Optimizer&) {
-    StateReader reader({});
-    network.visit_state(reader);
-    for (const auto& tensor : reader.copy().tensors)
+    const StateCopy state = state_of(network);
+    for (const auto& tensor : state.tensors)
       apart[static_cast<std::size_t>(rank)][tensor.name] = tensor.values;
   };
   train_on_threads(training);

@@ -70,6 +70,8 @@ TEST(Ring, IsRefusedWithWhatNeedsAllRanks) {
                  {"comm.topology = \"ring\": allowed with train.staleness = 0"});
   expect_failure(run_ranks(2, workplace.train(on_a_ring({"comm.codec=int8"}))), 78,
                  {"comm.topology = \"ring\": allowed with comm.codec = \"none\""});
+  expect_failure(run_ranks(2, workplace.train(on_a_ring({}), "--inject kill:rank=1,step=5")), 64,
+                 {"--inject kill:rank=1,step=5: a fault is made before a step that all ranks take together"});
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 
 #include "data/sample_order.h"
 #include "launch/trainer.h"
-#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/state_of.h"
 
 namespace lockstep {
 namespace {
@@ -79,10 +79,9 @@ std::vector<Expected> expected_statistics(int ranks, const Dataset& dataset) {
 }
 
 void expect_statistics(Network& network, const Statistics& average, const Statistics& own) {
-  StateReader reader({});
-  network.visit_state(reader);
   int found = 0;
-  for (const auto& entry : reader.copy().tensors) {
+  const StateCopy state = state_of(network);
+  for (const auto& entry : state.tensors) {
     if (!entry.name.starts_with("bn.running_")) continue;
     ++found;
     const Statistics& expected = entry.scope == StateScope::per_rank ? own : average;

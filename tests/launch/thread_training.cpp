@@ -5,9 +5,9 @@
 
 #include "comm/communicator_gather.h"
 #include "launch/digest.h"
-#include "models/state_copy.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/state_of.h"
 
 namespace lockstep {
 namespace {
@@ -80,9 +80,9 @@ std::map<int, TrainedState> states_after(ThreadTraining training, const std::vec
   training.steps = *std::ranges::max_element(steps);
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
     if (rank != 0 || std::ranges::find(steps, step) == steps.end()) return;
-    StateReader reader({});
-    network.visit_state(reader);  // of two statistics by one name, a rank's own come last
-    for (const auto& tensor : reader.copy().tensors) states[step][tensor.name] = tensor.values;
+    // Of two statistics by one name, a rank's own come last.
+    const StateCopy state = state_of(network);
+    for (const auto& tensor : state.tensors) states[step][tensor.name] = tensor.values;
   };
   train_on_threads(training);
   return states;

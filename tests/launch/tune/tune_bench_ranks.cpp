@@ -13,6 +13,7 @@
 #include "launch/job_end.h"
 #include "launch/tune/bench.h"
 #include "tests/launch/grays.h"
+#include "tests/launch/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -107,9 +108,4 @@ int measure(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() {
-  lockstep::World world = lockstep::World::join();
-  const int code = lockstep::measure(world);
-  world.leave();
-  return code;
-}
+int main() { return lockstep::run_rank(lockstep::measure); }
