@@ -17,7 +17,9 @@
 # there is compute as if each had processors of its own. It takes root and control groups, which an end by SIGKILL leaves
 # behind, empty.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/apart.sh"
+here=${BASH_SOURCE[0]%/*}
+[ "$here" != "${BASH_SOURCE[0]}" ] || here=.
+source "$here/apart.sh"
 
 usage() {
   echo "tests/nodes.sh: $1" >&2

@@ -14,7 +14,9 @@
 # user may not make namespaces. Nothing is left behind however this ends: all processes are those of a namespace that dies
 # with it.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/apart.sh"
+here=${BASH_SOURCE[0]%/*}
+[ "$here" != "${BASH_SOURCE[0]}" ] || here=.
+source "$here/apart.sh"
 
 cores=${1:-}
 if [[ $# -lt 2 || ! $cores =~ ^[1-9][0-9]*$ ]]; then
