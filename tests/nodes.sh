@@ -90,7 +90,7 @@ if [ -z "${LOCKSTEP_NODES_INSIDE:-}" ]; then
     make_groups || { echo "Skipped: nodes with $cores cores, because control groups do not limit processors" >&2; exit 77; }
     export LOCKSTEP_NODES_GROUPS=$groups
   fi
-  LOCKSTEP_NODES_INSIDE=1 end_with "${apart[@]}" "${BASH_SOURCE[0]}" "$@"
+  LOCKSTEP_NODES_INSIDE=1 end_with "${apart[@]}" "$here/${BASH_SOURCE[0]##*/}" "$@"
 fi
 
 shift 3

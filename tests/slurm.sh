@@ -33,7 +33,7 @@ if [ -z "${LOCKSTEP_SLURM_INSIDE:-}" ]; then
   apart=(unshare --mount --net --pid --fork --kill-child --mount-proc)
   ((EUID == 0)) || { echo "Skipped: Slurm, because its daemons want root" >&2; exit 77; }
   why=$("${apart[@]}" true 2>&1) || { echo "Skipped: Slurm, because namespaces cannot be made: $why" >&2; exit 77; }
-  LOCKSTEP_SLURM_INSIDE=1 end_with "${apart[@]}" "${BASH_SOURCE[0]}" "$@"
+  LOCKSTEP_SLURM_INSIDE=1 end_with "${apart[@]}" "$here/${BASH_SOURCE[0]##*/}" "$@"
 fi
 
 shift
