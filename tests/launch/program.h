@@ -17,7 +17,8 @@ struct ProgramResult {
 
 // How often `part` is in `text`.
 int count(const std::string& text, const std::string& part);
-// A run must have failed with this code, and said each part once, not once per rank.
+// A run must have failed with this code, and said each part once, not once per rank. What mpirun calls the
+// processes counts as nothing.
 void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts);
 
 ProgramResult run_shell(const std::string& command);

@@ -308,6 +308,12 @@ TEST(Usage, ErrorsFitATerminal) {
   EXPECT_GE(count(result.output, "\n"), 2) << result.output;
 }
 
+TEST(BadInput, NumbersInNamesOfProcessesAreNotTheMessage) {
+  const std::string told =
+      "a global batch of 800\n  Process name: [[3800,1],1]\n[node-1.example:8001] ended\n";
+  expect_failure({exit_code::config, told}, exit_code::config, {"800"});
+}
+
 TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   const Workplace workplace("config");
   const auto run = [&](const std::string& setting) { return run_ranks(2, workplace.train({setting})); };
