@@ -30,25 +30,24 @@ import training_runs
 class Way:
     """How gradients are exchanged."""
     settings: list
-    steady: list = dataclasses.field(default_factory=list)  # so that a short run is as what follows a warm-up
     least: float = None  # points of accuracy against the dense sum that are to be reached
     one_node: bool = False  # --link leaves it out
 
 
 WAYS = {
     "none": Way([]),
-    "fp16": Way(['comm.codec="fp16"'], least=-0.3),
-    "bf16": Way(['comm.codec="bf16"'], least=-0.3),
-    "int8": Way(['comm.codec="int8"'], least=-0.3),
-    "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], ["comm.powersgd.start_step=0"], -0.3),
+    "fp16": Way(['comm.codec="fp16"'], -0.3),
+    "bf16": Way(['comm.codec="bf16"'], -0.3),
+    "int8": Way(['comm.codec="int8"'], -0.3),
+    "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], -0.3),
     "powersgd rank 2, no error feedback": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2",
-                                               "comm.powersgd.error_feedback=0"], ["comm.powersgd.start_step=0"]),
-    "sign": Way(['comm.codec="sign"'], least=-0.3),
-    "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], least=-0.3),
-    "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], ["comm.dgc.warmup_steps=0"], -0.4),
-    "local SGD, 8 steps": Way(["train.average_every=8"], least=-0.5),
-    "gradients a step late": Way(["train.staleness=1"], least=-0.5),
-    "gossip on a ring": Way(['comm.topology="ring"'], least=-1.0, one_node=True),
+                                               "comm.powersgd.error_feedback=0"]),
+    "sign": Way(['comm.codec="sign"'], -0.3),
+    "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], -0.3),
+    "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], -0.4),
+    "local SGD, 8 steps": Way(["train.average_every=8"], -0.5),
+    "gradients a step late": Way(["train.staleness=1"], -0.5),
+    "gossip on a ring": Way(['comm.topology="ring"'], -1.0, one_node=True),
 }
 
 
@@ -196,7 +195,7 @@ def time_steps(options, task, part, folder):
     launch = training_runs.launcher(task.ranks, options.link)
 
     def step(way):
-        return training.run(launch, task.ranks, task.batch, [*WAYS[way].settings, *WAYS[way].steady])
+        return training.run(launch, task.ranks, task.batch, WAYS[way].settings)
     turns = suite.take_turns({way: functools.partial(step, way) for way in options.ways
                               if not WAYS[way].one_node}, options.rounds)
     rows = []

@@ -303,8 +303,7 @@ nlohmann::json steps(BenchNetwork& bench, const FixedBatch& batch, int repeats) 
   std::vector<std::unique_ptr<Alone>> codecs;
   for (const ExchangeKind* kind : exchange_kinds()) {
     if (kind->codec == nullptr) continue;
-    ExchangeChoice choice{.kind = kind};
-    if (kind->codec->adds_momentum) choice.settings.push_back({"warmup_steps", 0});
+    const ExchangeChoice choice = without_warmup({.kind = kind});
     names.emplace_back(kind->name);
     codecs.push_back(std::make_unique<Alone>(bench, choice));
   }

@@ -66,6 +66,10 @@ def per_step(epochs):
     return row
 
 
+# Codecs from their first step on as they are behind their warm-up: runs are short.
+STEADY_CODECS = {"comm.powersgd.start_step": 0, "comm.dgc.warmup_steps": 0}
+
+
 @dataclasses.dataclass
 class Training:
     """What the runs share. Each has epochs of so many steps, of which the last counts."""
@@ -90,7 +94,8 @@ class Training:
         run_dir = self.folder / "run"
         told = {"model.name": f'"{self.model}"', "data.format": '"idx"',
                 "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "train.batch": batch,
-                "train.epochs": self.warm_epochs + 1, "train.threads": self.threads, "optimizer.learning_rate": 0.01}
+                "train.epochs": self.warm_epochs + 1, "train.threads": self.threads, "optimizer.learning_rate": 0.01,
+                **STEADY_CODECS}
         config = self.folder / "config.toml"
         config.write_text("".join(f"{name} = {value}\n" for name, value in told.items()))
         more = [part for setting in [*self.settings, *settings] for part in ("--set", setting)]

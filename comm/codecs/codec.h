@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "comm/gradient_exchange.h"
@@ -93,9 +94,9 @@ struct CodecKind {
   bool (*takes)(const ExchangeChoice& choice, const Parameter& parameter) = takes_large_tensors;
   // It adds the optimizer's momentum to what it takes, which the optimizer then does not. For SGD alone.
   bool adds_momentum = false;
-  // How many of the first steps differ from those that follow, as in the sizes of what is sent: a GPU records
-  // none of them. null: none.
-  std::int64_t (*warmup_steps)(const ExchangeChoice& choice) = nullptr;
+  // The option that says how many of the first steps differ from those that follow, as in the sizes of what
+  // is sent: a GPU records none of them. Empty: none do.
+  std::string_view warmup_option = {};
   // Its share is whole parameters, instead of equal numbers of elements.
   bool whole_parameters = false;
   // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.
@@ -109,6 +110,11 @@ struct CodecKind {
   double round_trips = 1;
   double (*kept)(const ExchangeChoice& choice, int nodes) = nullptr;
 };
+
+// By CodecKind::warmup_option; 0 for what is no codec.
+std::int64_t warmup_steps(const ExchangeChoice& choice);
+// The same choice, as it is behind those steps.
+ExchangeChoice without_warmup(ExchangeChoice choice);
 
 // ExchangeKind::make of every codec.
 std::unique_ptr<GradientExchange> make_codec_exchange(const ExchangeContext& context);

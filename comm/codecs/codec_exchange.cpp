@@ -26,6 +26,19 @@ std::size_t bytes_of(std::int64_t elements, DType type) {
 
 }  // namespace
 
+std::int64_t warmup_steps(const ExchangeChoice& choice) {
+  const CodecKind* kind = choice.kind->codec;
+  return kind == nullptr || kind->warmup_option.empty() ? 0 : choice.whole_option(kind->warmup_option);
+}
+
+ExchangeChoice without_warmup(ExchangeChoice choice) {
+  if (warmup_steps(choice) == 0) return choice;
+  const std::string_view option = choice.kind->codec->warmup_option;
+  std::erase_if(choice.settings, [&](const ExchangeSetting& setting) { return setting.option == option; });
+  choice.settings.push_back({.option = option, .value = 0});
+  return choice;
+}
+
 bool takes_large_tensors(const ExchangeChoice&, const Parameter& parameter) {
   const Shape& shape = parameter.layout.shape();
   return shape.rank() > 1 && shape.elements() >= kLeastCompressed;
@@ -295,10 +308,7 @@ void CodecExchange::settle(Stream& compute, const std::int32_t* finite) {
 
 std::int64_t CodecExchange::warmup_steps() const {
   std::int64_t most = 0;
-  for (const Lane& lane : lanes_) {
-    const CodecKind& kind = *lane.choice.kind->codec;
-    if (kind.warmup_steps != nullptr) most = std::max(most, kind.warmup_steps(lane.choice));
-  }
+  for (const Lane& lane : lanes_) most = std::max(most, lockstep::warmup_steps(lane.choice));
   return most;
 }
 

@@ -102,10 +102,7 @@ class Sample {
 }  // namespace
 
 double codec_seconds_per_element(const ExchangeChoice& choice, Device device, int nodes) {
-  ExchangeChoice at_once = choice;  // not its first steps, which may be dense
-  for (ExchangeSetting& setting : at_once.settings)
-    if (setting.option == "start_step") setting.value = 0;
-  Sample sample(at_once, device, nodes);
+  Sample sample(without_warmup(choice), device, nodes);
   sample.seconds();  // touches all memory for the first time
   double least = sample.seconds();
   for (int i = 1; i < kTimedExchanges; ++i) least = std::min(least, sample.seconds());

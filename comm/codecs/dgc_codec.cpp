@@ -36,20 +36,18 @@ constexpr NumberOption kDgcOptions[] = {
                 "travels; 0: any"},
 };
 
-std::int64_t warmup_steps(const ExchangeChoice& choice) { return choice.whole_option("warmup_steps"); }
-
 std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
   const SparseOptions options{.density = context.choice.option("density"),
                               .adds_momentum = true,
                               .momentum = context.momentum,
                               .clip = context.choice.option("clip"),
-                              .warmup_steps = warmup_steps(context.choice),
+                              .warmup_steps = context.choice.whole_option("warmup_steps"),
                               .warmup_density = context.choice.option("warmup_density")};
   return std::make_unique<SparseCodec>(context, options);
 }
 
 constexpr CodecKind kDgcKind = {.adds_momentum = true,
-                                .warmup_steps = warmup_steps,
+                                .warmup_option = "warmup_steps",
                                 .make = make_dgc,
                                 .sent_share = sparse_sent_share,
                                 .kept = [](const ExchangeChoice&, int) { return 4.0; }};

@@ -31,7 +31,7 @@ constexpr NumberOption kPowerSgdOptions[] = {
      .meaning = "columns of each factor",
      .whole = true},
     {.name = "start_step",
-     .initial = 0,
+     .initial = 100,
      .least = 0,
      .most = 1e9,
      .meaning = "steps whose gradients are summed densely, before the first that is compressed",
@@ -237,8 +237,6 @@ std::size_t PowerSgd::memory_bytes() const {
          rows_.bytes() + steps_.memory_bytes();
 }
 
-std::int64_t dense_steps(const ExchangeChoice& choice) { return choice.whole_option("start_step"); }
-
 double share_of_factors(const ExchangeChoice& choice, const Parameter& parameter, int) {
   const LowRankShape shape(parameter.layout.matrix_view());
   return static_cast<double>(choice.whole_option("rank") * shape.factor_elements()) /
@@ -247,7 +245,7 @@ double share_of_factors(const ExchangeChoice& choice, const Parameter& parameter
 
 constexpr CodecKind kPowerSgdKind = {
     .takes = takes_matrix,
-    .warmup_steps = dense_steps,
+    .warmup_option = "start_step",
     .whole_parameters = true,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
       return std::make_unique<PowerSgd>(context);

@@ -19,7 +19,7 @@ constexpr int kInt8Number = 2;  // of the candidates
 
 BucketOptions auto_buckets() {
   BucketOptions options = codec_buckets(kAutoCodec);
-  options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
+  options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
   return options;
 }
 

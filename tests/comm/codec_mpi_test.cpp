@@ -51,7 +51,7 @@ TEST_P(CodecBetweenProcesses, HasTheBitsOfThreads) {
     for (const bool within : {false, true}) {
       BucketOptions options = codec_buckets(*GetParam());
       options.codecs.compress_within_node = within;
-      options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
+      options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
       if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
       const std::unique_ptr<Communicator> communicator = test_world().communicator();
       const std::vector<std::vector<float>> found = codec_steps(*communicator, options);

@@ -3,6 +3,7 @@
 // For tests of codecs: parameters as matrices and vectors, and a pass of given gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "comm/buckets.h"
+#include "comm/codecs/codec.h"
 #include "core/buffer.h"
 #include "tests/comm/thread_ranks.h"
 
@@ -103,9 +105,19 @@ inline std::vector<float> agreed_gradients(Communicator& communicator,
   return mine;
 }
 
+// Steps are as they are behind the warm-up, unless the settings tell of one.
+inline ExchangeChoice steady(const ExchangeKind& kind, std::vector<ExchangeSetting> settings = {}) {
+  const bool warms_up =
+      kind.codec != nullptr && std::ranges::any_of(settings, [&](const ExchangeSetting& each) {
+        return each.option == kind.codec->warmup_option;
+      });
+  const ExchangeChoice choice{.kind = &kind, .settings = std::move(settings)};
+  return warms_up ? choice : without_warmup(choice);
+}
+
 inline BucketOptions codec_buckets(const ExchangeKind& kind, std::vector<ExchangeSetting> settings = {}) {
   BucketOptions options{.first_bytes = 8192, .middle_bytes = 24 << 10, .last_bytes = 4096};
-  options.exchange = {.kind = &kind, .settings = std::move(settings)};
+  options.exchange = steady(kind, std::move(settings));
   return options;
 }
 

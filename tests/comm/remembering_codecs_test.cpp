@@ -27,7 +27,7 @@ struct Subject {
 };
 
 std::vector<Subject> subjects() {
-  return {{.kind = &kPowerSgdCodec},
+  return {{.kind = &kPowerSgdCodec, .settings = {{"start_step", 0}}},
           {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 2}}},
           {.kind = &kTopKCodec, .settings = {{"density", 0.05}}},
           {.kind = &kDgcCodec, .settings = {{"density", 0.01}, {"warmup_steps", 4}, {"clip", 3}}}};

@@ -86,7 +86,7 @@ TEST(SparseCodec, DgcSendsASixtiethOverAWholeTraining) {
       [](Communicator& communicator) {
         const Shape shape[] = {{100, 100}};
         std::vector<Parameter> parameters = shaped_parameters(shape);
-        GradientBuckets buckets(parameters, communicator, codec_buckets(kDgcCodec));
+        GradientBuckets buckets(parameters, communicator, {.exchange = {.kind = &kDgcCodec}});
         std::uint64_t sent = 0;
         for (int step = 0; step < kSteps; ++step)
           sent += sent_in_step(communicator, buckets, parameters, step);
@@ -104,7 +104,7 @@ TEST(SparseCodec, DgcAddsMomentumBeforeItChooses) {
         2,
         [nesterov](Communicator& communicator) {
           std::vector<Parameter> parameters = some_parameters();
-          BucketOptions options = codec_buckets(kDgcCodec, {{"density", 0.05}, {"warmup_steps", 0}});
+          BucketOptions options = codec_buckets(kDgcCodec, {{"density", 0.05}});
           options.momentum = {.momentum = 0.75, .nesterov = nesterov};
           GradientBuckets buckets(parameters, communicator, options);
           for (int step = 0; step < 4; ++step) {
@@ -156,7 +156,7 @@ TEST(SparseCodec, DgcClipsWhatEachRankHas) {
       [](Communicator& communicator) {
         std::vector<Parameter> parameters = some_parameters();
         GradientBuckets buckets(parameters, communicator,
-                                codec_buckets(kDgcCodec, {{"density", 1}, {"warmup_steps", 0}, {"clip", 2}}));
+                                codec_buckets(kDgcCodec, {{"density", 1}, {"clip", 2}}));
         run_step(buckets, parameters, communicator.rank(),
                  [](int rank, std::int64_t) { return rank == 0 ? 100.0f : 0.0f; });
         for (const Parameter& parameter : parameters) {

@@ -130,7 +130,6 @@ TEST_P(CodecOnGpus, ReplaysHaveTheCpusBits) {
     BucketOptions options = codec_buckets(*GetParam());
     if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
     // While it warms up no step is recorded.
-    if (GetParam() == &kDgcCodec) options.exchange.settings = {{.option = "warmup_steps", .value = 0}};
     // Whose products are sums in another order.
     const float tolerance = GetParam() == &kPowerSgdCodec ? 1e-3f * kLossScale : 0.0f;
     const StepResults expected = on_cpus(node_of, options);

@@ -20,7 +20,7 @@ struct Link {
   double bytes_per_second = 1e9;
   double codec_seconds = 0;  // of a step in which any codec works, that nobody foresees
   std::vector<ExchangeChoice> candidates = {
-      {.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
+      {.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
 };
 
 struct Found {

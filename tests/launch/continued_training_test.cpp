@@ -327,7 +327,9 @@ TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
   on_ranks(
       [](Communicator& communicator, const Dataset& dataset) {
         BucketOptions options{.first_bytes = 1024, .middle_bytes = 8192, .exchange = {.kind = &kAutoCodec}};
-        options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, {.kind = &kPowerSgdCodec}};
+        options.codecs.candidates = {{.kind = &kBf16Codec},
+                                     {.kind = &kInt8Codec},
+                                     {.kind = &kPowerSgdCodec, .settings = {{"start_step", 0}}}};
         const auto begin = [](Objects& objects) {
           for (int step = 0; step < 3; ++step) objects.trainer().step();
           std::vector<int> by_bucket;

@@ -128,7 +128,7 @@ TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
     const ProgramResult result =
         run_nodes("20mbit", 2, "1",
                   workplace.train({"model.name=cnn", "train.steps=24", "train.threads=1", "comm.codec=auto",
-                                   "comm.codec_limit=" + limit}));
+                                   "comm.powersgd.start_step=0", "comm.codec_limit=" + limit}));
     REQUIRE_NODES(result);
     ASSERT_EQ(result.exit_code, 0) << result.output;
     const std::size_t begin = result.output.find("comm.codec = \"auto\": ");
