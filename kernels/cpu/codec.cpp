@@ -8,11 +8,15 @@
 #include "kernels/codec_functors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/sign_rotation.h"
 
 namespace lockstep {
 namespace {
 
+using Wide = Lanes<16>::Float;
+using Words = Lanes<16>::Word;
+constexpr int kWide = 16;
 constexpr std::int64_t kPieceBlocks = 32;
 
 // Of one block, in registers or the nearest cache.
@@ -170,13 +174,16 @@ LOCKSTEP_INLINE void add_sign(const std::byte* record, bool first, float* sum) {
   const float scale = scale_at(record);
   std::uint32_t bits[kBlockRows];
   std::memcpy(bits, record + sizeof(float), sizeof(bits));
+  // A lane's bit becomes the sign of the scale.
+  constexpr Words kToTheTop[] = {{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16},
+                                 {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}};
+  const Words magnitude = same_bits<Words>(Wide{} + scale);
   for (int row = 0; row < kBlockRows; ++row) {
-    const std::uint32_t word = bits[row];
-    float* values = sum + row * kBlockLanes;
-#pragma omp simd
-    for (int lane = 0; lane < kBlockLanes; ++lane) {
-      const float value = SignBlock::decoded(scale, ((word >> lane) & 1u) != 0);
-      values[lane] = first ? value : values[lane] + value;
+    const Words word = Words{} + bits[row];
+    for (const Words& shift : kToTheTop) {
+      const Wide value = same_bits<Wide>(magnitude ^ ((word << shift) & 0x80000000u));
+      store(sum, first ? value : load<Wide>(sum) + value);
+      sum += kWide;
     }
   }
 }
