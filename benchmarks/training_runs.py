@@ -67,7 +67,7 @@ def per_step(epochs):
 
 
 # Codecs from their first step on as they are behind their warm-up: runs are short.
-STEADY_CODECS = {"comm.powersgd.start_step": 0, "comm.dgc.warmup_steps": 0}
+STEADY_CODECS = {"comm.powersgd.start_step": 0, "comm.topk.warmup_steps": 0, "comm.dgc.warmup_steps": 0}
 
 
 @dataclasses.dataclass

@@ -3,7 +3,8 @@
 // The largest of many numbers, chosen without sorting them: what top-k and DGC (Lin, Han, Mao, Wang and
 // Dally, "Deep Gradient Compression", ICLR 2018) send of a gradient. A threshold is estimated from a sample,
 // and what reaches it is sent, up to a fixed capacity, in the order of memory; the rest is remembered. Which
-// numbers are chosen depends on nothing but the numbers.
+// numbers are chosen depends on nothing but the numbers. What is sent is rounded to bfloat16, and what
+// rounding took is remembered, too: so a number and its place fit into 32 bits.
 //
 // What is not finite is larger than any number. Where there is some, the first of what is sent is a NaN,
 // however little is sent.
@@ -46,34 +47,46 @@ struct SparseThreshold {
   void* scratch = nullptr;
 };
 
-// The numbers that reach the threshold, the first `capacity` of them: values[i] is that at indices[i] -
-// first_index; behind the last one indices are -1. next_residual is the numbers, with zeros where they are
-// sent; and next_velocity is u, with zeros there, too (DGC's momentum factor masking).
+// What is sent of `count` numbers, in words of 32 bits. Numbers lie in pages of 2^16. First come the heads:
+// of each page how many are sent of those before it, and last how many are sent of all. Then room for
+// `capacity` numbers in the order of memory: a bfloat16 in the upper half, its place in its page in the lower
+// one.
+struct SparseMessage {
+  static constexpr std::int64_t kPage = 1 << 16;
+  std::int64_t count = 0;
+  std::int64_t capacity = 0;
+
+  constexpr std::int64_t pages() const { return (count + kPage - 1) / kPage; }
+  constexpr std::int64_t heads() const { return pages() + 1; }
+  constexpr std::int64_t words() const { return heads() + capacity; }
+};
+
+// The numbers that reach the threshold, the first `capacity` of them. next_residual is the numbers, and where
+// they are sent what rounding took of them; next_velocity is u, with zeros there (DGC's momentum factor
+// masking).
 struct SparseSelection {
   SparseNumbers numbers;
   std::int64_t capacity = 0;
-  std::int32_t first_index = 0;
   const std::uint32_t* threshold = nullptr;
-  std::int32_t* indices = nullptr;
-  float* values = nullptr;
-  float* next_residual = nullptr;  // may be null: not wanted
-  float* next_velocity = nullptr;  // where there is a velocity
+  std::uint32_t* message = nullptr;  // a SparseMessage; zeros behind the last number
+  float* next_residual = nullptr;    // may be null: not wanted
+  float* next_velocity = nullptr;    // where there is a velocity
   void* scratch = nullptr;
 };
 
-// sums = *loss_scale times what the ranks sent, added up in the order of ranks; zero elsewhere. Of each rank
-// there are `capacity` indices and then as many values, one rank behind another.
+// sums = *loss_scale times what the ranks sent, added up in the order of ranks; zero elsewhere.
 struct SparseSum {
-  std::int64_t count = 0;
-  std::int64_t capacity = 0;
+  SparseMessage shape;
   std::int32_t ranks = 0;
-  const void* gathered = nullptr;
-  const float* loss_scale = nullptr;  // may be null
+  const std::uint32_t* messages = nullptr;  // rank 0's
+  std::int64_t stride = 0;                  // words from one rank's message to the next
+  const float* loss_scale = nullptr;        // may be null
   float* sums = nullptr;
 };
 
 // What a GPU selects together.
 inline constexpr std::int64_t kSparseChunk = 4096;
+static_assert(SparseMessage::kPage % kSparseChunk == 0);
 
 // Of memory that a threshold and a selection of so many numbers work in.
 constexpr std::size_t sparse_scratch_bytes(std::int64_t count) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/dtype.h"
 #include "kernels/functors.h"
 #include "kernels/sparse.h"
 
@@ -48,14 +49,25 @@ LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_size(float value) {
   memcpy(&bits, &value, sizeof(bits));
   return bits & 0x7fffffffu;
 }
-// What is sent where something is not finite.
-LOCKSTEP_HOST_DEVICE inline float sparse_nan() {
-  const std::uint32_t bits = 0x7fc00000u;
-  float value = 0;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 inline constexpr std::uint32_t kSparseNotFinite = 0x7f800000u;
+
+// A number as it is sent: see SparseMessage.
+struct SparseWord {
+  std::uint32_t bits = 0;
+
+  LOCKSTEP_HOST_DEVICE static SparseWord of(float value, std::int64_t place) {
+    const std::uint32_t upper = BFloat16(value).bits;
+    return {upper << 16 | static_cast<std::uint32_t>(place & (SparseMessage::kPage - 1))};
+  }
+  LOCKSTEP_HOST_DEVICE float value() const {
+    BFloat16 rounded;
+    rounded.bits = static_cast<std::uint16_t>(bits >> 16);
+    return static_cast<float>(rounded);
+  }
+  LOCKSTEP_HOST_DEVICE std::int64_t place_in_page() const { return bits & (SparseMessage::kPage - 1); }
+  // In place of a number, where something is not finite.
+  LOCKSTEP_HOST_DEVICE SparseWord spoiled() const { return {(bits & 0xffffu) | 0x7fc00000u}; }
+};
 
 LOCKSTEP_HOST_DEVICE inline float clip_factor(double squared_norm, float most) {
   const double norm = std::sqrt(squared_norm);

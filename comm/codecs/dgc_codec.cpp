@@ -12,22 +12,9 @@ namespace lockstep {
 namespace {
 
 constexpr NumberOption kDgcOptions[] = {
-    {.name = "density",
-     .initial = 0.001,
-     .least = 1e-6,
-     .most = 1,
-     .meaning = "share of a parameter's elements that travel"},
-    {.name = "warmup_steps",
-     .initial = 800,
-     .least = 0,
-     .most = 1e9,
-     .meaning = "steps over which the share that travels sinks to the density",
-     .whole = true},
-    {.name = "warmup_density",
-     .initial = 0.0625,
-     .least = 1e-6,
-     .most = 1,
-     .meaning = "share that travels in the first of them"},
+    sparse_density(0.001),
+    kWarmupSteps,
+    warmup_density(0.125),
     {.name = "clip",
      .initial = 0,
      .least = 0,
@@ -37,17 +24,15 @@ constexpr NumberOption kDgcOptions[] = {
 };
 
 std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
-  const SparseOptions options{.density = context.choice.option("density"),
-                              .adds_momentum = true,
-                              .momentum = context.momentum,
-                              .clip = context.choice.option("clip"),
-                              .warmup_steps = context.choice.whole_option("warmup_steps"),
-                              .warmup_density = context.choice.option("warmup_density")};
+  SparseOptions options = sparse_options(context.choice);
+  options.adds_momentum = true;
+  options.momentum = context.momentum;
+  options.clip = context.choice.option("clip");
   return std::make_unique<SparseCodec>(context, options);
 }
 
 constexpr CodecKind kDgcKind = {.adds_momentum = true,
-                                .warmup_option = "warmup_steps",
+                                .warmup_option = kWarmupSteps.name,
                                 .make = make_dgc,
                                 .sent_share = sparse_sent_share,
                                 .kept = [](const ExchangeChoice&, int) { return 4.0; }};

@@ -23,8 +23,14 @@ std::int64_t most_elements(std::span<const CodecShare> shares) {
 
 }  // namespace
 
+SparseOptions sparse_options(const ExchangeChoice& choice) {
+  return {.density = choice.option("density"),
+          .warmup_steps = choice.whole_option(kWarmupSteps.name),
+          .warmup_density = choice.option("warmup_density")};
+}
+
 double sparse_sent_share(const ExchangeChoice& choice, const Parameter&, int nodes) {
-  return choice.option("density") * nodes;
+  return choice.option("density") * nodes / 2;
 }
 
 SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& options)
@@ -34,17 +40,11 @@ SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& optio
       options_(options),
       steps_(context.across.stream().device()) {
   const Device device = across_.stream().device();
-  for (const CodecShare& share : shares_)
-    CHECK(share.count < std::int64_t{1} << 31, "a share of {} elements", share.count);
   density_ = options_.density;
   if (options_.warmup_steps > 0) density_ = std::max(density_, options_.warmup_density);
   std::int64_t most = 0;
-  for (const CodecShare& share : shares_) {
-    std::int64_t all = 0;
-    for (const CodecPiece& piece : share.pieces) all += capacity(piece);
-    most = std::max(most, all);
-  }
-  const std::size_t bytes = static_cast<std::size_t>(most) * 2 * sizeof(float);
+  for (const CodecShare& share : shares_) most = std::max(most, words(share));
+  const std::size_t bytes = static_cast<std::size_t>(most) * sizeof(std::uint32_t);
   chosen_ = across_.allocate(bytes);
   gathered_ = across_.allocate(bytes * static_cast<std::size_t>(across_.size()));
   scratch_ = Buffer(kThresholdBytes + sparse_scratch_bytes(most_elements(shares_)), device);
@@ -52,9 +52,16 @@ SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& optio
   if (options_.adds_momentum) velocity_.emplace("velocity", shares_, parameters_, device);
 }
 
-std::int64_t SparseCodec::capacity(const CodecPiece& piece) const {
-  const auto count = static_cast<double>(piece.range.count());
-  return std::clamp<std::int64_t>(std::llround(density_ * count), 1, piece.range.count());
+SparseMessage SparseCodec::message_of(const CodecPiece& piece) const {
+  const std::int64_t count = piece.range.count();
+  const std::int64_t wanted = std::llround(density_ * static_cast<double>(count));
+  return {.count = count, .capacity = std::clamp<std::int64_t>(wanted, 1, count)};
+}
+
+std::int64_t SparseCodec::words(const CodecShare& share) const {
+  std::int64_t words = 0;
+  for (const CodecPiece& piece : share.pieces) words += message_of(piece).words();
+  return words;
 }
 
 double SparseCodec::density_at(std::int64_t step) const {
@@ -69,17 +76,21 @@ void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {
   const CodecShare& share = shares_[bucket];
   if (share.count == 0 || share.pieces.empty()) return;
   choose(bucket, loss_scale);
-  std::int64_t all = 0;
-  for (const CodecPiece& piece : share.pieces) all += capacity(piece);
-  across_.all_gather(chosen_.data(), gathered_.data(), static_cast<std::size_t>(2 * all), DType::i32);
+  const std::int64_t stride = words(share);
+  across_.all_gather(chosen_.data(), gathered_.data(), static_cast<std::size_t>(stride), DType::i32);
   Stream& stream = across_.stream();
-  backend_for(stream.device())
-      .sparse_sum(stream, {.count = share.count,
-                           .capacity = all,
-                           .ranks = across_.size(),
-                           .gathered = gathered_.data(),
-                           .loss_scale = loss_scale,
-                           .sums = static_cast<float*>(share.values)});
+  const auto* messages = reinterpret_cast<const std::uint32_t*>(gathered_.data());
+  for (const CodecPiece& piece : share.pieces) {
+    const SparseMessage shape = message_of(piece);
+    backend_for(stream.device())
+        .sparse_sum(stream, {.shape = shape,
+                             .ranks = across_.size(),
+                             .messages = messages,
+                             .stride = stride,
+                             .loss_scale = loss_scale,
+                             .sums = static_cast<float*>(share.values) + piece.place});
+    messages += shape.words();
+  }
 }
 
 void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
@@ -88,8 +99,7 @@ void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
   Backend& backend = backend_for(stream.device());
   auto* threshold = reinterpret_cast<std::uint32_t*>(scratch_.data());
   auto* clip = reinterpret_cast<float*>(scratch_.data() + sizeof(*threshold));
-  std::int64_t all = 0, before = 0;
-  for (const CodecPiece& piece : share.pieces) all += capacity(piece);
+  auto* message = reinterpret_cast<std::uint32_t*>(chosen_.data());
   const auto now = [&](const std::optional<Residual>& memory, const CodecPiece& piece) {
     return memory ? memory->now(bucket) + piece.place : nullptr;
   };
@@ -113,20 +123,18 @@ void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
                                    .most = static_cast<float>(most),
                                    .clip = clip});
     }
-    const std::int64_t mine = capacity(piece);
+    const SparseMessage shape = message_of(piece);
     void* scratch = scratch_.data() + kThresholdBytes;
-    backend.sparse_threshold(stream,
-                             {.numbers = numbers, .kept = mine, .threshold = threshold, .scratch = scratch});
+    backend.sparse_threshold(
+        stream, {.numbers = numbers, .kept = shape.capacity, .threshold = threshold, .scratch = scratch});
     backend.sparse_select(stream, {.numbers = numbers,
-                                   .capacity = mine,
-                                   .first_index = static_cast<std::int32_t>(piece.place),
+                                   .capacity = shape.capacity,
                                    .threshold = threshold,
-                                   .indices = reinterpret_cast<std::int32_t*>(chosen_.data()) + before,
-                                   .values = reinterpret_cast<float*>(chosen_.data()) + all + before,
+                                   .message = message,
                                    .next_residual = next(residual_, piece),
                                    .next_velocity = next(velocity_, piece),
                                    .scratch = scratch});
-    before += mine;
+    message += shape.words();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "comm/codecs/codec.h"
 #include "comm/codecs/kept_memory.h"
 #include "comm/codecs/residual.h"
+#include "kernels/sparse.h"
 
 namespace lockstep {
 
@@ -25,8 +26,32 @@ struct SparseOptions {
   double warmup_density = 0;
 };
 
-// CodecKind::sent_share: an index and a value go to every other node, where the dense sum sends a value's
-// 2 (n - 1) / n.
+// Options of both codecs.
+inline constexpr NumberOption kWarmupSteps = {
+    .name = "warmup_steps",
+    .initial = 1000,
+    .least = 0,
+    .most = 1e9,
+    .meaning = "steps over which the share that travels sinks to the density",
+    .whole = true};
+constexpr NumberOption sparse_density(double initial) {
+  return {.name = "density",
+          .initial = initial,
+          .least = 1e-6,
+          .most = 1,
+          .meaning = "share of a parameter's elements that travel"};
+}
+constexpr NumberOption warmup_density(double initial) {
+  return {.name = "warmup_density",
+          .initial = initial,
+          .least = 1e-6,
+          .most = 1,
+          .meaning = "share that travels in the first of them"};
+}
+// What those say.
+SparseOptions sparse_options(const ExchangeChoice& choice);
+
+// CodecKind::sent_share: a word goes to every other node, where the dense sum sends 2 (n - 1) / n.
 double sparse_sent_share(const ExchangeChoice& choice, const Parameter& parameter, int nodes);
 
 class SparseCodec final : public Codec {
@@ -39,7 +64,9 @@ class SparseCodec final : public Codec {
   std::size_t memory_bytes() const override;
 
  private:
-  std::int64_t capacity(const CodecPiece& piece) const;
+  // Of the step that is under way.
+  SparseMessage message_of(const CodecPiece& piece) const;
+  std::int64_t words(const CodecShare& share) const;
   double density_at(std::int64_t step) const;
   void choose(std::size_t bucket, const float* loss_scale);
 
@@ -49,7 +76,7 @@ class SparseCodec final : public Codec {
   SparseOptions options_;
   std::optional<Residual> residual_;  // with error feedback
   std::optional<Residual> velocity_;  // where it adds momentum
-  Buffer chosen_;                     // indices, then values, of one bucket
+  Buffer chosen_;                     // of one bucket: its pieces' messages, one behind another
   Buffer gathered_;                   // the same of every rank
   Buffer scratch_;
   StepCount steps_;

@@ -9,19 +9,18 @@ namespace lockstep {
 namespace {
 
 constexpr NumberOption kTopKOptions[] = {
-    {.name = "density",
-     .initial = 0.01,
-     .least = 1e-6,
-     .most = 1,
-     .meaning = "share of a parameter's elements that travel"},
+    sparse_density(0.01),
+    kWarmupSteps,
+    warmup_density(0.0625),
     kErrorFeedback,
 };
 
 constexpr CodecKind kTopKKind = {
+    .warmup_option = kWarmupSteps.name,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
-      return std::make_unique<SparseCodec>(
-          context, SparseOptions{.density = context.choice.option("density"),
-                                 .error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0});
+      SparseOptions options = sparse_options(context.choice);
+      options.error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0;
+      return std::make_unique<SparseCodec>(context, options);
     },
     .sent_share = sparse_sent_share,
     .kept = [](const ExchangeChoice& choice,

@@ -65,6 +65,7 @@ void find_threshold(const SparseThreshold& a) {
 }
 
 struct Selected {
+  std::uint32_t* words;  // of numbers
   std::int64_t count = 0;
   std::uint32_t largest = 0;
 };
@@ -76,10 +77,9 @@ INLINE void select_block(const SparseSelection& a, std::int64_t begin, std::int6
     const std::uint32_t size = sparse_size(numbers[i]);
     selected.largest = std::max(selected.largest, size);
     if (size < *a.threshold || selected.count == a.capacity) continue;
-    a.indices[selected.count] = a.first_index + static_cast<std::int32_t>(begin + i);
-    a.values[selected.count] = numbers[i];
-    ++selected.count;
-    if (a.next_residual != nullptr) a.next_residual[begin + i] = 0;
+    const SparseWord sent = SparseWord::of(numbers[i], begin + i);
+    selected.words[selected.count++] = sent.bits;
+    if (a.next_residual != nullptr) a.next_residual[begin + i] = numbers[i] - sent.value();
     if (a.next_velocity != nullptr) a.next_velocity[begin + i] = 0;
   }
 }
@@ -98,10 +98,13 @@ INLINE auto make_numbers(const SparseSelection& a, const Maker& maker, std::int6
 LOCKSTEP_FOR_EACH_PROCESSOR void select_numbers(const SparseSelection& a) {
   const Maker maker(a.numbers);
   const std::uint32_t threshold = *a.threshold;
-  Selected selected;
+  const SparseMessage shape{.count = a.numbers.count, .capacity = a.capacity};
+  Selected selected{.words = a.message + shape.heads()};
+  const auto head = [&](std::int64_t page) { a.message[page] = static_cast<std::uint32_t>(selected.count); };
   float numbers[kBlock];
   std::int64_t begin = 0;
   for (; begin + kBlock <= a.numbers.count; begin += kBlock) {
+    if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
     Words largest = {};
     for (std::int64_t i = 0; i < kBlock; i += kWide) {
       const Words sizes = make_numbers<Wide>(a, maker, begin, i, numbers);
@@ -113,11 +116,12 @@ LOCKSTEP_FOR_EACH_PROCESSOR void select_numbers(const SparseSelection& a) {
     if (here >= threshold) select_block(a, begin, kBlock, numbers, selected);
   }
   const std::int64_t rest = a.numbers.count - begin;
+  if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
   for (std::int64_t i = 0; i < rest; ++i) make_numbers<float>(a, maker, begin, i, numbers);
   select_block(a, begin, rest, numbers, selected);
-  std::fill(a.indices + selected.count, a.indices + a.capacity, -1);
-  std::fill(a.values + selected.count, a.values + a.capacity, 0.0f);
-  if (selected.largest >= kSparseNotFinite) a.values[0] = sparse_nan();
+  head(shape.pages());
+  std::fill(selected.words + selected.count, selected.words + a.capacity, 0u);
+  if (selected.largest >= kSparseNotFinite) selected.words[0] = SparseWord{selected.words[0]}.spoiled().bits;
 }
 
 void clip(const SparseClip& a) {
@@ -133,13 +137,16 @@ void clip(const SparseClip& a) {
 
 void add_up(const SparseSum& a) {
   const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
-  std::fill(a.sums, a.sums + a.count, 0.0f);
-  const auto* words = static_cast<const std::int32_t*>(a.gathered);
+  std::fill(a.sums, a.sums + a.shape.count, 0.0f);
   for (std::int32_t rank = 0; rank < a.ranks; ++rank) {
-    const std::int32_t* indices = words + 2 * rank * a.capacity;
-    const auto* values = reinterpret_cast<const float*>(indices + a.capacity);
-    for (std::int64_t i = 0; i < a.capacity; ++i) {
-      if (indices[i] >= 0) a.sums[indices[i]] += scale * values[i];
+    const std::uint32_t* heads = a.messages + rank * a.stride;
+    const std::uint32_t* words = heads + a.shape.heads();
+    for (std::int64_t page = 0; page < a.shape.pages(); ++page) {
+      float* sums = a.sums + page * SparseMessage::kPage;
+      for (std::uint32_t i = heads[page]; i < heads[page + 1]; ++i) {
+        const SparseWord word{words[i]};
+        sums[word.place_in_page()] += scale * word.value();
+      }
     }
   }
 }

@@ -130,7 +130,13 @@ __global__ void __launch_bounds__(kBlockThreads) count_kernel(SparseSelection a,
   if (found) atomicOr(scratch.not_finite, 1);
 }
 
-// One block: chunks, then how many of each come before it. What lies behind the last one chosen is cleared.
+// Of so many that are chosen.
+__device__ inline std::uint32_t sent(const SparseSelection& a, int chosen) {
+  return static_cast<std::uint32_t>(chosen < a.capacity ? chosen : a.capacity);
+}
+
+// One block: chunks, then how many of each come before it, and the message's heads. What lies behind the last
+// one chosen is cleared.
 __global__ void __launch_bounds__(kBlockThreads)
     places_kernel(SparseSelection a, Scratch scratch, std::int64_t chunks) {
   int before = 0;
@@ -139,13 +145,18 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int mine = i < chunks ? scratch.chunks[i] : 0;
     int all = 0;
     const int place = sum_before(mine, all);
-    if (i < chunks) scratch.chunks[i] = before + place;
+    if (i < chunks) {
+      constexpr std::int64_t kChunksOfAPage = SparseMessage::kPage / kChunk;
+      scratch.chunks[i] = before + place;
+      if (i % kChunksOfAPage == 0) a.message[i / kChunksOfAPage] = sent(a, before + place);
+    }
     before += all;
   }
-  for (std::int64_t i = before + static_cast<std::int64_t>(threadIdx.x); i < a.capacity; i += blockDim.x) {
-    a.indices[i] = -1;
-    a.values[i] = 0;
-  }
+  const SparseMessage shape{.count = a.numbers.count, .capacity = a.capacity};
+  if (threadIdx.x == 0) a.message[shape.pages()] = sent(a, before);
+  std::uint32_t* words = a.message + shape.heads();
+  for (std::int64_t i = before + static_cast<std::int64_t>(threadIdx.x); i < a.capacity; i += blockDim.x)
+    words[i] = 0;
 }
 
 __global__ void __launch_bounds__(kBlockThreads) select_kernel(SparseSelection a, Scratch scratch) {
@@ -162,18 +173,20 @@ __global__ void __launch_bounds__(kBlockThreads) select_kernel(SparseSelection a
   }
   int all = 0;
   std::int64_t place = scratch.chunks[blockIdx.x] + sum_before(chosen, all);
+  std::uint32_t* words = a.message + SparseMessage{.count = a.numbers.count, .capacity = a.capacity}.heads();
   for (int k = 0; k < kEach; ++k) {
     const std::int64_t i = first + k;
     if (i >= a.numbers.count) continue;
-    const bool sent = sparse_size(numbers[k].value) >= threshold && place < a.capacity;
-    if (sent) {
+    SparseNumber<float> left = numbers[k];
+    if (sparse_size(left.value) >= threshold && place < a.capacity) {
+      const SparseWord word = SparseWord::of(left.value, i);
       const bool spoiled = place == 0 && *scratch.not_finite != 0;
-      a.indices[place] = a.first_index + static_cast<std::int32_t>(i);
-      a.values[place] = spoiled ? sparse_nan() : numbers[k].value;
+      words[place] = spoiled ? word.spoiled().bits : word.bits;
+      left = {left.value - word.value(), 0.0f};
       ++place;
     }
-    if (a.next_residual != nullptr) a.next_residual[i] = sent ? 0.0f : numbers[k].value;
-    if (a.next_velocity != nullptr) a.next_velocity[i] = sent ? 0.0f : numbers[k].velocity;
+    if (a.next_residual != nullptr) a.next_residual[i] = left.value;
+    if (a.next_velocity != nullptr) a.next_velocity[i] = left.velocity;
   }
 }
 
@@ -182,13 +195,18 @@ __global__ void __launch_bounds__(kMostBlockThreads) clear_sums_kernel(std::int6
   if (i < count) sums[i] = 0;
 }
 
-// Of one rank, which names no index twice.
-__global__ void __launch_bounds__(kMostBlockThreads)
-    sum_kernel(SparseSum a, const std::int32_t* indices, const float* values) {
+// Of one rank, which names no place twice.
+__global__ void __launch_bounds__(kMostBlockThreads) sum_kernel(SparseSum a, const std::uint32_t* heads) {
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= a.capacity || indices[i] < 0) return;
+  if (i >= heads[a.shape.pages()]) return;
+  std::int64_t page = 0, end = a.shape.pages();  // heads[page] <= i < heads[end]
+  while (page + 1 < end) {
+    const std::int64_t middle = (page + end) / 2;
+    (heads[middle] <= i ? page : end) = middle;
+  }
   const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
-  a.sums[indices[i]] += scale * values[i];
+  const SparseWord word{heads[a.shape.heads() + i]};
+  a.sums[page * SparseMessage::kPage + word.place_in_page()] += scale * word.value();
 }
 
 LaunchShape cover(std::int64_t count) {
@@ -232,13 +250,9 @@ void cuda_sparse_select(Stream& stream, const SparseSelection& a) {
 }
 
 void cuda_sparse_sum(Stream& stream, const SparseSum& a) {
-  launch(clear_sums_kernel, cover(a.count), stream, a.count, a.sums);
-  const auto* words = static_cast<const std::int32_t*>(a.gathered);
-  for (std::int32_t rank = 0; rank < a.ranks; ++rank) {
-    const std::int32_t* indices = words + 2 * rank * a.capacity;
-    launch(sum_kernel, cover(a.capacity), stream, a, indices,
-           reinterpret_cast<const float*>(indices + a.capacity));
-  }
+  launch(clear_sums_kernel, cover(a.shape.count), stream, a.shape.count, a.sums);
+  for (std::int32_t rank = 0; rank < a.ranks; ++rank)
+    launch(sum_kernel, cover(a.shape.capacity), stream, a, a.messages + rank * a.stride);
 }
 
 }  // namespace lockstep

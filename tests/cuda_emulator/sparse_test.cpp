@@ -28,7 +28,8 @@ struct Choice {
         velocity(coarse(count, "velocity"), DType::f32),
         next_residual(static_cast<std::size_t>(count) * sizeof(float)),
         next_velocity(static_cast<std::size_t>(count) * sizeof(float)),
-        chosen(static_cast<std::size_t>(kept) * 2 * sizeof(float)),
+        shape{.count = numbers, .capacity = wanted},
+        message(static_cast<std::size_t>(shape.words()) * sizeof(std::uint32_t)),
         sums(static_cast<std::size_t>(count) * sizeof(float)),
         scratch(sparse_scratch_bytes(count)) {}
 
@@ -43,27 +44,29 @@ struct Choice {
   }
   template <typename Run>
   Values run(Run&& operations) {
-    for (DeviceMemory* memory : {&next_residual, &next_velocity, &chosen, &sums, &scratch}) memory->spoil();
+    for (DeviceMemory* memory : {&next_residual, &next_velocity, &message, &sums, &scratch}) memory->spoil();
     operations(SparseClip{.count = count, .gradient = gradient.as<float>(), .most = 1e30f, .clip = &clip});
     operations(SparseThreshold{
         .numbers = numbers(), .kept = kept, .threshold = &threshold, .scratch = scratch.data()});
     operations(SparseSelection{.numbers = numbers(),
                                .capacity = kept,
                                .threshold = &threshold,
-                               .indices = chosen.as<std::int32_t>(),
-                               .values = chosen.as<float>() + kept,
+                               .message = message.as<std::uint32_t>(),
                                .next_residual = next_residual.as<float>(),
                                .next_velocity = momentum > 0 ? next_velocity.as<float>() : nullptr,
                                .scratch = scratch.data()});
-    operations(SparseSum{.count = count,
-                         .capacity = kept,
+    operations(SparseSum{.shape = shape,
                          .ranks = 1,
-                         .gathered = chosen.data(),
+                         .messages = message.as<std::uint32_t>(),
+                         .stride = shape.words(),
                          .loss_scale = &loss_scale,
                          .sums = sums.as<float>()});
     Values all = {clip, static_cast<float>(threshold)};
-    for (std::int64_t i = 0; i < kept; ++i) all.push_back(static_cast<float>(chosen.as<std::int32_t>()[i]));
-    for (std::int64_t i = 0; i < kept; ++i) all.push_back(chosen.as<float>()[kept + i]);
+    for (std::int64_t i = 0; i < shape.words(); ++i) {
+      const std::uint32_t word = message.as<std::uint32_t>()[i];
+      all.push_back(static_cast<float>(word >> 16));
+      all.push_back(static_cast<float>(word & 0xffffu));
+    }
     for (std::int64_t i = 0; i < count; ++i) {
       all.push_back(next_residual.as<float>()[i]);
       all.push_back(sums.as<float>()[i]);
@@ -75,7 +78,9 @@ struct Choice {
   std::int64_t count, kept;
   float momentum = 0, loss_scale = 2, clip = 0;
   std::uint32_t threshold = 0;
-  DeviceMemory gradient, residual, velocity, next_residual, next_velocity, chosen, sums, scratch;
+  DeviceMemory gradient, residual, velocity, next_residual, next_velocity;
+  SparseMessage shape;
+  DeviceMemory message, sums, scratch;
 };
 
 struct ChosenByCpu {
@@ -97,7 +102,7 @@ bool same_or_both_nan(float a, float b) { return a == b || (std::isnan(a) && std
 
 TEST(CudaSparse, WhatIsChosenIsTheCpus) {
   Stream stream(Device{}, StreamUse::compute);
-  for (const std::int64_t count : {1, 100, 4096, 9001}) {
+  for (const std::int64_t count : {1, 100, 4096, 9001, 70'000}) {
     for (const std::int64_t share : {1, 10, 500}) {
       for (const float momentum : {0.0f, 0.5f}) {
         for (const bool finite : {true, false}) {

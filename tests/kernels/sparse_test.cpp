@@ -2,6 +2,7 @@
 #include "kernels/sparse.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -26,16 +27,29 @@ Values peaked_values(std::int64_t count, std::string_view purpose) {
   return values;
 }
 
+float rounded(float value) { return static_cast<float>(BFloat16(value)); }
+
 struct Sent {
-  std::vector<std::int32_t> indices;
+  std::vector<std::int64_t> indices;
   Values values;
   Values residual;
   Values velocity;
 
-  std::int64_t count() const {
-    return std::ranges::count_if(indices, [](std::int32_t i) { return i >= 0; });
-  }
+  std::int64_t count() const { return std::ssize(indices); }
 };
+
+// A message, read as kernels/sparse.h describes it.
+void read_message(const std::uint32_t* words, const SparseMessage& shape, Sent& sent) {
+  const std::uint32_t* numbers = words + shape.heads();
+  for (std::int64_t page = 0; page < shape.pages(); ++page) {
+    for (std::int64_t i = words[page]; i < words[page + 1]; ++i) {
+      sent.indices.push_back(page * 65536 + (numbers[i] & 0xffffu));
+      sent.values.push_back(std::bit_cast<float>(numbers[i] & 0xffff0000u));
+    }
+  }
+  EXPECT_EQ(words[0], 0u);
+  for (std::int64_t i = words[shape.pages()]; i < shape.capacity; ++i) EXPECT_EQ(numbers[i], 0u);
+}
 
 struct Case {
   Values gradient;
@@ -53,8 +67,8 @@ Sent select(const Case& c) {
   const auto count = static_cast<std::int64_t>(c.gradient.size());
   const std::int64_t capacity = c.capacity > 0 ? c.capacity : c.kept;
   const GuardedMemory gradient(c.gradient), residual(c.residual), velocity(c.velocity);
-  const GuardedMemory indices(to_size(capacity) * sizeof(std::int32_t)),
-      values(to_size(capacity) * sizeof(float));
+  const SparseMessage shape{.count = count, .capacity = capacity};
+  const GuardedMemory message(to_size(shape.words()) * sizeof(std::uint32_t));
   const GuardedMemory next_residual(c.gradient.size() * sizeof(float)),
       next_velocity(c.gradient.size() * sizeof(float)), scratch(sparse_scratch_bytes(count));
   std::uint32_t threshold = 0;
@@ -67,20 +81,20 @@ Sent select(const Case& c) {
                               .nesterov = c.nesterov};
   cpu_backend().sparse_threshold(
       stream, {.numbers = numbers, .kept = c.kept, .threshold = &threshold, .scratch = scratch.data()});
-  auto* places = static_cast<std::int32_t*>(indices.data());
+  auto* words = static_cast<std::uint32_t*>(message.data());
   cpu_backend().sparse_select(stream, {.numbers = numbers,
                                        .capacity = capacity,
-                                       .first_index = 100,
                                        .threshold = &threshold,
-                                       .indices = places,
-                                       .values = values.floats(),
+                                       .message = words,
                                        .next_residual = next_residual.floats(),
                                        .next_velocity = c.velocity.empty() ? nullptr : next_velocity.floats(),
                                        .scratch = scratch.data()});
   EXPECT_EQ(std::memcmp(gradient.data(), c.gradient.data(), c.gradient.size() * sizeof(float)), 0);
-  EXPECT_TRUE(indices.margin_intact() && values.margin_intact() && next_residual.margin_intact() &&
-              next_velocity.margin_intact() && scratch.margin_intact());
-  return {{places, places + capacity}, values.values(), next_residual.values(), next_velocity.values()};
+  EXPECT_TRUE(message.margin_intact() && next_residual.margin_intact() && next_velocity.margin_intact() &&
+              scratch.margin_intact());
+  Sent sent{.residual = next_residual.values(), .velocity = next_velocity.values()};
+  read_message(words, shape, sent);
+  return sent;
 }
 
 TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
@@ -98,17 +112,13 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
       Values together = sent.residual;
       std::int64_t last = -1;
       for (std::int64_t i = 0, count_sent = sent.count(); i < count_sent; ++i) {
-        const std::int64_t index = sent.indices[to_size(i)] - 100;
+        const std::int64_t index = sent.indices[to_size(i)];
         ASSERT_GT(index, last) << "in the order of memory";
         last = index;
-        ASSERT_EQ(together[to_size(index)], 0);
-        together[to_size(index)] = sent.values[to_size(i)];
+        ASSERT_EQ(sent.values[to_size(i)], rounded(numbers[to_size(index)]));
+        together[to_size(index)] += sent.values[to_size(i)];
       }
       EXPECT_EQ(together, numbers);
-      for (std::int64_t i = sent.count(); i < kept; ++i) {
-        ASSERT_EQ(sent.indices[to_size(i)], -1);
-        ASSERT_EQ(sent.values[to_size(i)], 0);
-      }
       // About as many as there is room for, and hardly a larger one is left behind.
       EXPECT_GE(sent.count(), kept - kept / 4 - 2);
       Values sizes = numbers;
@@ -124,8 +134,9 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
 
 TEST(Sparse, TiesAreCutInTheOrderOfMemory) {
   const Sent sent = select({.gradient = Values(5000, -0.25f), .kept = 50});
+  ASSERT_EQ(sent.count(), 50);
   for (std::int64_t i = 0; i < 50; ++i) {
-    ASSERT_EQ(sent.indices[to_size(i)], 100 + i);
+    ASSERT_EQ(sent.indices[to_size(i)], i);
     ASSERT_EQ(sent.values[to_size(i)], -0.25f);
   }
   EXPECT_EQ(std::ranges::count(sent.residual, -0.25f), 4950);
@@ -135,10 +146,10 @@ TEST(Sparse, ZerosAreNotSent) {
   Values gradient(3000, 0.0f);
   EXPECT_EQ(select({.gradient = gradient, .kept = 30}).count(), 0);
   gradient[2999] = 1e-40f;  // subnormal
-  EXPECT_EQ(select({.gradient = gradient, .kept = 30}).indices.front(), 3099);
+  EXPECT_EQ(select({.gradient = gradient, .kept = 30}).indices, std::vector<std::int64_t>{2999});
 }
 
-// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten.
+// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten, but for what rounding took.
 TEST(Sparse, MomentumIsPartOfTheNumbers) {
   constexpr std::int64_t kCount = 3000;
   for (const bool nesterov : {false, true}) {
@@ -156,11 +167,11 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
     }
     ASSERT_GT(sent.count(), 20);
     for (std::int64_t k = 0; k < sent.count(); ++k) {
-      const std::size_t i = to_size(sent.indices[to_size(k)] - 100);
-      EXPECT_NEAR(sent.values[to_size(k)], numbers[i], 1e-6);
-      EXPECT_EQ(sent.residual[i], 0);
+      const std::size_t i = to_size(sent.indices[to_size(k)]);
+      EXPECT_NEAR(sent.values[to_size(k)], numbers[i], std::abs(numbers[i]) / 256);
       EXPECT_EQ(sent.velocity[i], 0);
-      numbers[i] = velocity[i] = 0;
+      numbers[i] -= sent.values[to_size(k)];
+      velocity[i] = 0;
     }
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       ASSERT_NEAR(sent.residual[i], numbers[i], 1e-6);
@@ -177,8 +188,8 @@ TEST(Sparse, WhatIsNotFiniteIsAlwaysSent) {
         Values gradient = peaked_values(count, "gradient");
         gradient[to_size(place)] = bad;
         const Sent sent = select({.gradient = gradient, .kept = std::max<std::int64_t>(1, count / 1000)});
+        ASSERT_GT(sent.count(), 0);
         EXPECT_FALSE(std::isfinite(sent.values[0])) << bad << " at " << place << " of " << count;
-        EXPECT_GE(sent.indices[0], 100);
       }
     }
   }
@@ -201,22 +212,33 @@ TEST(Sparse, ClippingKeepsTheDirection) {
   EXPECT_TRUE(std::isnan(factor(1, endless.floats()) * kInfinity)) << "what it is multiplied with";
 }
 
+// Two pages, of which the second is short; what three ranks send, other words between their messages.
 TEST(Sparse, SumsAreOfAllRanksInTheirOrder) {
   Stream stream(Device{}, StreamUse::compute);
-  struct Rank {
-    std::int32_t indices[3];
-    float values[3];
+  constexpr SparseMessage kShape{.count = SparseMessage::kPage + 3, .capacity = 3};
+  static_assert(kShape.pages() == 2 && kShape.words() == 6);
+  const auto word = [](float value, std::uint32_t place) {
+    return std::bit_cast<std::uint32_t>(value) | place;
   };
-  const Rank gathered[] = {{{0, 4, -1}, {1, 2, 9}}, {{4, 1, 5}, {0x1p-24f, 3, 4}}, {{4, -1, -1}, {-2, 9, 9}}};
-  const GuardedMemory sums(Values(7, 5.0f));
+  const std::uint32_t stray = word(99, 0);
+  const std::uint32_t messages[] = {
+      0,     1,     2,     word(1, 0), word(2, 1),        stray,      stray, stray,  // 1 at 0, 2 at 65537
+      0,     1,     3,     word(3, 9), word(0x1p-24f, 1), word(4, 2), stray, stray, 0, 0, 1, word(-2, 1),
+      stray, stray, stray, stray};
+  const GuardedMemory sums(Values(to_size(kShape.count), 5.0f));
   const float loss_scale = 2;
-  cpu_backend().sparse_sum(stream, {.count = 7,
-                                    .capacity = 3,
+  cpu_backend().sparse_sum(stream, {.shape = kShape,
                                     .ranks = 3,
-                                    .gathered = gathered,
+                                    .messages = messages,
+                                    .stride = 8,
                                     .loss_scale = &loss_scale,
                                     .sums = sums.floats()});
-  EXPECT_EQ(sums.values(), (Values{2, 6, 0, 0, 0, 8, 0})) << "2 + 2^-24 rounds to 2";
+  Values expected(to_size(kShape.count), 0.0f);
+  expected[0] = 2;
+  expected[9] = 6;
+  expected[65537] = 0;  // 2 + 2^-24 rounds to 2
+  expected[65538] = 8;
+  EXPECT_EQ(sums.values(), expected);
   EXPECT_TRUE(sums.margin_intact());
 }
 
