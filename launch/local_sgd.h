@@ -27,17 +27,10 @@
 #include "core/state.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "launch/step_kind.h"
 #include "models/network.h"
 
 namespace lockstep {
-
-// What ranks do together in a step.
-enum class StepKind {
-  synchronous,  // exchange gradients
-  local,        // nothing
-  averaging,    // a local step, behind which they average parameters
-};
-inline constexpr std::size_t kStepKinds = 3;
 
 struct LocalSgdOptions {
   // Ranks average nothing; the last average is what was there at first, or what remember_average() says.

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/step_results.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/error.h"
 
 namespace lockstep {
+
+bool losses_are_finite(const StepResult& result) {
+  return std::ranges::all_of(result.losses, [](const LossSums& sums) { return std::isfinite(sums.loss); });
+}
 
 StepResults::Slot::Slot(std::int64_t micro_batches, Device device)
     : memory(align_up(sizeof(StepControl)) + static_cast<std::size_t>(micro_batches) * sizeof(LossSums),

@@ -20,6 +20,7 @@ struct StepResult {
   std::span<const LossSums> losses;  // of each micro-batch
   StepControl control;               // after the step; finite: whether it was done
 };
+bool losses_are_finite(const StepResult& result);
 
 class StepResults {
  public:

@@ -10,6 +10,11 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/processor_time.h"
+#include "launch/step_ends/apart.h"
+#include "launch/step_ends/crossing.h"
+#include "launch/step_ends/late.h"
+#include "launch/step_ends/ring.h"
+#include "launch/step_ends/synchronous.h"
 
 namespace lockstep {
 namespace {
@@ -38,54 +43,73 @@ std::unique_ptr<CodecTrial> make_codec_trial(const Trainer::Parts& parts, bool r
                                       parts.network.device(), records ? kUntilReplayed : 0, options);
 }
 
+std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
+  std::vector<Communicator*> all{&parts.communicator};
+  if (parts.across != nullptr) all.push_back(&parts.across->communicator());
+  for (Communicator* each : parts.buckets.exchange().communicators()) all.push_back(each);
+  return all;
+}
+
+// The one place that knows them all; see step_ends/step_end.h.
+std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const TrainerOptions& options) {
+  const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
+  const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
+  CHECK(ring + apart + late + crossing <= 1, "a step ends in one way");
+  if (ring) return std::make_unique<RingEnd>(parts);
+  if (apart) {
+    return std::make_unique<ApartEnd>(
+        parts, LocalSgdOptions{.every = options.average_every, .after = options.average_after});
+  }
+  if (late) return std::make_unique<LateEnd>(parts);
+  if (crossing) return std::make_unique<CrossingEnd>(parts);
+  return std::make_unique<SynchronousEnd>(parts);
+}
+
+// The same on every rank.
+bool records_steps(const Trainer::Parts& parts, const StepEnd& end) {
+  std::string_view reason;
+  if (end.crosses()) {
+    reason = "the exchange of one ends within the next";
+  } else if (first_rank_where(parts.communicator.host(), parts.observer != nullptr) >= 0) {
+    reason = "an observer of layers looks into them";
+  }
+  if (!reason.empty()) log::info("steps are enqueued one by one: {}", reason);
+  return reason.empty();
+}
+
 }  // namespace
 
 Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options)
     : parts_(parts),
-      communicators_{&parts.communicator},
       schedule_(schedule),
       options_(options),
       stream_(parts.network.device(), StreamUse::compute),
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
-      lag_(stream_.runs_on_host() ? 0 : 1),
       ledger_(make_ledger(parts, stream_.runs_on_host())),
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
              ledger_ ? &*ledger_ : nullptr),
-      records_(options.record_steps && stream_.can_record()),
-      first_recorded_(std::max<std::int64_t>(2, parts.buckets.exchange().warmup_steps())),
+      recordings_(stream_, communicators_of(parts)),
+      end_(choose_step_end({.network = parts.network,
+                            .buckets = parts.buckets,
+                            .optimizer = parts.optimizer,
+                            .communicator = parts.communicator,
+                            .statistics = parts.step_statistics,
+                            .stream = stream_,
+                            .clock = clock_,
+                            .results = results_,
+                            .recordings = recordings_,
+                            .last_micro_batch = options.accumulation - 1},
+                           options)),
+      lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
-  codec_trial_ = make_codec_trial(parts, records_, options.codec_trial);
-  if (parts_.across != nullptr) communicators_.push_back(&parts_.across->communicator());
-  for (Communicator* each : parts_.buckets.exchange().communicators()) communicators_.push_back(each);
-  const bool ring = options.topology == Topology::ring;
-  if (options.average_every > 0 || ring) {
-    CHECK(parts.step_statistics == nullptr && parts.across == nullptr,
-          "ranks that train apart ask each other for statistics");
-    local_.emplace(parts.network, parts.buckets, parts.communicator,
-                   ring ? LocalSgdOptions{.every = LocalSgdOptions::kNever}
-                        : LocalSgdOptions{.every = options.average_every, .after = options.average_after});
-    parts_.optimizer.set_state_scope(StateScope::per_rank);
-  }
-  if (ring) gossip_.emplace(parts.network, parts.communicator);
-  if (parts.buckets.delayed()) {
-    CHECK(!local_ && parts.step_statistics == nullptr,
-          "gradients that are late, and ranks that do not share them");
-    delayed_.emplace(parts.network, parts.buckets, parts.optimizer, parts.communicator.size());
-    ++first_recorded_;  // the first step exchanges nothing
-  }
-  if (options.cross_barrier) {
-    CHECK(!local_ && !delayed_ && parts.step_statistics == nullptr,
-          "gradients that nobody exchanges in time cross no step");
-    barrier_.emplace(parts.network, parts.buckets, parts.optimizer, clock_, results_);
-    lag_ = 1;
-    if (records_) log::info("steps are enqueued one by one: the exchange of one ends within the next");
-    records_ = false;
-  }
-  if (!records_) return;
-  records_ = first_rank_where(parts.communicator.host(), parts.observer != nullptr) < 0;
-  if (!records_) log::info("steps are enqueued one by one: an observer of layers looks into them");
+  CHECK(!end_->judges_alone() || parts.across == nullptr,
+        "ranks that train apart ask each other for statistics");
+  const bool may_record = options.record_steps && stream_.can_record();
+  codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
+  recordings_.restart(parts.buckets.exchange().warmup_steps());
+  recordings_.begin(may_record && records_steps(parts, *end_), end_->first_exchange());
 }
 
 void Trainer::fit(Report& report, FitObserver* observer) {
@@ -116,9 +140,9 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
   const std::int64_t first_step = epoch_step_;
-  if (gossip_) gossip_->begin_epoch(first_step, steps - first_step);
+  end_->begin_epoch(first_step, steps);
   const auto samples_per_second = [&] {
-    const std::int64_t taken = gossip_ ? epoch_step_ - first_step : settled_ - settled_before;
+    const std::int64_t taken = end_->in_lockstep() ? settled_ - settled_before : epoch_step_ - first_step;
     const auto samples = static_cast<double>(taken * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
@@ -130,14 +154,15 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
-    if (observer != nullptr && !gossip_ && !observer->goes_on()) {
-      if (barrier_) settle_but(0);
+    if (observer != nullptr && end_->in_lockstep() && !observer->goes_on()) {
+      settle_but(0);
       return std::nullopt;
     }
   }
   settle_but(0);
-  if (gossip_) {
-    end_gossip(steps);
+  if (!end_->in_lockstep()) {
+    steps_by_rank_ = end_->end_epoch();
+    stand_at(steps);
     if (observer != nullptr && !observer->goes_on()) return std::nullopt;
   }
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
@@ -153,23 +178,15 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   return line;
 }
 
-// The number of the step is that of all ranks' steps before it, divided by the ranks: the schedule follows
-// what has been learned from, and not who is fast.
 bool Trainer::takes_step(std::int64_t steps) {
-  if (!gossip_) return epoch_step_ < steps;
-  if (!gossip_->take_step()) return false;
-  const std::int64_t further = gossip_->place() - epoch_step_;
-  step_ += further;
-  epoch_step_ += further;
-  return true;
+  const std::optional<std::int64_t> next = end_->next_step(epoch_step_, steps);
+  if (next) stand_at(*next);
+  return next.has_value();
 }
 
-void Trainer::end_gossip(std::int64_t steps) {
-  parts_.communicator.barrier();
-  parts_.communicator.stream().synchronize();
-  step_ += steps - epoch_step_;
-  epoch_step_ = steps;
-  steps_by_rank_ = gossip_->take_steps_of_ranks();
+void Trainer::stand_at(std::int64_t epoch_step) {
+  step_ += epoch_step - epoch_step_;
+  epoch_step_ = epoch_step;
 }
 
 EpochCommunication Trainer::communication(const EpochReport& line, double no_core_before) {
@@ -186,7 +203,7 @@ EpochCommunication Trainer::communication(const EpochReport& line, double no_cor
   EpochCommunication epoch =
       gather_communication(parts_.communicator.host(), std::move(sums), std::move(bytes),
                            seconds_without_core_for_communication() - no_core_before);
-  if (!gossip_) epoch.advice = advise(epoch, context);  // there is no exchange to be faster
+  if (end_->in_lockstep()) epoch.advice = advise(epoch, context);  // there is no exchange to be faster
   return epoch;
 }
 
@@ -203,18 +220,18 @@ void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
   const std::int64_t begin_ns = now_ns();
-  slot_ = StepSlot::of(enqueued_);
-  if (local_) local_->begin_step(stream_, step_);
-  clock_.begin(slot_, step_);
-  if (kind() == StepKind::local || (delayed_ && !delayed_->under_way())) clock_.without_exchange();
-  train_.begin(stream_, slot_);
+  place_ = {.step = step_,
+            .slot = StepSlot::of(enqueued_),
+            .evaluated_next = evaluates_after(epoch_step_ + 1, step_ + 1)};
+  end_->begin_step(place_);
+  clock_.begin(place_.slot, step_);
+  if (!end_->exchanges(place_)) clock_.without_exchange();
+  train_.begin(stream_, place_.slot);
   clock_.has_data();
-  parts_.optimizer.set_learning_rate(slot_, schedule_.at(step_));
-  run_step();
-  if (delayed_) delayed_->end_step();
+  parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(step_));
+  recordings_.run(end_->kind_of(step_), place_.slot, [this] { enqueue_step(); });
   clock_.end();
-  if (!barrier_ || barrier_->gate() == nullptr) results_.enqueued(stream_, slot_);
-  ++enqueued_of_kind_[static_cast<std::size_t>(kind())];
+  end_->end_step(place_);
   ++enqueued_;
   ++step_;
   ++epoch_step_;
@@ -222,7 +239,7 @@ void Trainer::step() {
   clock_.wait_for_device();
   settle_but(lag_);
   clock_.rest();
-  if (barrier_ && barrier_->learns()) learn_order();
+  if (end_->learns()) learn_order();
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
 }
 
@@ -240,46 +257,10 @@ void Trainer::begin_totals() {
   skipped_ = 0;
 }
 
-// The first two steps of a kind are enqueued one by one: libraries allocate when they run for the first time.
-// So are those that exchange gradients in another way than all that follow.
-void Trainer::run_step() {
-  const auto kind = static_cast<std::size_t>(this->kind());
-  RecordedStep& recorded = recordings_[kind][slot_.index];
-  if (records_ && enqueued_of_kind_[kind] >= first_recorded_ && recorded.work.empty())
-    recorded = record_step();
-  if (recorded.work.empty()) return enqueue_step();
-  stream_.replay(recorded.work);
-  for (std::size_t i = 0; i < communicators_.size(); ++i)
-    communicators_[i]->replayed(recorded.collectives[i], stream_);
-  check_replayed_calls();
-}
-
-// Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
-// step is no faster than its slowest rank.
-Trainer::RecordedStep Trainer::record_step() {
-  std::string reason;
-  RecordedStep step{.work = stream_.record_work([this] { enqueue_step(); }, reason), .collectives = {}};
-  for (Communicator* communicator : communicators_) step.collectives.push_back(communicator->take_recorded());
-  Communicator& host = parts_.communicator.host();
-  const int first_without = first_rank_where(host, step.work.empty());
-  if (first_without < 0) {
-    if (enqueued_of_kind_[static_cast<std::size_t>(kind())] == first_recorded_) {
-      constexpr std::string_view kNames[] = {"", "local ", "averaging "};
-      log::info("{}steps are recorded and replayed: {} operations each",
-                kNames[static_cast<std::size_t>(kind())], step.work.operations());
-    }
-    return step;
-  }
-  if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
-  records_ = false;
-  recordings_ = {};
-  return {};
-}
-
 // The whole is asked for last, so that it holds the parts.
 ProcessorAccount Trainer::processor_account() {
   ProcessorAccount account{.data = parts_.train.processor_seconds() + parts_.test.processor_seconds()};
-  for (Communicator* communicator : communicators_) {
+  for (Communicator* communicator : recordings_.communicators()) {
     if (communicator->size() > 1) account.communication += communicator->stream().processor_seconds();
   }
   account.compute = processor_seconds() - account.communication - account.data;
@@ -290,74 +271,11 @@ ProcessorAccount Trainer::processor_account() {
 // at earlier layers.
 void Trainer::enqueue_step() {
   train_.rewind();
-  barrier_ ? barrier_->keep_statistics(stream_) : parts_.network.keep_statistics(stream_);
+  end_->before_forward(place_);
   const std::int64_t last = options_.accumulation - 1;
-  if (delayed_ && delayed_->under_way()) {
-    delayed_->exchange(stream_, clock_.buckets());
-    clock_.time(Phase::optimizer, 0, [&] { delayed_->look_ahead(stream_, slot_); });
-  }
-  for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro);
-  if (delayed_) return enqueue_delayed(last);
-  if (kind() != StepKind::synchronous) return enqueue_apart(last);
-  GradientBuckets& buckets = parts_.buckets;
-  micro_batch(last, &buckets);
-  if (crosses()) return leave_exchange(last);
-  clock_.time(Phase::exposed_communication, last, [&] {
-    buckets.wait(stream_);
-    if (parts_.step_statistics != nullptr) parts_.step_statistics->finish(stream_);
-    check_calls();
-  });
-  clock_.time(Phase::optimizer, last, [&] { update(); });
-}
-
-// The end of a step whose gradients are waited for in the next.
-void Trainer::leave_exchange(std::int64_t last) {
-  clock_.time(Phase::exposed_communication, last, [] {});
-  barrier_->leave(stream_, slot_);
-  clock_.time(Phase::optimizer, last, [] {});
-}
-
-// The end of a step that takes this rank's own gradients. A GPU's account has the optimizer of an averaging
-// step in exposed communication, which ends before the optimizer does in all other steps.
-void Trainer::enqueue_apart(std::int64_t last) {
-  micro_batch(last);
-  const bool averages = kind() == StepKind::averaging;
-  if (!averages && !gossip_) clock_.time(Phase::exposed_communication, last, [] {});
-  clock_.time(Phase::optimizer, last, [&] { update(); });
-  if (gossip_) clock_.time(Phase::exposed_communication, last, [&] { gossip_->average(stream_); });
-  if (!averages) return;
-  clock_.time(Phase::exposed_communication, last, [&] {
-    local_->average(stream_, slot_, clock_.buckets());
-    check_calls();
-  });
-}
-
-// The end of a step that takes the gradients of the one before, which have travelled since it began.
-void Trainer::enqueue_delayed(std::int64_t last) {
-  const bool under_way = delayed_->under_way();
-  micro_batch(last);
-  clock_.time(Phase::exposed_communication, last, [&] {
-    if (!under_way) return;
-    parts_.buckets.wait(stream_);
-    check_calls();
-  });
-  clock_.time(Phase::optimizer, last, [&] {
-    delayed_->judge_statistics(stream_);
-    if (under_way) {
-      delayed_->come_back(stream_);
-      delayed_->take_scale(stream_);
-      update();
-      delayed_->give_scale(stream_);
-    } else {
-      results_.copy_control(stream_, slot_, parts_.optimizer.control());
-    }
-    delayed_->keep(stream_);
-  });
-}
-
-float Trainer::gradient_scale() const {
-  const std::int64_t all = parts_.train.global_batch();
-  return 1.0f / static_cast<float>(kind() == StepKind::synchronous ? all : all / parts_.communicator.size());
+  for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro, nullptr);
+  micro_batch(last, end_->buckets_leave(place_) ? &parts_.buckets : nullptr);
+  end_->behind_backward(place_);
 }
 
 void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
@@ -369,13 +287,13 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = parts_.buckets.write(micro),
                   .listener = exchange,
-                  .gate = barrier_ ? barrier_->gate() : nullptr,
+                  .gate = end_->gate(),
                   .observer = parts_.observer,
                   .across = parts_.across};
   clock_.time(Phase::forward, micro, [&] {
     parts_.network.forward(*batch, pass);
-    parts_.network.copy_loss(stream_, results_.loss(slot_, micro));
-    if (barrier_) barrier_->finish();  // before gradients are written again
+    parts_.network.copy_loss(stream_, results_.loss(place_.slot, micro));
+    end_->behind_forward();
   });
   if (exchange != nullptr) parts_.buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
   clock_.time(Phase::backward, micro, [&] {
@@ -386,37 +304,10 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   });
 }
 
-// Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike without
-// asking; with an exchange that leaves each rank something else they ask. A loss that is not finite on one
-// rank makes its gradients, and so what is exchanged, not finite.
-void Trainer::update() {
-  Optimizer& optimizer = parts_.optimizer;
-  optimizer.check_gradients(stream_);
-  if (kind() == StepKind::synchronous) parts_.buckets.agree_finite(stream_, &optimizer.control()->finite);
-  optimizer.step(stream_, slot_);
-  if (!delayed_) parts_.network.restore_statistics_if_skipped(stream_, optimizer.control());
-  results_.copy_control(stream_, slot_, optimizer.control());
-}
-
-// A plan is new in the first step of its kind, and where it is recorded: in the third and the fourth, or
-// later.
-void Trainer::check_calls() {
-  const std::int64_t before = enqueued_of_kind_[static_cast<std::size_t>(kind())];
-  const std::int64_t first = delayed_ ? 1 : 0;  // that exchanges something, in a training from its beginning
-  const bool new_plan = before <= first || (records_ && before >= first_recorded_);
-  for (Communicator* communicator : communicators_) {
-    const CallCheck check = communicator->call_check();
-    if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
-  }
-}
-
-// Nothing is left to compare before each collective.
-void Trainer::check_replayed_calls() {
-  if (kind() == StepKind::local) return;
-  for (Communicator* communicator : communicators_) {
-    const CallCheck check = communicator->call_check();
-    if (check == CallCheck::step || check == CallCheck::collective) communicator->check_calls();
-  }
+float Trainer::gradient_scale() const {
+  const std::int64_t all = parts_.train.global_batch();
+  const bool shared = end_->kind_of(place_.step) == StepKind::synchronous;
+  return 1.0f / static_cast<float>(shared ? all : all / parts_.communicator.size());
 }
 
 StepAccount Trainer::take_account() {
@@ -426,14 +317,9 @@ StepAccount Trainer::take_account() {
 
 Evaluation Trainer::evaluate() {
   set_current_step(0);
-  if (barrier_) settle_but(0);
+  settle_but(0);
   clock_.restart();
-  if (local_) {
-    settle_but(0);
-    if (local_->apart_before(step_)) stop_if_a_rank_failed(step_);
-    local_->show_average(stream_, step_);
-    if (gossip_) local_->remember_average(stream_);
-  }
+  if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
   average_statistics();
   LossTotals mine;
   test_.seek(0, 0);

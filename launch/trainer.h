@@ -15,21 +15,20 @@
 #include "comm/buckets.h"
 #include "comm/communicator.h"
 #include "comm/communicator_gather.h"
+#include "comm/neighbour_slots.h"
 #include "core/step_slot.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
-#include "launch/cross_barrier.h"
-#include "launch/delayed_gradients.h"
 #include "launch/fit_observer.h"
-#include "launch/gossip.h"
 #include "launch/ledger.h"
-#include "launch/local_sgd.h"
 #include "launch/loss_totals.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
+#include "launch/step_ends/step_end.h"
+#include "launch/step_recordings.h"
 #include "launch/step_results.h"
 #include "launch/step_statistics.h"
 #include "models/network.h"
@@ -132,49 +131,17 @@ class Trainer {
   ProcessorAccount processor_account();
 
  private:
-  struct RecordedStep {
-    Recording work;
-    std::vector<RecordedCollectives> collectives;  // of each of communicators_
-  };
-
-  // Where ranks train apart, what this one knows and the others do not yet.
-  struct OwnFailure {
-    std::int64_t step = 0;    // the first that cannot be made good, from 1; 0: none
-    bool loss_finite = true;  // in it
-  };
-
-  StepKind kind_of(std::int64_t step) const { return local_ ? local_->kind_of(step) : StepKind::synchronous; }
-  StepKind kind() const { return kind_of(step_); }
   // Of the mean over samples: of all ranks, or of this one, as its gradients stay its own.
   float gradient_scale() const;
   void enqueue_step();
-  void enqueue_apart(std::int64_t last);
-  void enqueue_delayed(std::int64_t last);
-  void leave_exchange(std::int64_t last);
-  bool crosses() const;
+  // exchange: of the last of a step, where its buckets leave.
+  void micro_batch(std::int64_t micro, GradientListener* exchange);
   void learn_order();
-  // Behind the exchange: the parameters, unless a gradient is not finite.
-  void update();
-  // Collective. Where the communicators are told to look for ranks that call other collectives: before the
-  // sums of this step are used.
-  void check_calls();
-  // The same of a step that is replayed, while the device runs it.
-  void check_replayed_calls();
-  // exchange: of the last of a step.
-  void micro_batch(std::int64_t micro, GradientListener* exchange = nullptr);
-  // Enqueues the step, from a recording where there is or can be one. The same on every rank.
-  void run_step();
-  // Of the step that comes next; empty, on every rank, where one of them cannot record it.
-  RecordedStep record_step();
   // What the host learns of the steps but for the last `lag`, when the device is done with them. The same on
   // every rank at the same point of the loop.
   void settle_but(std::int64_t lag);
   void settle(StepSlot slot);
-  // Collective, behind steps that each rank judged alone: ends the training on all of them where one failed,
-  // or where the average was not finite. number: of the last step, from 1.
-  void stop_if_a_rank_failed(std::int64_t number, bool average_is_finite = true);
-  // number: of the step, from 1. loss_finite: this rank's was.
-  [[noreturn]] void stop_not_finite(bool loss_finite, std::int64_t number);
+  [[noreturn]] void stop_not_finite(const StepFailure& failure);
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
   // Nothing where the observer stops it.
@@ -185,8 +152,7 @@ class Trainer {
   double seconds_without_core_for_communication();
   // Before each step of an epoch: whether there is another.
   bool takes_step(std::int64_t steps);
-  // Ranks on a ring meet behind the epoch's steps.
-  void end_gossip(std::int64_t steps);
+  void stand_at(std::int64_t epoch_step);
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
   void begin_epoch();
   void begin_totals();
@@ -203,32 +169,23 @@ class Trainer {
   }
 
   Parts parts_;
-  std::vector<Communicator*> communicators_;  // that a step uses: of gradients, and of layers
   Schedule schedule_;
   TrainerOptions options_;
   Stream stream_;
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
-  // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
-  // rank learns of a step at the same point of its loop.
-  std::int64_t lag_;
   // Of buckets, where there are other ranks or a timeline: without either nobody asks.
   std::optional<Ledger> ledger_;
   StepClock clock_;
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
   bool codecs_held_ = false;
-  bool records_;                 // on every rank or on none
-  std::int64_t first_recorded_;  // of enqueued_of_kind_
-  std::array<std::array<RecordedStep, StepSlot::kCount>, kStepKinds> recordings_;
-  std::array<std::int64_t, kStepKinds> enqueued_of_kind_ = {};  // by this process, with these codecs
-  std::optional<LocalSgd> local_;                               // where ranks train apart
-  std::optional<Gossip> gossip_;                                // and average with their neighbours
-  std::vector<std::int64_t> steps_by_rank_;                     // see steps_by_rank()
-  OwnFailure failure_;
-  std::optional<DelayedGradients> delayed_;  // where gradients are exchanged a step late
-  std::optional<CrossBarrier> barrier_;      // where they are beside the next step's forward pass
-  bool loss_was_finite_ = true;              // this rank's, in the step that was settled last
+  StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
+  std::unique_ptr<StepEnd> end_;
+  // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
+  // rank learns of a step at the same point of its loop.
+  std::int64_t lag_;
+  std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
   LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;                 // of them
   float loss_scale_;                         // after the last step that was settled
@@ -238,9 +195,7 @@ class Trainer {
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
   std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
-  // Of the step that is being enqueued: where it finds its recording, batches, learning rate and moments, and
-  // leaves its results.
-  StepSlot slot_;
+  StepPlace place_;            // of the step that is being enqueued
   // Of the steps that this trainer enqueued:
   std::int64_t enqueued_ = 0;
   std::int64_t settled_ = 0;      // how many the host knows to be done

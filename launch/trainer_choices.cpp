@@ -12,12 +12,7 @@ namespace lockstep {
 void Trainer::learn_order() {
   if (!ledger_ || (codec_trial_ && !codecs_held_ && !codec_trial_->decided())) return;
   settle_but(0);
-  barrier_->learn(*ledger_, parts_.communicator.host());
-}
-
-// Whether the exchange of the step that is being enqueued may end within the next, which follows at once.
-bool Trainer::crosses() const {
-  return barrier_ && !barrier_->learns() && !evaluates_after(epoch_step_ + 1, step_ + 1);
+  end_->learn(*ledger_);
 }
 
 void Trainer::try_codecs(double step_seconds) {
@@ -36,12 +31,11 @@ void Trainer::change_codecs(std::span<const int> by_bucket) {
   if (std::ranges::equal(by_bucket, exchange.chosen())) return;
   settle_but(0);
   stream_.synchronize();
-  recordings_ = {};
+  recordings_.forget();
   exchange.choose(by_bucket);
-  enqueued_of_kind_ = {};
-  first_recorded_ = std::max<std::int64_t>(2, parts_.buckets.exchange().warmup_steps());
+  recordings_.restart(parts_.buckets.exchange().warmup_steps());
   clock_.restart();
-  if (barrier_) barrier_->learn_again();
+  end_->learn_again();
 }
 
 }  // namespace lockstep

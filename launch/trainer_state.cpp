@@ -11,25 +11,21 @@ namespace lockstep {
 void Trainer::visit_state(StateVisitor& visitor) {
   settle_but(0);
   clock_.restart();
-  if (local_ && !visitor.writes()) {
-    local_->show_average(stream_, step_);
-    stream_.synchronize();
-  }
+  if (!visitor.writes()) end_->show_saved(step_);
   parts_.network.visit_state(visitor);
-  if (local_) local_->visit_state(visitor, stream_);
   parts_.optimizer.visit_state(visitor);
   visit_exchange(visitor);
-  if (delayed_) delayed_->visit_state(visitor, stream_);
+  end_->visit_state(visitor);
   visit_place(visitor);
   visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
   visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
   visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
   visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
-  visitor.value("epoch.skipped_steps", local_ ? StateScope::per_rank : StateScope::replicated, &skipped_);
+  visitor.value("epoch.skipped_steps", end_->judges_alone() ? StateScope::per_rank : StateScope::replicated,
+                &skipped_);
   if (!visitor.writes()) return;
-  if (barrier_) barrier_->learn_again();
+  end_->learn_again();
   loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
-  failure_ = {};
   epoch_began_ = -1;  // what the epoch adds up to is there
   train_.seek(epoch_, epoch_step_);
 }

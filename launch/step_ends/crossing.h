@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CrossingEnd: the exchange of a step ends within the next one's forward pass: see CrossBarrier. Steps that
+// an evaluation follows, and the first ones, whose buckets are timed, end as all others do.
+#pragma once
+
+#include "launch/cross_barrier.h"
+#include "launch/step_ends/synchronous.h"
+
+namespace lockstep {
+
+class CrossingEnd final : public SynchronousEnd {
+ public:
+  explicit CrossingEnd(const StepEndParts& parts);
+
+  bool crosses() const override { return true; }
+  void before_forward(const StepPlace&) override { barrier_.keep_statistics(parts_.stream); }
+  ParameterGate* gate() override { return barrier_.gate(); }
+  void behind_forward() override { barrier_.finish(); }
+  void behind_backward(const StepPlace& place) override;
+  void end_step(const StepPlace& place) override;
+
+  bool learns() const override { return barrier_.learns(); }
+  void learn(const Ledger& ledger) override { barrier_.learn(ledger, parts_.communicator.host()); }
+  void learn_again() override { barrier_.learn_again(); }
+  void finish() override { barrier_.finish(); }
+
+ private:
+  CrossBarrier barrier_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LateEnd: a step takes the gradients of the one before, which have travelled since it began: see
+// DelayedGradients. They are judged there, so what became of a step is known one step later.
+#pragma once
+
+#include "launch/delayed_gradients.h"
+#include "launch/step_ends/step_end.h"
+
+namespace lockstep {
+
+class LateEnd final : public StepEnd {
+ public:
+  explicit LateEnd(const StepEndParts& parts);
+
+  std::int64_t first_exchange() const override { return 1; }
+  bool exchanges(const StepPlace&) const override { return delayed_.under_way(); }
+  void before_forward(const StepPlace& place) override;
+  bool buckets_leave(const StepPlace&) const override { return false; }
+  void behind_backward(const StepPlace& place) override;
+  void end_step(const StepPlace& place) override;
+  StepVerdict judge(std::int64_t number, const StepResult& result, float scale_before) override;
+  void visit_state(StateVisitor& visitor) override { delayed_.visit_state(visitor, parts_.stream); }
+
+ private:
+  DelayedGradients delayed_;
+  bool loss_was_finite_ = true;  // this rank's, in the step that was settled last
+};
+
+}  // namespace lockstep

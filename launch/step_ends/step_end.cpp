@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/step_ends/step_end.h"
+
+namespace lockstep {
+
+// Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike without
+// asking; with an exchange that leaves each rank something else they ask. A loss that is not finite on one
+// rank makes its gradients, and so what is exchanged, not finite.
+void StepEnd::update(const StepPlace& place) {
+  Optimizer& optimizer = parts_.optimizer;
+  optimizer.check_gradients(parts_.stream);
+  if (kind_of(place.step) == StepKind::synchronous)
+    parts_.buckets.agree_finite(parts_.stream, &optimizer.control()->finite);
+  optimizer.step(parts_.stream, place.slot);
+}
+
+StepVerdict StepEnd::judge(std::int64_t number, const StepResult& result, float scale_before) {
+  return {.step = number,
+          .loss_finite = losses_are_finite(result),
+          .counts = result.control.finite != 0,
+          .loss_scale = scale_before};
+}
+
+std::optional<StepFailure> StepEnd::failure(const StepVerdict& verdict, bool fatal, StepSlot) {
+  if (!fatal) return std::nullopt;
+  return StepFailure{.step = verdict.step, .loss_finite = verdict.loss_finite};
+}
+
+}  // namespace lockstep
