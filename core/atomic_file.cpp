@@ -24,14 +24,6 @@ fs::path temporary_for(const fs::path& target) {
   return target.string() + fmt::format(".partial-{:016x}", number);
 }
 
-// The new name is only safe once the folder is on disk, too. Not every file system can sync a folder.
-void sync_folder(const fs::path& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
@@ -73,11 +65,21 @@ void AtomicFile::commit() {
   if (temporary_.empty()) return;
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
+  // The new name is only safe once the folder is on disk, too.
   sync_folder(target_.parent_path());
 }
 
 void AtomicFile::fail(int error) const {
   throw IoError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error)));
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  if (error == EIO || error == ENOSPC || error == EDQUOT)
+    throw IoError(fmt::format("{}: cannot be written: {}", folder.string(), std::strerror(error)));
 }
 
 void write_atomically(const fs::path& path, std::string_view text) {

@@ -37,6 +37,10 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// Names that were made or changed there are on disk when this returns. Not every file system can sync a
+// folder: one that cannot is left alone. Throws IoError where the disk fails.
+void sync_folder(const std::filesystem::path& folder);
+
 // A whole file at once.
 void write_atomically(const std::filesystem::path& path, std::string_view text);
 

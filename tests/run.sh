@@ -7,7 +7,7 @@
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
-more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 python3 python3-pip xz-utils
+more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 python3 python3-pip strace xz-utils
   munge slurmctld slurmd slurm-client)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 

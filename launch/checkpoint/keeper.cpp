@@ -219,6 +219,7 @@ void CheckpointKeeper::commit(const Manifest& manifest) {
   last_ = store_.commit(manifest.steps, manifest);
   log::info("checkpoint {}: {:.1f} MB of rank 0, {:.2f} s in writing, {:.1f} ms of training", last_.string(),
             1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_), 1e3 * snapshot_seconds_);
+  store_.remove_partials();  // of failures, while the folder could not be written
   store_.prune(settings_.keep);
 }
 

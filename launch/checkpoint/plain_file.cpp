@@ -52,11 +52,4 @@ std::string read_plain_file(const std::filesystem::path& path, std::uint64_t mos
   return text;
 }
 
-void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
-}
-
 }  // namespace lockstep

@@ -15,7 +15,5 @@ namespace lockstep {
 std::uint64_t plain_file_bytes(const std::filesystem::path& path);
 // All of it. Throws the same, and DataError for more than `most` bytes, before any is read.
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most);
-// What was written there is on disk when this returns. A file system that cannot sync folders is left alone.
-void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep

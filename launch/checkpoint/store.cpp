@@ -62,6 +62,21 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) failed_to("rename to " + to.string(), from, errno);
 }
 
+// Not its parents: where run.dir is gone, nothing may be written in its place. Whether it is a folder then.
+bool make_folder(const fs::path& folder) {
+  if (mkdir(folder.c_str(), 0777) == 0) return true;
+  const int error = errno;
+  if (error == ENOENT) {
+    throw IoError(fmt::format(
+        "cannot create {}: the folder it is in is not there; it was moved, removed or unmounted, or "
+        "not all ranks see the same run.dir",
+        folder.string()));
+  }
+  if (error != EEXIST) failed_to("create", folder, error);
+  std::error_code unknown;
+  return fs::is_directory(folder, unknown);
+}
+
 // Under its old name it is whole or not there.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path dying = folder.string() + std::string(kPartial);
@@ -106,9 +121,10 @@ fs::path CheckpointStore::partial(std::int64_t steps) const {
 }
 
 void CheckpointStore::make_partial(std::int64_t steps) const {
-  std::error_code error;
-  fs::create_directories(partial(steps), error);
-  if (error) failed_to("create", partial(steps), error.value());
+  if (!make_folder(folder_)) failed_to("create", folder_, ENOTDIR);
+  std::error_code unknown;  // a link would lead elsewhere
+  if (!make_folder(partial(steps)) || fs::is_symlink(partial(steps), unknown))
+    throw IoError(fmt::format("cannot create {}: something else has its name", partial(steps).string()));
 }
 
 fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) const {

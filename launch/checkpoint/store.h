@@ -31,7 +31,7 @@ class CheckpointStore {
   // What a job left that ended while it wrote or removed some.
   void remove_partials() const;
   // Where the files of a new checkpoint go. Any rank; the folder is made by make_partial(), which may be
-  // called by all. Throws IoError.
+  // called by all, in a run.dir that is there. Throws IoError.
   std::filesystem::path partial(std::int64_t steps) const;
   void make_partial(std::int64_t steps) const;
   // Adds the manifest to the files, which are on disk, and gives the whole its name, which it returns. Throws

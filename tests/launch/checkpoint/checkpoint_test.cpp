@@ -169,6 +169,40 @@ TEST_F(Checkpoint, ManifestsLeadNowhereElse) {
   EXPECT_NE(message_of<DataError>([&] { read_all(folder); }).find("no regular file"), std::string::npos);
 }
 
+// Messages quote them, and messages go to terminals.
+TEST_F(Checkpoint, ManifestsWithControlCharactersAreRefused) {
+  for (const char* odd : {"\x1b]0;title\x07", "two\nlines", "\x7f",
+                          "\xc2\x9b"
+                          "2J"}) {
+    for (std::string Manifest::*field :
+         {&Manifest::lockstep, &Manifest::device, &Manifest::data, &Manifest::kernels}) {
+      Manifest manifest = manifest_of(7);
+      manifest.files = read_manifest(save(7)).files;
+      manifest_from(to_text(manifest), "m");
+      manifest.*field = odd;
+      const std::string message = message_of<DataError>([&] { manifest_from(to_text(manifest), "m"); });
+      EXPECT_NE(message.find("control characters"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_F(Checkpoint, IsNotWrittenThroughALink) {
+  const CheckpointStore store(run_);
+  save(10);
+  const fs::path elsewhere = run_ / "elsewhere";
+  fs::create_directories(elsewhere);
+  fs::create_directory_symlink(elsewhere, store.partial(20));
+  EXPECT_NE(message_of<IoError>([&] { store.make_partial(20); }).find("something else has its name"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+}
+
+TEST_F(Checkpoint, IsNotWrittenWhereTheRunsFolderWas) {
+  const CheckpointStore store(run_ / "gone");
+  EXPECT_NE(message_of<IoError>([&] { store.make_partial(20); }).find("unmounted"), std::string::npos);
+  EXPECT_FALSE(fs::exists(run_ / "gone"));
+}
+
 TEST_F(Checkpoint, SizesAreComparedBeforeAnythingIsRead) {
   const fs::path folder = save(7);
   ShardFile file = read_manifest(folder).files[0];
