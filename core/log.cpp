@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/wrapped_text.h"
 
 namespace lockstep::log {
@@ -57,7 +58,7 @@ void set_columns(std::size_t width) { columns = width; }
 void write(Level level, std::string_view message) {
   const int rank = current_rank();
   if (level < Level::warning && rank != 0) return;
-  std::string line = fmt::format("[rank {}] {}", rank, message);
+  std::string line = fmt::format("[rank {}] {}", rank, printable(message));
   if (columns > 0) line = fitted(to_spdlog(level), line);
   logger().log(to_spdlog(level), "{}", line);
 }

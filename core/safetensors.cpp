@@ -11,6 +11,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace lockstep {
 namespace {
@@ -48,8 +49,7 @@ std::string file_name_of(DType dtype) {
 
 // Names end up in messages, in file names and in other programs.
 bool sound_name(std::string_view name) {
-  return !name.empty() && name != "__metadata__" &&
-         std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return !name.empty() && name != "__metadata__" && !has_control_characters(name);
 }
 
 // Collects the header's tensors while it is parsed, refusing what the format does not allow before anything

@@ -9,6 +9,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "launch/terminal.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ namespace {
 
 // Not by fmt::print, which throws where nobody reads standard error any more.
 void print_error(const std::string& message) {
-  const std::string text = fitted("lockstep: " + message, find_terminal(STDERR_FILENO)) + '\n';
+  const std::string text = fitted("lockstep: " + printable(message), find_terminal(STDERR_FILENO)) + '\n';
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

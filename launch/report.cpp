@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "launch/progress_line.h"
 #include "launch/run_folder.h"
 
@@ -122,13 +123,13 @@ void Report::header(const std::string& line) {
                                  ? fmt::format("{} of {}", epochs, counted(options_.steps_per_epoch, "step"))
                                  : fmt::format("{} in {} of {}", counted(options_.total_steps, "step"),
                                                epochs, options_.steps_per_epoch);
-  say(in_lines(words_of(line), " ") + '\n');
+  say(in_lines(words_of(printable(line)), " ") + '\n');
   say(in_lines(words_of(fmt::format("{}, global batch {}", amount, options_.global_batch)), " ") + '\n');
   this->line(fmt::format("metrics go to {}", metrics_path().string()));
 }
 
 void Report::line(const std::string& text) {
-  if (options_.speaks) say(in_lines(words_of(text), " ") + '\n');
+  if (options_.speaks) say(in_lines(words_of(printable(text)), " ") + '\n');
 }
 
 // Evaluation counts as the steps' time. NaN until a second step was seen.

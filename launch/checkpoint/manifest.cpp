@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "launch/checkpoint/plain_file.h"
 #include "launch/content_hash.h"
 
@@ -60,6 +61,13 @@ std::int64_t whole_in(const ManifestJson& json, const char* name, std::int64_t l
   return value.get<std::int64_t>();
 }
 
+// Of one line, and nothing in it that a terminal would take for an order.
+std::string line_in(const ManifestJson& json, const char* name) {
+  std::string text = json.at(name).get<std::string>();
+  if (has_control_characters(text)) throw DataError(fmt::format("\"{}\" has control characters", name));
+  return text;
+}
+
 void check_files(const Manifest& manifest) {
   if (static_cast<std::int64_t>(manifest.files.size()) != manifest.ranks + 1)
     throw DataError(fmt::format("it lists {} files for {} ranks", manifest.files.size(), manifest.ranks));
@@ -74,21 +82,22 @@ Manifest manifest_of(const ManifestJson& json) {
   if (json.at("version") != Manifest::kVersion)
     throw DataError(fmt::format("it has version {}, version {} is read here", json.at("version").dump(),
                                 Manifest::kVersion));
-  Manifest manifest{.lockstep = json.at("lockstep"),
+  Manifest manifest{.lockstep = line_in(json, "lockstep"),
                     .steps = whole_in(json, "steps", 0, kMostSavedSteps),
                     .epochs = whole_in(json, "epochs", 0, kMostSavedSteps),
                     .partial_line = json.at("partial_line"),
                     .ranks = whole_in(json, "ranks", 1, Manifest::kMostRanks),
                     .global_batch = whole_in(json, "global_batch", 1, kMostSavedSteps),
-                    .device = json.at("device"),
-                    .data = json.at("data"),
-                    .kernels = json.at("kernels"),
+                    .device = line_in(json, "device"),
+                    .data = line_in(json, "data"),
+                    .kernels = line_in(json, "kernels"),
                     .config = json.at("config"),
                     .test_accuracy = {},
                     .files = {}};
   if (!json.at("test_accuracy").is_null()) manifest.test_accuracy = json.at("test_accuracy").get<double>();
   for (const ManifestJson& file : json.at("files"))
-    manifest.files.push_back({file.at("name"), file.at("bytes").get<std::uint64_t>(), file.at("xxh3")});
+    manifest.files.push_back(
+        {line_in(file, "name"), file.at("bytes").get<std::uint64_t>(), line_in(file, "xxh3")});
   check_files(manifest);
   return manifest;
 }
