@@ -173,12 +173,14 @@ class KillWhileSaving final : public Fault {
   }
 };
 
-class WrongCount final : public Fault {
+// A sum of one number, of which this rank asks for something else.
+template <std::size_t count, ReduceOp op>
+class WrongCall final : public Fault {
  public:
   void before_step(FaultSite& site) override {
     std::array<std::int32_t, 2> memory = {};
     Communicator& host = site.host;
-    host.all_reduce(memory.data(), site.here ? 2 : 1, DType::i32, ReduceOp::sum);
+    host.all_reduce(memory.data(), site.here ? count : 1, DType::i32, site.here ? op : ReduceOp::sum);
     if (host.call_check() == CallCheck::step || host.call_check() == CallCheck::plan) host.check_calls();
     host.stream().synchronize();
   }
@@ -189,7 +191,7 @@ std::unique_ptr<Fault> make_fault() {
   return std::make_unique<F>();
 }
 
-constexpr std::array<FaultKind, 12> kFaultKinds = {{
+constexpr std::array<FaultKind, 13> kFaultKinds = {{
     {"kill", "the rank's process is killed", "", 0, 0, 0, false, make_fault<OwnFault<kill_rank>>},
     {"kill-saving", "it is killed so long after it has begun to save the next checkpoint", "ms", 0, 0, 1e6,
      false, make_fault<KillWhileSaving>},
@@ -206,7 +208,9 @@ constexpr std::array<FaultKind, 12> kFaultKinds = {{
     {"nan", "its gradients are not finite in that step", "", 0, 0, 0, false, make_fault<NanGradients>},
     {"bitflip", "the last bit of its first parameter is flipped", "", 0, 0, 0, false, make_fault<BitFlip>},
     {"wrong-count", "it takes part in a sum with another count than the others", "", 0, 0, 0, false,
-     make_fault<WrongCount>},
+     make_fault<WrongCall<2, ReduceOp::sum>>},
+    {"wrong-op", "it takes part in a sum with a maximum", "", 0, 0, 0, false,
+     make_fault<WrongCall<1, ReduceOp::max>>},
 }};
 
 }  // namespace

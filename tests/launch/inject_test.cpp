@@ -36,6 +36,7 @@ TEST(Inject, EndsTheJobAsTheFaultDoes) {
       {"wrong-count:rank=1,step=5",
        exit_code::failed,
        {" of 1 i32 (sum)", " of 2 i32 (sum)", "rank 1 is in "}},
+      {"wrong-op:rank=0,step=5", exit_code::failed, {" of 1 i32 (sum)", " of 1 i32 (max)", "rank 1 is in "}},
       {"nan:rank=1,step=5", exit_code::failed, {"step 5: the loss is not finite on rank 1"}},
   };
   for (const Case& each : cases) {
@@ -45,6 +46,27 @@ TEST(Inject, EndsTheJobAsTheFaultDoes) {
     for (const std::string& part : each.parts)
       EXPECT_GE(count(result.output, part), 1) << part << " of " << each.fault << ":\n" << result.output;
   }
+}
+
+// Of a sum that is none nothing gets into what is trained, nor saved.
+TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
+  const Workplace workplace("inject_guard");
+  for (const char* fault : {"wrong-count:rank=1,step=5", "wrong-op:rank=1,step=5"}) {
+    std::filesystem::remove_all(workplace.path("run"));
+    const ProgramResult result = run_with(workplace, fault, {"run.checkpoint_every=1", "run.keep=9"});
+    EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+    EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000003/manifest.json")))
+        << result.output;
+    EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000005"))) << result.output;
+  }
+}
+
+TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
+  const Workplace workplace("inject_clean");
+  const ProgramResult result = run_ranks(
+      3, workplace.train({"train.epochs=10", "train.steps=200", "run.check_every=1", "comm.check=step"}));
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  EXPECT_EQ(count(result.output, "error") + count(result.output, "other parameters"), 0) << result.output;
 }
 
 TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
