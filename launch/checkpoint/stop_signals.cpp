@@ -83,12 +83,18 @@ StopSignals::StopSignals(double grace_seconds) {
   trains = false;
   speaks = current_rank() == 0;
   wake_watcher = pipe_[1];
-  // The watcher never runs a handler.
-  sigset_t all, old;
+  sigset_t ours, all, others;
+  sigemptyset(&ours);
+  for (const int number : kStopping) sigaddset(&ours, number);
+  sigaddset(&ours, SIGUSR2);
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  watcher_ = std::thread([this, grace_seconds] { watch(grace_seconds); });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  pthread_sigmask(SIG_SETMASK, &all, &masked_before_);
+  watcher_ = std::thread([this, grace_seconds, ours] {
+    pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+    watch(grace_seconds);
+  });
+  sigorset(&others, &masked_before_, &ours);
+  pthread_sigmask(SIG_SETMASK, &others, nullptr);
   for (std::size_t i = 0; i < kStopping.size(); ++i)
     handle_signal(kStopping[i], ask_to_stop, handlers_before[i]);
   handle_signal(SIGUSR2, ask_to_save, handlers_before.back());
@@ -100,6 +106,7 @@ StopSignals::~StopSignals() {
   wake_watcher = -1;
   close(pipe_[1]);
   watcher_.join();
+  pthread_sigmask(SIG_SETMASK, &masked_before_, nullptr);
   close(pipe_[0]);
 }
 

@@ -150,5 +150,22 @@ TEST(Preemption, OfOneProcessByAnySignal) {
   }
 }
 
+// A signal comes at any instruction, of products of matrices, too, whose kernels have their stack in the
+// heap.
+TEST(Preemption, SignalsByTheHundredDisturbNothing) {
+  const Workplace workplace("signals");
+  const Settings settings = {"train.epochs=40"};
+  const Undisturbed whole = undisturbed(1, workplace, settings);
+  const std::string digest = workplace.path("signalled").string();
+  const ProgramResult result = run_shell(
+      fmt::format("{} & run=$!\n{}for i in $(seq 400); do kill -USR2 $run 2>/dev/null || break; sleep 0.001; "
+                  "done\nwait $run",
+                  workplace.train(settings, "--digest " + digest),
+                  wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string()))));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(result.output, "info [rank 0] checkpoint "), 1) << result.output;
+  EXPECT_EQ(text_of(digest), whole.digest);
+}
+
 }  // namespace
 }  // namespace lockstep
