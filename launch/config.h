@@ -51,6 +51,8 @@ struct Config {
   std::string run_dir = "runs/latest";
   CheckpointSettings checkpoints;
   std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
+  // The same; 0 where ranks differ by intention.
+  std::int64_t compared_every() const { return trainer.average_every > 1 ? 0 : check_every; }
 };
 
 // Reads a preset by name, or a file by path (anything with a '/' or ending in .toml), then applies overrides

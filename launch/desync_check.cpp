@@ -61,6 +61,10 @@ std::vector<std::uint64_t> numbers_of(const std::vector<TensorHash>& hashes) {
 
 }  // namespace
 
+std::uint64_t hash_of_values(std::span<const float> values) {
+  return XXH3_64bits(values.data(), values.size_bytes());
+}
+
 std::vector<TensorHash> replicated_hashes(Trainer& trainer) {
   std::vector<TensorHash> hashes;
   TensorHashes visitor(trainer.device(), hashes);

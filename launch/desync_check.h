@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct TensorHash {
   std::string name;
   std::uint64_t hash = 0;
 };
+
+std::uint64_t hash_of_values(std::span<const float> values);
 
 // Collective. Of all of them, in one order on all ranks.
 std::vector<TensorHash> replicated_hashes(Trainer& trainer);

@@ -186,8 +186,7 @@ int train(TrainRun& run, const Command& command, World& world) {
                                  .keeper();
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  const std::int64_t check_every = config->trainer.average_every > 1 ? 0 : config->check_every;
-  DesyncCheck check(*run.trainer, host, check_every, keeper);
+  DesyncCheck check(*run.trainer, host, config->compared_every(), keeper);
   StepWatch watch(world, *run.trainer, config->timeout_seconds, check);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
   run.trainer->fit(*run.report, &injector);

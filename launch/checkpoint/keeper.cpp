@@ -27,6 +27,12 @@ constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
 
 double seconds_from(std::int64_t ns) { return 1e-9 * static_cast<double>(now_ns() - ns); }
 
+StateSnapshotTaker::Shared part_of_shared(const CheckpointKeeper::Parts& parts) {
+  using Shared = StateSnapshotTaker::Shared;
+  if (parts.host.rank() == 0) return Shared::takes;
+  return parts.compares ? Shared::hashes : Shared::ignores;
+}
+
 // What a thread tells of its work: the files it wrote, or what went wrong.
 std::string told_by(const std::function<std::vector<ShardFile>()>& work) {
   ToldJson told = {{"problem", ""}, {"files", ToldJson::array()}};
@@ -48,7 +54,7 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
       store_(run_dir),
       manifest_(std::move(manifest)),
       agreement_(parts.host),
-      snapshot_(parts.device, parts.host.rank() == 0),
+      snapshot_(parts.device, part_of_shared(parts)),
       saved_steps_(parts.trainer.steps()),
       last_ns_(now_ns()) {
   run_agreed(parts_.host, [&] {
@@ -178,6 +184,7 @@ std::string CheckpointKeeper::write_shards(std::int64_t steps) {
     store_.make_partial(steps);
     if (rank == 0) files.push_back(write_shard(store_.partial(steps), shared_shard(), snapshot_.shared()));
     files.push_back(write_shard(store_.partial(steps), rank_shard(rank), snapshot_.own()));
+    if (parts_.compares) hashes_ = snapshot_.shared_hashes();
     return files;
   });
 }
@@ -203,6 +210,7 @@ void CheckpointKeeper::go_on_writing() {
     ++rank;
   }
   if (!problem.empty()) return end_with(problem);
+  if (parts_.compares) require_same_copies();
   writing_->shards_done = true;
   if (parts_.host.rank() != 0) return start_phase(nullptr);
   start_phase([this, manifest = std::move(manifest)]() -> std::string {
@@ -213,6 +221,16 @@ void CheckpointKeeper::go_on_writing() {
       return as_error(error).what();
     }
   });
+}
+
+void CheckpointKeeper::require_same_copies() {
+  try {
+    require_same_tensors(parts_.host, hashes_, fmt::format("in the checkpoint of step {}", writing_->steps));
+  } catch (...) {
+    if (parts_.host.rank() == 0) store_.remove_partial(writing_->steps);
+    writing_.reset();
+    throw;
+  }
 }
 
 void CheckpointKeeper::commit(const Manifest& manifest) {

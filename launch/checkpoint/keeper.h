@@ -7,6 +7,9 @@
 // the next one is due by the number of steps, or has the best accuracy; one that somebody asked for, or that
 // is due by time, waits itself.
 //
+// What is saved is rank 0's copy of what ranks share: the others hash theirs meanwhile, and where a bit
+// differs there is no checkpoint, and the job ends.
+//
 // What cannot be written costs a warning, or with run.checkpoint_errors = "stop" the training, in order. What
 // was saved before stays either way.
 #pragma once
@@ -17,6 +20,7 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "launch/checkpoint/manifest.h"
@@ -37,6 +41,8 @@ class CheckpointKeeper final : public FitObserver {
     Communicator& host;  // of host memory
     StopSignals& signals;
     Device device;  // of the state
+    // Whether what ranks share must be the same on all of them to be saved (run.check_every).
+    bool compares = false;
     // State of the run that is not the trainer's: shown with it.
     std::function<void(StateVisitor&)> also = [](StateVisitor&) {};
   };
@@ -75,6 +81,8 @@ class CheckpointKeeper final : public FitObserver {
   // Until nothing is being written.
   void wait();
   void save_now(std::optional<double> test_accuracy);
+  // Collective, on ranks whose threads are done.
+  void require_same_copies();
   void end_with(const std::string& problem);
   void commit(const Manifest& manifest);
   std::string write_shards(std::int64_t steps);
@@ -86,6 +94,7 @@ class CheckpointKeeper final : public FitObserver {
   Manifest manifest_;
   StepAgreement agreement_;
   StateSnapshotTaker snapshot_;
+  std::vector<TensorHash> hashes_;  // of the snapshot; of rank 0's its thread makes them
   std::optional<Writing> writing_;
   std::future<std::string> thread_;  // of this rank: what it has to tell
   std::int32_t phases_ = 0;          // that were begun, of all checkpoints: shards, then a manifest

@@ -57,6 +57,7 @@ void StateSnapshotTaker::take(const std::function<void(StateVisitor&)>& show) {
     part->shown = 0;
     part->copy.values.clear();
   }
+  hashes_.clear();
   show(*this);
   for (Part* part : {&shared_, &own_}) part->copy.tensors.resize(part->shown);
 }
@@ -68,8 +69,28 @@ std::uint64_t StateSnapshotTaker::bytes() const {
   return bytes;
 }
 
+std::vector<TensorHash> StateSnapshotTaker::shared_hashes() const {
+  if (of_shared_ != Shared::takes) return hashes_;
+  std::vector<TensorHash> hashes;
+  for (const StateCopy::Tensor& tensor : shared_.copy.tensors)
+    hashes.push_back({tensor.name, hash_of_values(tensor.values)});
+  return hashes;
+}
+
+void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& values) {
+  values.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
+  grow_staging(staging_, tensor, stream_.device());
+  read_plain(backend_for(stream_.device()), stream_, tensor, values, staging_);
+  stream_.synchronize();
+}
+
 void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
-  if (scope == StateScope::replicated && !takes_shared_) return;
+  if (scope == StateScope::replicated && of_shared_ != Shared::takes) {
+    if (of_shared_ == Shared::ignores) return;
+    read(tensor, hashed_);
+    hashes_.push_back({tensor.name, hash_of_values(hashed_)});
+    return;
+  }
   Part& part = scope == StateScope::replicated ? shared_ : own_;
   std::vector<StateCopy::Tensor>& tensors = part.copy.tensors;
   if (part.shown == tensors.size()) tensors.emplace_back();
@@ -77,14 +98,11 @@ void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   piece.name = tensor.name;
   piece.scope = scope;
   piece.shape = tensor.layout.shape();
-  piece.values.resize(static_cast<std::size_t>(piece.shape.elements()));
-  grow_staging(staging_, tensor, stream_.device());
-  read_plain(backend_for(stream_.device()), stream_, tensor, piece.values, staging_);
-  stream_.synchronize();
+  read(tensor, piece.values);
 }
 
 void StateSnapshotTaker::value(const std::string& name, StateScope scope, StateValue value) {
-  if (scope == StateScope::replicated && !takes_shared_) return;
+  if (scope == StateScope::replicated && of_shared_ != Shared::takes) return;
   Part& part = scope == StateScope::replicated ? shared_ : own_;
   std::visit([&](const auto* theirs) { part.copy.values.push_back({name, scope, *theirs}); }, value);
 }

@@ -8,11 +8,13 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/state.h"
 #include "core/stream.h"
 #include "launch/checkpoint/manifest.h"
+#include "launch/desync_check.h"
 #include "models/state_copy.h"
 
 namespace lockstep {
@@ -20,14 +22,18 @@ namespace lockstep {
 // Takes state into memory that it keeps: the second time nothing is allocated.
 class StateSnapshotTaker final : public StateVisitor {
  public:
-  // shared: whether this rank takes what all ranks share, too.
-  StateSnapshotTaker(Device device, bool shared)
-      : stream_(device, StreamUse::compute), takes_shared_(shared) {}
+  // takes: what all ranks share, too. hashes: the tensors of it alone, to be compared with a rank that takes
+  // it, while that one copies them.
+  enum class Shared { takes, hashes, ignores };
+  StateSnapshotTaker(Device device, Shared shared)
+      : stream_(device, StreamUse::compute), of_shared_(shared) {}
 
   // What `show` shows it, in place of what it has.
   void take(const std::function<void(StateVisitor&)>& show);
   const StateCopy& shared() const { return shared_.copy; }
   const StateCopy& own() const { return own_.copy; }
+  // Of what all ranks share, where it was taken or hashed.
+  std::vector<TensorHash> shared_hashes() const;
   std::uint64_t bytes() const;
 
   bool writes() const override { return false; }
@@ -40,10 +46,14 @@ class StateSnapshotTaker final : public StateVisitor {
     std::size_t shown = 0;  // tensors
   };
 
+  void read(const StateTensor& tensor, std::vector<float>& values);
+
   Stream stream_;
   Buffer staging_;
-  bool takes_shared_;
+  Shared of_shared_;
   Part shared_, own_;
+  std::vector<TensorHash> hashes_;  // where they are made at once
+  std::vector<float> hashed_;       // one tensor
 };
 
 // Writes the file and reads it again. Throws IoError, also where what is read is not what was written.

@@ -122,6 +122,7 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, St
                               .host = host,
                               .signals = signals,
                               .device = device,
+                              .compares = host.size() > 1 && config.compared_every() > 0,
                               .also =
                                   [this](StateVisitor& visitor) {
                                     visitor.value(kThreads, StateScope::per_rank, &threads_);

@@ -61,6 +61,28 @@ TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
   }
 }
 
+// A checkpoint of ranks that differ would be gone on from by all of them alike, and nobody would ever know.
+TEST(Inject, ABitThatFlipsBetweenTwoComparisonsGetsIntoNoCheckpoint) {
+  const Workplace workplace("inject_flip");
+  const std::vector<std::string> settings = {"train.steps=40",         "train.epochs=4",
+                                             "run.checkpoint_every=6", "run.check_every=1000",
+                                             "model.name=cnn",         "kernels.choose=direct"};
+  const std::string whole = digest_of(workplace, 3, settings);
+  std::filesystem::remove_all(workplace.path("run"));
+  const ProgramResult flipped =
+      run_ranks(3, workplace.train(settings, "--resume auto --inject bitflip:rank=0,step=8"));
+  EXPECT_EQ(flipped.exit_code, exit_code::failed) << flipped.output;
+  EXPECT_EQ(count(flipped.output,
+                  "in the checkpoint of step 12 rank 0 has other parameters than the other 2 ranks"),
+            1)
+      << flipped.output;
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult resumed = run_ranks(3, workplace.train(settings, "--resume auto --digest " + digest));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step 6 "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
 TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
   const Workplace workplace("inject_clean");
   const ProgramResult result = run_ranks(
