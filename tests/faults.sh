@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Kills a rank in the middle of saving a checkpoint, again and again, and goes on from what was saved: what is trained in the
-# end has the bits of a training that nothing had disturbed. Too long for every change.
+# Faults by the hundred, too long for every change. Kills a rank in the middle of saving a checkpoint, again and again, and
+# goes on from what was saved: what is trained in the end has the bits of a training that nothing had disturbed. Then makes
+# random faults of all kinds (tests/random_faults.py).
 #
-#   tests/faults.sh [BUILD [KILLS]]      build/cpu and 50 where they are left out
+#   tests/faults.sh [BUILD [KILLS [FAULTS]]]      build/cpu, 50 and 200 where they are left out
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=${1:-build/cpu} kills=${2:-50}
+build=${1:-build/cpu} kills=${2:-50} faults=${3:-200}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_odls_base_sigkill_timeout=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,3 +27,4 @@ train --set run.dir="$work/run" --resume auto --digest "$work/resumed.digest" >"
 grep "training goes on after" "$work/log"
 cmp "$work/whole.digest" "$work/resumed.digest"
 echo "$kills kills while saving: the digest is that of the undisturbed training"
+tests/random_faults.py --bin "$build/bin" --count "$faults"

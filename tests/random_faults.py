@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Disturbs small trainings at random, by faults that the program makes itself (--inject) and by signals from outside, and
+looks what becomes of them: each must end with a code that launch/README.md documents for its fault, have lost nothing
+that was saved, and go on to the bits and the metrics of a training that nothing disturbed.
+
+  tests/random_faults.py                          # 200 of them, with a seed that is printed
+  tests/random_faults.py --seed 7 --only 31       # one of them again, with all that it said
+
+The plan of a row follows from the seed and its number alone; when a signal comes, within what it says, the machine decides.
+Half of them are on two nodes (tests/nodes.sh), where namespaces can be made."""
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import record  # noqa: E402
+import training_runs  # noqa: E402
+
+STEPS = 90
+COMMON = {"train.steps": STEPS, "train.epochs": 100, "train.threads": 1, "train.batch": 4, "kernels.choose": "direct",
+          "optimizer.learning_rate": 0.01, "comm.timeout_seconds": 3, "run.check_every": 7}
+# Everything in which a training that goes on may go wrong: fp16's loss scale, accumulation, dropout, augmentation,
+# statistics of each rank, what codecs have not sent, gradients on their way into the next step.
+TRAININGS = {
+    "mlp": {"model.name": "mlp"},
+    "cnn, fp16, accumulation": {"model.name": "cnn", "model.dropout": 0.2, "train.precision": "fp16",
+                                "train.accumulation": 2, "train.loss_scale": 1e9, "train.loss_scale_interval": 20,
+                                "data.crop_padding": 1, "data.horizontal_flip": "true", "schedule.name": "cosine"},
+    "cnn, sign": {"model.name": "cnn", "comm.codec": "sign", "comm.compress_within_node": "true"},
+    "cnn, cross barrier": {"model.name": "cnn", "comm.cross_barrier": "true"},
+    "cnn, powersgd": {"model.name": "cnn", "comm.codec": "powersgd", "comm.compress_within_node": "true"},
+}
+SAME = ("epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate", "skipped_steps", "loss_scale")
+LONGEST = 120  # seconds that a job may take, the watchdog's included
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """codes: with which a job of several ranks ends, as launch/README.md says. Where a job may be over before a signal
+    comes, 0 is one of them."""
+    codes: tuple
+    signal: int = None  # from outside; else by --inject
+    to: str = "rank"  # or "mpirun"
+    early: bool = False  # before the first step, too
+
+
+KINDS = {
+    "kill": Kind((137,)),
+    "kill-saving": Kind((137, 0)),
+    "stop": Kind((75,)),
+    "hang": Kind((75,)),
+    "slow": Kind((0,)),
+    "fail": Kind((70,)),
+    "oom": Kind((74,)),
+    "disk-full": Kind((74, 0)),  # 0 where rank 0 still has room
+    "link-down": Kind((75,)),
+    "nan": Kind((70, 0)),  # 0 in fp16, which skips the step
+    "bitflip": Kind((70,)),
+    "wrong-count": Kind((70,)),
+    "wrong-op": Kind((70,)),
+    "KILL to a rank": Kind((137, 0), signal.SIGKILL, early=True),
+    "KILL to mpirun": Kind((137, 0), signal.SIGKILL, "mpirun", early=True),
+    "STOP to a rank": Kind((75, 0), signal.SIGSTOP),
+    "TERM to a rank": Kind((75, 0), signal.SIGTERM),
+    "TERM to mpirun": Kind((1, 75, 0), signal.SIGTERM, "mpirun"),
+    "USR1 to mpirun": Kind((75, 0), signal.SIGUSR1, "mpirun"),
+    "USR2 to mpirun": Kind((0,), signal.SIGUSR2, "mpirun"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    number: int
+    training: str
+    per_node: tuple  # ranks
+    kind: str
+    rank: int
+    step: int
+    milliseconds: float  # into a save, of each step, or behind the start of the training
+    checkpoint_every: int
+    grace: int  # seconds that mpirun gives ranks to end
+
+    @property
+    def ranks(self):
+        return sum(self.per_node)
+
+    def __str__(self):
+        where = f"rank {self.rank}" if "mpirun" not in self.kind else ""
+        when = f"{self.milliseconds:.0f} ms" if KINDS[self.kind].signal else f"step {self.step}"
+        return (f"{self.training}; ranks {'+'.join(map(str, self.per_node))}, saved every {self.checkpoint_every}; "
+                f"{self.kind}, {', '.join(part for part in (where, when) if part)}")
+
+    def flags(self):
+        """That make the fault. Steps are slowed where a signal shall find them."""
+        if KINDS[self.kind].signal:
+            return ["--inject", "slow:rank=0,step=1,ms=10"]
+        amount = {"kill-saving": f",ms={self.milliseconds / 100:.2f}", "slow": f",ms={self.milliseconds / 50:.1f}"}
+        return ["--inject", f"{self.kind}:rank={self.rank},step={self.step}{amount.get(self.kind, '')}"]
+
+
+def plan_of(seed, number, nodes_possible, kinds):
+    """Kinds come in turns, so that each is there often enough."""
+    chance = random.Random(f"{seed}:{number}")
+    kind = kinds[number % len(kinds)]
+    ranks = chance.choice((2, 3, 4))
+    two = nodes_possible and (kind == "link-down" or chance.random() < 0.5)
+    first = chance.randint(1, ranks - 1)
+    return Plan(number, chance.choice(list(TRAININGS)), (first, ranks - first) if two else (ranks,), kind,
+                chance.randrange(ranks), chance.randint(1, STEPS), chance.uniform(0, 900), chance.choice((5, 10, 25)),
+                chance.choice((0, 1, 2)))
+
+
+class Wrong(Exception):
+    """What must not be."""
+
+
+def processes_of(folder):
+    """(number, name, rank) of those that were started for what is in this folder."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if str(folder).encode() not in (entry / "cmdline").read_bytes():
+                continue
+            environment = dict(pair.split(b"=", 1) for pair in (entry / "environ").read_bytes().split(b"\0") if b"=" in pair)
+            found.append((int(entry.name), (entry / "comm").read_text().strip(),
+                          int(environment.get(b"OMPI_COMM_WORLD_RANK", b"-1"))))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+class Runner:
+    def __init__(self, options, folder):
+        self.lockstep, self.folder, self.options = options.bin / "lockstep", folder, options
+        self.images = folder / "images"
+        self.images.mkdir()
+        training_runs.write_images(self.images, 448, 60, 8)
+        self.expected, self.lock = {}, collections.defaultdict(threading.Lock)
+        (folder / "node.sh").write_text("echo 3 >/proc/sys/net/ipv4/tcp_retries2\nexec \"$@\"\n")
+
+    def command(self, plan, run_dir, flags):
+        told = {**COMMON, **TRAININGS[plan.training], "data.format": "idx", "data.path": self.images, "run.dir": run_dir,
+                "run.checkpoint_every": plan.checkpoint_every}
+        settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        # By the shortest preset there is; what counts is set.
+        command = [self.lockstep, "train", "fashion_mnist_mlp", *settings, *flags]
+        if len(plan.per_node) == 1:
+            return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", plan.ranks, *command]
+        # A connection to a node that is gone is given up after seconds, not after a quarter of an hour.
+        return [training_runs.NODES, "1gbit", len(plan.per_node), ",".join(map(str, plan.per_node)), "sh",
+                self.folder / "node.sh", *command]
+
+    def run(self, plan, run_dir, flags, disturb=None, grace=0):
+        """(exit code, what was said)"""
+        log = run_dir.with_suffix(".log")
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "OMPI_MCA_odls_base_sigkill_timeout": str(grace)}
+        with log.open("wb") as file:
+            process = subprocess.Popen([str(part) for part in self.command(plan, run_dir, flags)], stdin=subprocess.DEVNULL,
+                                       stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        begin = time.monotonic()
+        try:
+            if disturb:
+                disturb(process, log)
+            code = process.wait(LONGEST)
+            # Ranks whose mpirun was killed find out by themselves.
+            while left := processes_of(run_dir):
+                if time.monotonic() - begin > LONGEST:
+                    raise Wrong(f"it ended with {code}, and left {left}")
+                time.sleep(0.02)
+        except subprocess.TimeoutExpired:
+            raise Wrong(f"it did not end within {LONGEST} s:\n{log.read_text(errors='replace')}") from None
+        finally:
+            for number, _, _ in processes_of(run_dir):
+                try:
+                    os.kill(number, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            process.wait()
+        return (code if code >= 0 else 128 - code), log.read_text(errors="replace")
+
+    def disturbance(self, plan, run_dir):
+        kind = KINDS[plan.kind]
+
+        def disturb(process, log):
+            while not kind.early and process.poll() is None and "global batch" not in log.read_text(errors="replace"):
+                time.sleep(0.005)
+            time.sleep(plan.milliseconds / 1000)
+            while process.poll() is None:
+                for number, name, rank in processes_of(run_dir):
+                    if name == "mpirun" if kind.to == "mpirun" else name == "lockstep" and rank == plan.rank:
+                        try:
+                            os.kill(number, kind.signal)
+                        except ProcessLookupError:
+                            pass
+                        return
+                time.sleep(0.005)
+        return disturb if kind.signal else None
+
+    def undisturbed(self, plan):
+        """Digest and metrics: those of one node, whatever the nodes of the plan."""
+        key = (plan.training, plan.ranks)
+        with self.lock[key]:
+            if key not in self.expected:
+                run_dir = self.folder / f"whole_{list(TRAININGS).index(plan.training)}_{plan.ranks}"
+                whole = dataclasses.replace(plan, per_node=(plan.ranks,))
+                code, said = self.run(whole, run_dir, ["--digest", run_dir.with_suffix(".digest")])
+                if code != 0:
+                    raise Wrong(f"undisturbed it ended with {code}:\n{said}")
+                self.expected[key] = self.outcome(run_dir)
+            return self.expected[key]
+
+    @staticmethod
+    def outcome(run_dir):
+        lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        return run_dir.with_suffix(".digest").read_text(), [[line[name] for name in SAME] for line in lines]
+
+    @staticmethod
+    def newest(run_dir):
+        names = [entry.name for entry in run_dir.glob("checkpoints/step-*") if entry.suffix != ".partial"]
+        return max((int(name.split("-")[1].split(".")[0]) for name in names), default=None)
+
+    def expect_whole(self, plan, run_dir, said):
+        if self.outcome(run_dir) != self.undisturbed(plan):
+            got, wanted = self.outcome(run_dir), self.undisturbed(plan)
+            what = "another digest" if got[0] != wanted[0] else f"other metrics, {got[1]} in place of {wanted[1]}"
+            raise Wrong(f"it has {what}:\n{said}")
+
+    def row(self, plan):
+        """What became of it. Throws Wrong."""
+        run_dir = self.folder / f"run_{plan.number}"
+        digest = ["--digest", run_dir.with_suffix(".digest"), "--resume", "auto"]
+        code, said = self.run(plan, run_dir, [*plan.flags(), *digest], self.disturbance(plan, run_dir), plan.grace)
+        if code not in KINDS[plan.kind].codes:
+            raise Wrong(f"it ended with {code}:\n{said}")
+        if code == 0 and plan.kind == "nan" and " skipped: " in said:
+            return {"code": code, "saved": STEPS, "end": "step skipped"}
+        if code == 0:
+            self.expect_whole(plan, run_dir, said)
+            return {"code": code, "saved": STEPS, "end": "same bits"}
+        saved = self.newest(run_dir)
+        again, told = self.run(plan, run_dir, digest)
+        if again != 0:
+            raise Wrong(f"after {code} it did not go on but ended with {again}:\n{said}\n{told}")
+        if saved is not None and f"training goes on after step {saved} " not in told:
+            raise Wrong(f"after {code} step {saved} was saved, and it went on from elsewhere:\n{said}\n{told}")
+        self.expect_whole(plan, run_dir, said + told)
+        return {"code": code, "saved": saved or 0, "end": "same bits"}
+
+
+def nodes_are_possible():
+    return subprocess.run([training_runs.NODES, "none", "1", "1", "true"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode == 0
+
+
+def try_row(runner, plan):
+    begin = time.monotonic()
+    try:
+        return {**runner.row(plan), "seconds": time.monotonic() - begin}
+    except Wrong as wrong:
+        return {"wrong": str(wrong), "seconds": time.monotonic() - begin}
+
+
+def summary(rows):
+    """Of each kind."""
+    table = []
+    for kind in KINDS:
+        mine = [result for plan, result in rows if plan.kind == kind]
+        if mine:
+            codes = collections.Counter(result.get("code") for result in mine if "wrong" not in result)
+            table.append({"kind": kind, "faults": len(mine), "codes": {str(code): codes[code] for code in sorted(codes)},
+                          "went_on": sum(result.get("end") == "same bits" and result["code"] != 0 for result in mine),
+                          "ended_undisturbed": sum(result.get("end") == "same bits" and result["code"] == 0
+                                                   for result in mine),
+                          "steps_skipped": sum(result.get("end") == "step skipped" for result in mine),
+                          "wrong": sum("wrong" in result for result in mine)})
+    return table
+
+
+def told(plan, result):
+    if "wrong" in result:
+        return f"{plan.number}: {plan}: WRONG"
+    after = f", {result['end']} after step {result['saved']}" if result["code"] else f", {result['end']}"
+    return f"{plan.number}: {plan}: {result['code']}{after}"
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
+    parser.add_argument("--seed", type=int, default=random.randrange(10 ** 6))
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--only", type=int, help="this row alone, by its number")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="only these")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at once")
+    parser.add_argument("--one-node", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result here")
+    options = parser.parse_args(arguments)
+    options.bin = options.bin.resolve()
+    return options
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    nodes = not options.one_node and nodes_are_possible()
+    kinds = options.kinds or [kind for kind in KINDS if nodes or kind != "link-down"]
+    numbers = range(options.count) if options.only is None else [options.only]
+    plans = [plan_of(options.seed, number, nodes, kinds) for number in numbers]
+    print(f"seed {options.seed}, {training_runs.counted(len(plans), 'fault')}" + ("" if nodes else ", one node"), flush=True)
+    rows = []
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lockstep_faults_") as folder:
+        runner = Runner(options, pathlib.Path(folder))
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for plan, result in zip(plans, pool.map(lambda plan: try_row(runner, plan), plans)):
+                rows.append((plan, result))
+                print(f"{told(plan, result)} ({result['seconds']:.1f} s)", flush=True)
+                if "wrong" in result:
+                    print(result["wrong"], flush=True)
+    wrong = [plan.number for plan, result in rows if "wrong" in result]
+    print(f"{len(rows) - len(wrong)} of {training_runs.counted(len(rows), 'fault')} ended as documented and lost nothing that "
+          f"was saved, in {time.monotonic() - begin:.0f} s" + (f"; wrong: {wrong}" if wrong else ""))
+    if options.json:
+        result = {"benchmark": "random_faults",
+                  **record.circumstances(shlex.join(["tests/random_faults.py", *arguments]), options.bin / "lockstep"),
+                  "seed": options.seed, "nodes": 2 if nodes else 1, "wrong": len(wrong), "by_kind": summary(rows),
+                  "rows": [told(plan, result) for plan, result in rows]}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 70 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
