@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Faults by the hundred, too long for every change. Kills a rank in the middle of saving a checkpoint, again and again, and
 # goes on from what was saved: what is trained in the end has the bits of a training that nothing had disturbed. Then makes
-# random faults of all kinds (tests/random_faults.py).
+# random faults of all kinds (tests/random_faults.py), and looks whether a long training and many short ones leave anything
+# (tests/soak.py).
 #
 #   tests/faults.sh [BUILD [KILLS [FAULTS]]]      build/cpu, 50 and 200 where they are left out
 set -euo pipefail
@@ -28,3 +29,4 @@ grep "training goes on after" "$work/log"
 cmp "$work/whole.digest" "$work/resumed.digest"
 echo "$kills kills while saving: the digest is that of the undisturbed training"
 tests/random_faults.py --bin "$build/bin" --count "$faults"
+tests/soak.py --bin "$build/bin"

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a long training, and many short ones, leave or gather anything. Trains the smallest network for some minutes, as
+fast as it goes, with evaluations, comparisons and checkpoints, and looks at memory, file descriptors, threads, /dev/shm and
+the disk all the while: none may grow. Then starts and ends many trainings in an empty /tmp and /dev/shm: nothing may stay.
+
+  tests/soak.py --json benchmarks/results/soak.json    # 17 minutes, for which the machine need not be idle
+
+Growth is the median of the slopes between all pairs of samples behind the first quarter (Theil and Sen), times the time of
+those samples: a peak here and there changes nothing."""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import record  # noqa: E402
+import training_runs  # noqa: E402
+
+SKIPPED = 77
+STEP_SECONDS = 0.1  # of the usual training whose hours are told
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_odls_base_sigkill_timeout": "5"}
+# How much what is sampled may grow, of its median; and what that is not to be told from noise below.
+LIMITS = {"memory_kib": (0.01, 512), "descriptors": (0, 0), "threads": (0, 0), "shared_memory_bytes": (0, 0),
+          "disk_bytes": (0.01, 4096)}
+
+
+def slope(samples):
+    """(second, value) pairs: Theil and Sen's, by the second."""
+    slopes = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in itertools.combinations(samples, 2)
+              if later[0] > earlier[0]]
+    return statistics.median(slopes)
+
+
+def growth(samples):
+    """How much it grows, and its median."""
+    steady = samples[len(samples) // 4:]
+    typical = statistics.median(value for _, value in steady)
+    grown = slope(steady) * (steady[-1][0] - steady[0][0])
+    return grown, typical
+
+
+def command(options, ranks, folder, settings, flags=()):
+    told = {"train.threads": 1, "train.batch": 4, "kernels.choose": "direct", "optimizer.learning_rate": 0.001,
+            "data.format": "idx", "data.path": folder / "images", "run.dir": folder / "run", **settings}
+    return [str(part) for part in ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks, options.bin / "lockstep",
+                                   "train", "fashion_mnist_mlp",
+                                   *(part for name, value in told.items() for part in ("--set", f"{name}={value}")), *flags)]
+
+
+def ranks_of(run_dir):
+    """Process numbers of ranks that train there."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if (entry.name.isdigit() and (entry / "comm").read_text() == "lockstep\n" and
+                    str(run_dir).encode() in (entry / "cmdline").read_bytes()):
+                found.append(int(entry.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def bytes_below(folder):
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total
+
+
+def sample(processes, run_dir):
+    """Sums over ranks. Metrics have a line for each epoch and grow by intention; a checkpoint that is being written is no
+    growth."""
+    memory = descriptors = threads = shared = 0
+    for process in processes:
+        status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines())
+        memory += int(status["VmRSS"].split()[0])
+        threads += int(status["Threads"])
+        descriptors += len(os.listdir(f"/proc/{process}/fd"))
+        shared += sum(path.stat().st_size for path in pathlib.Path("/dev/shm").glob(f"*.{process}.*"))
+    kept = [path for path in run_dir.glob("checkpoints/*") if path.suffix != ".partial"]
+    disk = sum(bytes_below(path) for path in kept) + sum(
+        path.stat().st_size for path in run_dir.iterdir() if path.is_file() and path.name != "metrics.jsonl")
+    return {"memory_kib": memory, "descriptors": descriptors, "threads": threads, "shared_memory_bytes": shared,
+            "disk_bytes": disk}
+
+
+def soak(options, folder):
+    run_dir = folder / "run"
+    training_command = command(options, 2, folder, {
+        "train.epochs": 10 ** 6, "run.checkpoint_minutes": 0.03, "run.check_every": 500, "run.keep": 2})
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(training_command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                   env=ENVIRONMENT, start_new_session=True)
+    try:
+        while process.poll() is None and not list(run_dir.glob("checkpoints/*/manifest.json")):
+            time.sleep(0.1)
+        begin, ranks, samples = time.monotonic(), ranks_of(run_dir), []
+        while process.poll() is None and time.monotonic() - begin < 60 * options.minutes:
+            try:
+                samples.append((time.monotonic() - begin, sample(ranks, run_dir)))
+            except OSError:  # pruned between two looks
+                continue
+            time.sleep(min(5, 0.2 * options.minutes))
+        process.send_signal(signal.SIGUSR1)
+        code = process.wait(60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if code != 75:
+        raise training_runs.Failed(f"the training ended with {code}:\n{(folder / 'log').read_text()[-2000:]}")
+    last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    rows, grows = [], []
+    for name, (share, least) in LIMITS.items():
+        grown, typical = growth([(at, values[name]) for at, values in samples])
+        flat = grown <= max(share * typical, least)
+        grows += [] if flat else [name]
+        rows.append({"what": name, "median": typical, "growth": round(grown, 1), "flat": flat})
+    return {"minutes": options.minutes, "ranks": len(ranks), "steps": last["steps"], "epochs": last["epoch"],
+            "hours_at_100_ms_a_step": round(last["steps"] * STEP_SECONDS / 3600, 2), "samples": len(samples),
+            "growth": rows}, [f"{name} grows" for name in grows]
+
+
+# How trainings end in order: flags and settings, the signal that asks for it, and the exit code.
+ENDS = {
+    "done": ({"train.steps": 5}, None, 0),
+    "preempted": ({"train.epochs": 10 ** 6}, signal.SIGUSR1, 75),
+    "refused": ({"train.steps": 5, "train.batch": -1}, None, 78),
+    "done, with a checkpoint": ({"train.steps": 6, "run.checkpoint_every": 2}, None, 0),
+}
+
+
+def starts(options, folder):
+    """In namespaces of its own: what is left of all those trainings."""
+    for place in ("/tmp", "/dev/shm"):
+        subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    for number in range(options.starts):
+        name = list(ENDS)[number % len(ENDS)]
+        settings, number_of_signal, expected = ENDS[name]
+        process = subprocess.Popen(command(options, 2 + number % 2, folder, {**settings, "run.dir": folder / f"run{number}"}),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env=ENVIRONMENT)
+        said = ""
+        if number_of_signal:
+            for line in process.stdout:
+                said += line
+                if line.startswith("epoch 1/"):
+                    process.send_signal(number_of_signal)
+                    break
+        said += process.communicate(timeout=120)[0]
+        if process.returncode != expected:
+            print(f"{name}: ended with {process.returncode}:\n{said}", file=sys.stderr)
+            return 70
+    left = [str(path) for place in ("/tmp", "/dev/shm") for path in pathlib.Path(place).rglob("*")]
+    print(json.dumps(left))
+    return 0
+
+
+def start_apart(options, arguments, folder):
+    """What is left, in namespaces that end with it."""
+    apart = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+    apart += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode != 0:
+        raise training_runs.Skipped("Skipped: many starts, because namespaces cannot be made")
+    done = subprocess.run([*apart, sys.executable, "-B", __file__, *arguments, "--inside", str(folder)],
+                          stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise training_runs.Failed(f"starts ended with {done.returncode}: {done.stdout[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
+    parser.add_argument("--minutes", type=float, default=15, help="of the long training; 0: none")
+    parser.add_argument("--starts", type=int, default=100, help="of short ones; 0: none")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result here")
+    parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.bin = options.bin.resolve()
+    return options
+
+
+def run(options, arguments, folder):
+    (folder / "images").mkdir()
+    training_runs.write_images(folder / "images", 4096, 256, 8)
+    result, wrong = {"benchmark": "soak"}, []
+    result |= record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
+    if options.minutes > 0:
+        result["soak"], wrong = soak(options, folder)
+        print(f"{result['soak']['steps']:,} steps in {options.minutes:g} minutes, "
+              f"{result['soak']['hours_at_100_ms_a_step']:.1f} hours of a training at 100 ms a step")
+        for row in result["soak"]["growth"]:
+            print(f"  {row['what']:<20} {row['median']:>12,.0f}  grows by {row['growth']:,.1f}" + ("" if row["flat"] else "!"))
+    if options.starts > 0:
+        left = start_apart(options, arguments, folder)
+        result["starts"] = {"starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}
+        wrong += [f"{path} is left" for path in left]
+        print(f"{training_runs.counted(options.starts, 'start')}: left in /tmp and /dev/shm: {left or 'nothing'}")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if wrong:
+        raise training_runs.Failed("; ".join(wrong))
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    if options.inside:
+        return starts(options, options.inside)
+    try:
+        # Not in /tmp, which is empty for those who are looked at.
+        with tempfile.TemporaryDirectory(prefix="lockstep_soak_", dir="/var/tmp") as folder:
+            run(options, arguments, pathlib.Path(folder))
+    except training_runs.Skipped as reason:
+        print(reason, file=sys.stderr)
+        return SKIPPED
+    except training_runs.Failed as error:
+        print(f"soak.py: {error}", file=sys.stderr)
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
