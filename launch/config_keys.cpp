@@ -158,6 +158,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(loss_scale.rule.interval),
        "fp16: good steps until it doubles (an overflow halves it and skips the step); 0: it stays",
        {0, 1e9}},
+      {"train.max_skipped_steps",
+       MEMBER(trainer.max_skipped_steps),
+       "steps in a row that are skipped where gradients are not finite, before one more ends the training; "
+       "those "
+       "that fp16's loss scale can make good are not counted",
+       {0, kMostSteps}},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, names_in(registry.optimizers)},

@@ -67,6 +67,8 @@ std::vector<std::string_view> cross_barrier_needs(const Config& config) {
   };
   require(config.gradients.overlap,
           "comm.overlap = true, without which gradients wait for the end of backward");
+  require(config.trainer.max_skipped_steps == 0,
+          "train.max_skipped_steps = 0, as what a step has begun to change is not taken back but once");
   require(config.gradients.staleness == 0,
           "train.staleness = 0, as late gradients have the whole next step to arrive anyway");
   require(config.trainer.average_every <= 1,

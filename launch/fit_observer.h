@@ -3,6 +3,8 @@
 // FitObserver: who is asked between the steps of a training. It may look at the state there, and stop it.
 #pragma once
 
+#include <string>
+
 namespace lockstep {
 
 struct Evaluation;
@@ -14,6 +16,12 @@ class FitObserver {
   virtual bool goes_on() = 0;
   // Collective. After an epoch, or as much of it as train.steps allows, was evaluated and reported.
   virtual void evaluated(const Evaluation& evaluation) = 0;
+
+  // Collective. A step cannot be made good and ends the training: whoever made that happen takes it back.
+  virtual void step_failed() {}
+  // Collective, behind it: the trainer stands where it stood before that step, for the last time. Returns
+  // what to say of where its state is; empty: nowhere.
+  virtual std::string save_last_good() { return {}; }
 };
 
 }  // namespace lockstep

@@ -106,6 +106,10 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   CHECK(!end_->judges_alone() || parts.across == nullptr,
         "ranks that train apart ask each other for statistics");
+  if (options_.max_skipped_steps > 0) {
+    CHECK(!options_.cross_barrier, "a step that others are part of is not skipped");
+    parts_.optimizer.judge_each_step();
+  }
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
   recordings_.restart(parts.buckets.exchange().warmup_steps());
@@ -113,9 +117,10 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
 }
 
 void Trainer::fit(Report& report, FitObserver* observer) {
+  observer_ = observer;
   while (!done()) {
     std::optional<EpochReport> trained = train_epoch(report, observer);
-    if (!trained) return;
+    if (!trained) break;
     EpochReport& line = *trained;
     const std::int64_t begin = now_ns();
     const Evaluation evaluation = evaluate();
@@ -127,6 +132,7 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     if (epoch_is_over()) begin_epoch();
     if (observer != nullptr) observer->evaluated(evaluation);
   }
+  observer_ = nullptr;
 }
 
 std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {

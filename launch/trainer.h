@@ -49,6 +49,9 @@ struct TrainerOptions {
   std::int64_t average_after = 0;
   // ring: see Gossip. Ranks train apart, and meet where an epoch is evaluated.
   Topology topology = Topology::all;
+  // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
+  // that fp16's loss scale makes good are not counted.
+  std::int64_t max_skipped_steps = 0;
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
@@ -87,13 +90,13 @@ class Trainer {
   void fit(Report& report, FitObserver* observer = nullptr);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
-  // not finite skip it, and with a dynamic loss scale that can still fall that is all; otherwise the last
-  // good state is saved and an agreed Error names step and ranks: at once on a CPU, after the next step on a
-  // GPU. The state is that before the step, but on a GPU with a dynamic loss scale the next step may have
-  // gone well; the Error tells. Gradients that are exchanged a step late (DelayedGradients) are judged there.
-  // Where ranks train apart (LocalSgd) each judges its own gradients and skips
-  // alone; what would end the training ends it with the next average, on all ranks. On a ring (Gossip) a step
-  // is each rank's own, and no collective.
+  // not finite skip it, and with a dynamic loss scale that can still fall, or as often as max_skipped_steps
+  // allows, that is all. Otherwise the last good state is saved and an agreed Error names the step, the ranks
+  // and the layer where it began: at once on a CPU, after the next step on a GPU. The state is that before
+  // the step, but on a GPU where steps may be skipped the next one may have gone well; the Error tells.
+  // Gradients that are exchanged a step late (DelayedGradients) are judged there. Where ranks train apart
+  // (LocalSgd) each judges its own gradients and skips alone; what would end the training ends it with the
+  // next average, on all ranks. On a ring (Gossip) a step is each rank's own, and no collective.
   void step();
   // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
   // train apart, of the parameters, which exports and digests hold until the next step. Training does not see
@@ -142,8 +145,19 @@ class Trainer {
   void settle_but(std::int64_t lag);
   void settle(StepSlot slot);
   [[noreturn]] void stop_not_finite(const StepFailure& failure);
+  void tell_skipped(const StepVerdict& verdict);
+  // What NotFiniteSearch finds in this step, from 1, which is computed again. Not collective, but with
+  // synchronised batch norm.
+  std::string find_not_finite(std::int64_t step);
   // Returns what to say of it.
   std::string save_last_good(std::int64_t failed_step);  // from 1
+  // Collective. False: no rank's parameters are finite.
+  bool share_finite_state();
+  void stand_at_last_good(std::int64_t failed_step, bool next_done);
+  struct Standing {
+    std::int64_t step = 0, epoch = 0, epoch_step = 0;
+  };
+  Standing standing_before(std::int64_t step) const;  // from 1
   // Nothing where the observer stops it.
   std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
   // Collective, with several ranks. Of the epoch whose line this is.
@@ -194,8 +208,11 @@ class Trainer {
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
-  std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
-  StepPlace place_;            // of the step that is being enqueued
+  std::int64_t reported_ = 0;        // 1: with all that was trained of the epoch
+  FitObserver* observer_ = nullptr;  // of fit()
+  std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
+  std::string began_;                // what find_not_finite() found
+  StepPlace place_;                  // of the step that is being enqueued
   // Of the steps that this trainer enqueued:
   std::int64_t enqueued_ = 0;
   std::int64_t settled_ = 0;      // how many the host knows to be done

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Trainer learns of the steps that are over, and how it ends a training whose loss is not finite.
-#include <algorithm>
+// What a Trainer learns of the steps that are over.
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
-
 #include "comm/agreement.h"
-#include "core/error.h"
 #include "core/log.h"
 #include "launch/trainer.h"
-#include "models/network_state.h"
 
 namespace lockstep {
 namespace {
@@ -45,41 +40,13 @@ void Trainer::settle(StepSlot slot) {
                 verdict.loss_scale, loss_scale_);
     }
   }
-  const bool fatal = skipped && (!dynamic || loss_scale_ < kLeastLossScale);
+  const bool bad = skipped && (!dynamic || loss_scale_ < kLeastLossScale);
+  if (bad || !skipped) bad_in_a_row_ = bad ? bad_in_a_row_ + 1 : 0;
+  const bool fatal = bad && bad_in_a_row_ > options_.max_skipped_steps;
+  if (bad && !fatal && !dynamic) ++skipped_;
+  if (bad && !fatal) tell_skipped(verdict);
+  if (fatal && began_.empty()) began_ = find_not_finite(verdict.step);
   if (const auto failure = end_->failure(verdict, fatal, slot)) stop_not_finite(*failure);
-}
-
-void Trainer::stop_not_finite(const StepFailure& failure) {
-  end_->finish();  // of the step after it, which is skipped, too
-  Communicator& communicator = parts_.communicator.host();
-  const std::vector<std::int32_t> flags =
-      gather_values<std::int32_t>(communicator, failure.loss_finite ? 0 : 1);
-  std::vector<int> ranks;
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
-  }
-  const std::string saved = save_last_good(failure.step);
-  const std::string what = ranks.empty()
-                               ? "the gradient is not finite (every rank's loss is)"
-                               : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  throw_agreed(
-      Error(exit_code::failed, fmt::format("step {}: {}; lower optimizer.learning_rate or look at the data{}",
-                                           failure.step, what, saved)));
-}
-
-// A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
-std::string Trainer::save_last_good(std::int64_t failed_step) {
-  if (options_.last_good.empty()) return "";
-  const bool average = end_->show_last_average(failed_step);
-  const bool done =
-      settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;  // the next
-  average_statistics();
-  stream_.synchronize();
-  if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
-  if (average) return fmt::format("; the last average of all ranks is in {}", options_.last_good.string());
-  return fmt::format("; the state {} is in {}",
-                     done ? fmt::format("after step {}", failed_step + 1) : "before this step",
-                     options_.last_good.string());
 }
 
 // Of steps that every rank judges alone, those of all ranks.

@@ -297,6 +297,29 @@ Tensor Network::logits() const {
           .device = options_.device};
 }
 
+std::vector<FlatRange> Network::made_by(std::size_t node, Direction direction) const {
+  const PlannedNode& planned = plan_.nodes[node];
+  std::vector<FlatRange> made;
+  if (direction == Direction::backward_parameters) {
+    for (const std::size_t index : parameters_of_[node]) {
+      const Parameter& parameter = parameters_[index];
+      made.push_back({.type = parameter.gradient_type,
+                      .end = parameter.layout.physical_elements(),
+                      .data = parameter.gradient});
+    }
+    return made;
+  }
+  const bool backward = direction == Direction::backward_inputs;
+  for (const int index : backward ? planned.inputs : planned.outputs) {
+    const PlannedValue& value = plan_.values[static_cast<std::size_t>(index)];
+    const int block = backward ? value.gradient_block : value.data_block;
+    if (block < 0) continue;
+    made.push_back(
+        {.type = value.layout.dtype(), .end = value.layout.physical_elements(), .data = block_data(block)});
+  }
+  return made;
+}
+
 // Layers read them from memory of the network's own: it stays where it is from batch to batch.
 void Network::take_samples(const Batch& batch, const Pass& pass) {
   if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;

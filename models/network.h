@@ -118,6 +118,10 @@ class Network {
   LossSums loss(Stream& stream) const;
   // The same without waiting: to host memory, in stream order.
   void copy_loss(Stream& stream, LossSums* host) const;
+  // For whoever observes a pass: what a layer has just made. Behind forward its outputs, behind
+  // backward_parameters the gradients of its parameters, behind backward_inputs those of its inputs. Layers
+  // that run later may use the same memory.
+  std::vector<FlatRange> made_by(std::size_t node, Direction direction) const;
   // [batch, classes] of the last forward, in the device's memory and the network's precision.
   Tensor logits() const;
 

@@ -198,7 +198,7 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
 }
 
 void Optimizer::check_gradients(Stream& stream) {
-  Write write = loss_scale_.dynamic() ? Write::overwrite : Write::accumulate;
+  Write write = loss_scale_.dynamic() || each_step_ ? Write::overwrite : Write::accumulate;
   for (std::size_t piece = 0; piece < pieces(); ++piece)
     check_range(stream, piece, std::exchange(write, Write::accumulate));
 }

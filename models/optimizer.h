@@ -52,6 +52,8 @@ class Optimizer {
   // Judges the (summed) gradients: control()->finite. Without a dynamic loss scale what was not finite once
   // stays so until restore_control() says otherwise: nobody is there to lower the scale.
   void check_gradients(Stream& stream);
+  // From now on each step is judged by its own gradients.
+  void judge_each_step() { each_step_ = true; }
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
   // moves the loss scale. All ordered on the stream.
   // The slot says which learning rate.
@@ -115,6 +117,7 @@ class Optimizer {
   std::vector<UpdateTable> tables_;  // of each range of gradients
   std::vector<std::string> state_names_;
   StateScope state_scope_ = StateScope::replicated;
+  bool each_step_ = false;  // see judge_each_step()
   Buffer state_;
   Buffer control_;
   Buffer learning_rates_;  // pinned, by slot

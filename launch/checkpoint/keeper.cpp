@@ -151,6 +151,21 @@ void CheckpointKeeper::finish() {
   if (settings_.regular() && (!has_this || !problem_.empty())) save_now(accuracy_);
 }
 
+// What ends the training is told, whatever becomes of this.
+std::string CheckpointKeeper::save_last_good() {
+  try {
+    save_now(std::nullopt);
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    return fmt::format(" ({})", error.what());
+  }
+  if (!problem_.empty()) return "";
+  return fmt::format(
+      ", and with all that training depends on in the checkpoint of step {}: --resume auto goes "
+      "on from it, with --resume-with for what you change",
+      parts_.trainer.steps());
+}
+
 void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
   wait();
   if (saved_steps_ == parts_.trainer.steps() && problem_.empty() && !test_accuracy) return;

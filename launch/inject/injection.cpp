@@ -105,6 +105,11 @@ bool Injector::goes_on() {
   return true;
 }
 
+void Injector::step_failed() {
+  for_step(trainer_.steps(), [](Fault& fault, FaultSite& site) { fault.after_step(site); });
+  then_.step_failed();
+}
+
 void Injector::before_step() {
   if (trainer_.done()) return;
   for_step(trainer_.steps() + 1, [](Fault& fault, FaultSite& site) { fault.before_step(site); });

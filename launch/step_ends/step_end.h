@@ -87,6 +87,9 @@ class StepEnd {
   // Whether a rank may skip a step that others take.
   virtual bool judges_alone() const { return false; }
 
+  // Whether a step that is skipped leaves all that the next one depends on as it was, on every rank alike.
+  virtual bool leaves_skipped_step_as_it_was() const { return false; }
+
   // An epoch whose next steps are those from `first` to `end`; collective.
   virtual void begin_epoch(std::int64_t, std::int64_t) {}
   // Before a step: where in the epoch it lies, for a rank that stands at this one; nothing behind the last.

@@ -11,6 +11,7 @@ namespace lockstep {
 class SynchronousEnd : public StepEnd {
  public:
   using StepEnd::StepEnd;
+  bool leaves_skipped_step_as_it_was() const override { return true; }
   void behind_backward(const StepPlace& place) override;
 
  protected:

@@ -186,6 +186,25 @@ TEST_F(EmulatedDigest, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
+// The device is at the next step when the host hears of it, and what is saved is the state before both.
+TEST_F(EmulatedDigest, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
+  EmulatedRun run{.settings = {"schedule.name=constant"}};
+  const std::string whole = digest_of(workplace_, run);
+  std::filesystem::remove_all(workplace_.path("run"));
+  const ProgramResult failed =
+      run_ranks(run.ranks, command_of(workplace_, run, "--inject nan:rank=0,step=7"));
+  EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
+  EXPECT_EQ(
+      count(failed.output, "step 7: the loss is not finite on rank 0; it began on rank 0 in parameter "), 1)
+      << failed.output;
+  const std::string digest = workplace_.path("resumed").string();
+  const ProgramResult resumed =
+      run_ranks(run.ranks, command_of(workplace_, run, "--resume auto --digest " + digest));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step 6 "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
 TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
   for (const int ranks : {1, 4}) {
     const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "train.steps=3"}};

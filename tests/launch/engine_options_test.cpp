@@ -118,6 +118,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
   tell("trainer.cross_barrier", trainer.cross_barrier);
+  tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.average_every", trainer.average_every);
   tell("trainer.average_after", trainer.average_after);
   tell("trainer.topology", name_of(trainer.topology, {"all", "ring"}));
@@ -208,6 +209,7 @@ std::vector<Case> cases() {
       {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
       {"train.epochs=20", {"trainer.epochs=20", "schedule.total_steps=2000"}},
       {"train.steps=7", {"trainer.max_steps=7"}},
+      {"train.max_skipped_steps=3", {"trainer.max_skipped_steps=3"}},
       {"train.average_every=8", {"trainer.average_every=8"}},
       {"train.average_every=1", {}},
       {"train.staleness=1", {"buckets.delayed=true"}},

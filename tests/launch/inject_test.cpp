@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Faults that are made on purpose end the program as faults do, and only where they were asked for.
+#include <algorithm>
+#include <cmath>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -105,6 +108,43 @@ TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
       run_with(workplace, "nan:rank=1,step=5", {"train.precision=fp16", "train.loss_scale=128"});
   EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
   EXPECT_EQ(count(result.output, " skipped: its gradients overflow"), 1) << result.output;
+}
+
+// Rank 0's gradients: what it saves is sound all the same, and is all that the training goes on from.
+TEST(Inject, GradientsThatAreNotFiniteLeaveAStateToGoOnFrom) {
+  const Workplace workplace("inject_last_good");
+  const std::vector<std::string> settings = {"train.steps=12"};
+  const std::string whole = digest_of(workplace, 2, settings);
+  const std::string digest = workplace.path("resumed").string();
+  for (const int ranks : {1, 2}) {
+    std::filesystem::remove_all(workplace.path("run"));
+    const ProgramResult failed = run_ranks(ranks, workplace.train(settings, "--inject nan:rank=0,step=5"));
+    expect_failure(failed, exit_code::failed,
+                   {"step 5: the loss is not finite on rank 0", "it began on rank 0 in parameter ",
+                    "the checkpoint of step 4"});
+    for (const auto& [name, values] : tensors_of(workplace.path("run/last_good.safetensors")))
+      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) << name;
+    const ProgramResult resumed =
+        run_ranks(ranks, workplace.train(settings, "--resume auto --digest " + digest));
+    EXPECT_EQ(resumed.exit_code, exit_code::done) << resumed.output;
+    EXPECT_EQ(count(resumed.output, "training goes on after step 4 from "), 1) << resumed.output;
+  }
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
+  const Workplace workplace("inject_skipped");
+  const std::vector<std::string> settings = {"train.max_skipped_steps=1"};
+  const std::string once = "nan:rank=1,step=5 --inject nan:rank=0,step=7";
+  const ProgramResult skipped = run_with(workplace, once, settings);
+  EXPECT_EQ(skipped.exit_code, exit_code::done) << skipped.output;
+  EXPECT_EQ(count(skipped.output, "step 5 skipped: the loss is not finite on rank 1 (1 in a row"), 1)
+      << skipped.output;
+  EXPECT_EQ(count(skipped.output, "step 7 skipped: the loss is not finite on rank 0 (1 in a row"), 1)
+      << skipped.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"skipped_steps\":2"), 1);
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6", settings);
+  expect_failure(ended, exit_code::failed, {"lockstep: step 6: the loss is not finite on rank 1"});
 }
 
 TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {

@@ -52,7 +52,9 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                   {.base = training.learning_rate},
                   {.accumulation = training.accumulation,
                    .average_every = training.average_every,
-                   .average_after = training.average_after});
+                   .average_after = training.average_after,
+                   .max_skipped_steps = training.max_skipped_steps,
+                   .last_good = training.last_good});
   for (int step = 1; step <= training.steps; ++step) {
     trainer.step();
     if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);

@@ -35,6 +35,8 @@ struct ThreadTraining {
   double learning_rate = 0.02;
   std::int64_t average_every = 0;
   std::int64_t average_after = 0;
+  std::int64_t max_skipped_steps = 0;
+  std::filesystem::path last_good;
   // Called by every rank after each step, with what it trains.
   std::function<void(int rank, int step, Trainer&, Network&, Optimizer&)> after_step;
 };

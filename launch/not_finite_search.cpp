@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/not_finite_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+
+namespace lockstep {
+
+NotFiniteSearch::NotFiniteSearch(Network& network, Stream& stream)
+    : network_(network), stream_(stream), flag_(sizeof(std::int32_t), network.device()) {}
+
+bool NotFiniteSearch::is_finite(const FlatRange& range) {
+  auto* flag = reinterpret_cast<std::int32_t*>(flag_.data());
+  network_.backend().all_finite(
+      stream_, {.type = range.type, .count = range.count(), .values = range.data, .finite = flag});
+  std::int32_t finite = 0;
+  stream_.copy(&finite, flag, sizeof(finite));
+  stream_.synchronize();
+  return finite != 0;
+}
+
+// Layers without a name are told by the last one before them that has one.
+std::string NotFiniteSearch::layer_name(std::size_t node) const {
+  std::size_t named = node;
+  while (named > 0 && network_.nodes()[named].name.empty()) --named;
+  const std::string& name = network_.nodes()[named].name;
+  if (named == node && !name.empty()) return name;
+  return name.empty() ? fmt::format("layer {}", node + 1)
+                      : fmt::format("layer {}, behind {}", node + 1, name);
+}
+
+void NotFiniteSearch::look_at_parameters() {
+  for (std::size_t node = 0; node < network_.nodes().size() && found_.empty(); ++node) {
+    for (const std::size_t index : network_.parameters_of(node)) {
+      const Parameter& parameter = network_.parameters()[index];
+      if (is_finite({.end = parameter.layout.physical_elements(), .data = parameter.value})) continue;
+      found_ = "parameter " + parameter.name;
+      return;
+    }
+  }
+}
+
+void NotFiniteSearch::layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) {
+  if (!found_.empty() || direction == Direction::recompute) return;
+  const std::vector<FlatRange> made = network_.made_by(node, direction);
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (is_finite(made[i])) continue;
+    if (direction == Direction::forward)
+      found_ = "the activations of " + layer_name(node);
+    else if (direction == Direction::backward_inputs)
+      found_ = "the gradient of the activations before " + layer_name(node);
+    else
+      found_ = "the gradient of " + network_.parameters()[network_.parameters_of(node)[i]].name;
+    return;
+  }
+}
+
+void NotFiniteSearch::look_at_loss(double loss) {
+  if (found_.empty() && !std::isfinite(loss)) found_ = "the loss";
+}
+
+std::string where_it_began(Communicator& host, const std::string& found) {
+  const std::vector<std::string> all = gather_texts(host, found);
+  std::vector<std::string> places;
+  for (std::size_t first = 0; first < all.size(); ++first) {
+    const auto here = all.begin() + static_cast<std::ptrdiff_t>(first);
+    if (here->empty() || std::find(all.begin(), here, *here) != here) continue;
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = first; rank < all.size(); ++rank)
+      if (all[rank] == all[first]) ranks.push_back(rank);
+    places.push_back(fmt::format("on rank {} in {}", fmt::join(ranks, ", "), all[first]));
+  }
+  return places.empty() ? "" : fmt::format("; it began {}", fmt::join(places, ", "));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a Trainer ends a training whose gradients are not finite: what it says of where that began, and what it
+// leaves to go on from.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/not_finite_search.h"
+#include "launch/trainer.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int> ranks_with(Communicator& host, bool mine) {
+  std::vector<int> ranks;
+  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(host, mine ? 1 : 0);
+  for (int rank = 0; rank < host.size(); ++rank)
+    if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+// Whose losses, where all ranks know of the step at the same time.
+void Trainer::tell_skipped(const StepVerdict& verdict) {
+  if (end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
+    return log::warning(
+        "step {} skipped by this rank: its gradients are not finite ({} in a row, at most {})", verdict.step,
+        bad_in_a_row_, options_.max_skipped_steps);
+  }
+  const std::vector<int> ranks = ranks_with(parts_.communicator.host(), !verdict.loss_finite);
+  log::shared_warning("step {} skipped: {} ({} in a row, train.max_skipped_steps = {})", verdict.step,
+                      ranks.empty()
+                          ? "the gradient is not finite (every rank's loss is)"
+                          : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", ")),
+                      bad_in_a_row_, options_.max_skipped_steps);
+}
+
+Trainer::Standing Trainer::standing_before(std::int64_t step) const {
+  const std::int64_t back = step_ - (step - 1);
+  if (back <= epoch_step_) return {.step = step - 1, .epoch = epoch_, .epoch_step = epoch_step_ - back};
+  return {.step = step - 1,
+          .epoch = epoch_ - 1,
+          .epoch_step = parts_.train.steps_in_epoch(epoch_ - 1) - (back - epoch_step_)};
+}
+
+// By this rank, of its own batch; with synchronised batch norm by all together. Parameters, and what is not
+// in step(), stay as they are; gradients do not. On a ring nobody knows which samples a step had.
+std::string Trainer::find_not_finite(std::int64_t step) {
+  if (!end_->in_lockstep()) return {};
+  end_->finish();
+  Network& network = parts_.network;
+  stream_.synchronize();
+  NotFiniteSearch search(network, stream_);
+  search.look_at_parameters();
+  network.keep_statistics(stream_);
+  const Standing at = standing_before(step);
+  train_.seek(at.epoch, at.epoch_step);
+  train_.begin(stream_, StepSlot{});
+  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
+    const Pass pass{.stream = stream_,
+                    .mode = Mode::training,
+                    .gradient_scale = gradient_scale(),
+                    .loss_scale = parts_.optimizer.loss_scale(),
+                    .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
+                    .observer = &search,
+                    .across = parts_.across};
+    network.forward(train_.next(), pass);
+    search.look_at_loss(network.loss(stream_).loss);
+    network.backward(pass);
+  }
+  network.restore_statistics(stream_);
+  stream_.synchronize();
+  train_.seek(epoch_, epoch_step_);
+  return search.found();
+}
+
+void Trainer::stop_not_finite(const StepFailure& failure) {
+  end_->finish();  // of the step after it, which is skipped, too
+  Communicator& host = parts_.communicator.host();
+  const std::vector<int> ranks = ranks_with(host, !failure.loss_finite);
+  const std::string what = ranks.empty()
+                               ? "the gradient is not finite (every rank's loss is)"
+                               : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
+  std::string where = where_it_began(host, began_);
+  if (where.empty() && !end_->judges_alone())
+    where = "; computed again, each rank by itself, it is finite everywhere";
+  if (observer_ != nullptr) observer_->step_failed();
+  const std::string saved = save_last_good(failure.step);
+  throw_agreed(Error(exit_code::failed,
+                     fmt::format("step {}: {}{}; lower optimizer.learning_rate or look at the data{}",
+                                 failure.step, what, where, saved)));
+}
+
+// A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
+std::string Trainer::save_last_good(std::int64_t failed_step) {
+  const bool average = end_->show_last_average(failed_step);
+  const bool next_done = settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;
+  stream_.synchronize();
+  if (!average && !share_finite_state()) return "; no rank has parameters that are finite";
+  std::string saved;
+  if (!options_.last_good.empty()) {
+    average_statistics();
+    stream_.synchronize();
+    if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
+    if (average) return fmt::format("; the last average of all ranks is in {}", options_.last_good.string());
+    saved = fmt::format("; the state {} is in {}",
+                        next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
+                        options_.last_good.string());
+  }
+  if (observer_ == nullptr || average || !end_->leaves_skipped_step_as_it_was()) return saved;
+  stand_at_last_good(failed_step, next_done);
+  return saved + observer_->save_last_good();
+}
+
+// Where ranks share all of it, what is not finite on one is sound on another, or was so nowhere.
+bool Trainer::share_finite_state() {
+  Network& network = parts_.network;
+  Communicator& communicator = parts_.communicator;
+  NotFiniteSearch search(network, stream_);
+  search.look_at_parameters();
+  const std::vector<int> sound = ranks_with(communicator.host(), search.found().empty());
+  if (sound.empty()) return false;
+  if (static_cast<int>(sound.size()) == communicator.size()) return true;
+  for (const std::span<float> state : {network.values(), parts_.optimizer.state()})
+    if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, sound.front());
+  communicator.stream().synchronize();
+  network.copy_weights(stream_);
+  stream_.synchronize();
+  log::shared_warning("ranks whose parameters were not finite have those of rank {} now", sound.front());
+  return true;
+}
+
+// Nothing is under way from here on.
+void Trainer::stand_at_last_good(std::int64_t failed_step, bool next_done) {
+  if (next_done) {
+    for (const LossSums& sums : results_.result(StepSlot::of(settled_)).losses) totals_.add(sums);
+  } else {
+    const Standing at = standing_before(failed_step);
+    step_ = at.step;
+    epoch_ = at.epoch;
+    epoch_step_ = at.epoch_step;
+  }
+  if (parts_.optimizer.loss_scale_options().dynamic()) --skipped_;
+  settled_ = enqueued_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that are not finite: all ranks skip the same steps as long as they may, and the error that ends
+// the training names the rank and the layer in which it began.
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/safetensors.h"
+#include "tests/launch/thread_training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::string failure_of(const ThreadTraining& training) {
+  try {
+    train_on_threads(training);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Parameter& parameter_of(Network& network, const std::string& name) {
+  for (Parameter& parameter : network.parameters())
+    if (parameter.name == name) return parameter;
+  throw std::runtime_error("there is no " + name);
+}
+
+// After the second step, on rank 1 alone.
+ThreadTraining with(const std::function<void(Network&, Optimizer&)>& fault) {
+  ThreadTraining training{.ranks = 2, .steps = 4};
+  training.after_step = [fault](int rank, int step, Trainer&, Network& network, Optimizer& optimizer) {
+    if (rank == 1 && step == 2) fault(network, optimizer);
+  };
+  return training;
+}
+
+TEST(NotFinite, AParameterIsNamedWithItsRank) {
+  const std::string error = failure_of(
+      with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; }));
+  EXPECT_NE(
+      error.find("step 3: the loss is not finite on rank 1; it began on rank 1 in parameter fc2.weight;"),
+      std::string::npos)
+      << error;
+}
+
+// Its parameters are finite.
+TEST(NotFinite, ALayersActivationsAreNamed) {
+  const std::string error = failure_of(with([](Network& network, Optimizer&) {
+    const Parameter& weight = parameter_of(network, "conv2.weight");
+    for (std::int64_t i = 0; i < weight.layout.physical_elements(); ++i) weight.value[i] = 3e38f;
+  }));
+  EXPECT_NE(error.find("; it began on rank 1 in the activations of conv2;"), std::string::npos) << error;
+}
+
+// Neither a layer's activations nor the loss: half precision has no room for a loss scale like this one.
+TEST(NotFinite, AGradientIsNamed) {
+  const std::string error =
+      failure_of({.ranks = 2, .steps = 1, .precision = Precision::fp16, .loss_scale = {.initial = 0x1p40}});
+  EXPECT_NE(error.find("step 1: the gradient is not finite (every rank's loss is); it began on rank 0, 1 in "
+                       "the gradient of fc2.weight"),
+            std::string::npos)
+      << error;
+}
+
+// All skip, whoever it is, and nothing of it stays.
+TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
+  std::vector<std::vector<std::int64_t>> done(2);
+  ThreadTraining training{.ranks = 2, .steps = 6, .max_skipped_steps = 2};
+  float sound = 0;
+  training.after_step = [&](int rank, int step, Trainer& trainer, Network& network, Optimizer& optimizer) {
+    Stream stream(network.device(), StreamUse::compute);
+    done[static_cast<std::size_t>(rank)].push_back(optimizer.read_control(stream).step - 1);
+    EXPECT_EQ(trainer.steps(), step);
+    if (rank != 1) return;
+    float& value = parameter_of(network, "fc2.weight").value[0];
+    if (step == 2) sound = std::exchange(value, kNan);
+    if (step == 4) value = sound;
+  };
+  const std::vector<TrainedRank> trained = train_on_threads(training);
+  EXPECT_EQ(trained[0].digest, trained[1].digest);
+  EXPECT_EQ(done[0], (std::vector<std::int64_t>{1, 2, 2, 2, 3, 4}));
+  EXPECT_EQ(done[1], done[0]);
+  training.max_skipped_steps = 1;
+  const std::string error = failure_of(training);
+  EXPECT_NE(error.find("step 4: the loss is not finite on rank 1;"), std::string::npos) << error;
+}
+
+// A rank whose memory has failed has no say in what is kept, rank 0 neither.
+TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / "lockstep_not_finite.safetensors";
+  ThreadTraining training{.ranks = 2, .steps = 4};
+  std::vector<float> before;
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+    if (rank != 0 || step != 2) return;
+    float* values = parameter_of(network, "fc2.bias").value;
+    before.assign(values, values + 4);
+    values[1] = kNan;
+  };
+  training.last_good = file;
+  const std::string error = failure_of(training);
+  EXPECT_NE(error.find("in parameter fc2.bias"), std::string::npos) << error;
+  SafetensorsReader reader(file);
+  const SafetensorsEntry* bias = reader.find("fc2.bias");
+  ASSERT_NE(bias, nullptr);
+  std::vector<float> saved(static_cast<std::size_t>(bias->shape.elements()));
+  reader.read(*bias, std::as_writable_bytes(std::span(saved)));
+  std::filesystem::remove(file);
+  ASSERT_EQ(before.size(), 4u);
+  EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
+}
+
+}  // namespace
+}  // namespace lockstep
