@@ -63,15 +63,39 @@ json to_json(const Choices& choices) {
   return object;
 }
 
-Choices from_json(const json& object) {
+// Refuses what is deeper than kernel choices while it is read. Throws DataError, also for what is no JSON.
+json parsed_choices(auto&& text) {
+  constexpr int kMostDepth = 3;
+  try {
+    return json::parse(text, [](int depth, json::parse_event_t, json&) {
+      if (depth > kMostDepth) throw DataError("it is nested too deeply");
+      return true;
+    });
+  } catch (const json::exception& error) {
+    throw DataError(error.what());
+  }
+}
+
+// A count that is no whole number, or a huge one, has no meaning as an int.
+int contests_in(const json& value) {
+  constexpr std::int64_t kMost = 1'000'000;
+  const bool whole = value.is_number_integer() && value >= 0 && value <= kMost;
+  if (!whole) throw DataError(fmt::format("\"contests\" is no whole number from 0 to {}", kMost));
+  return value.get<int>();
+}
+
+// Throws DataError.
+Choices from_json(const json& object) try {
   Choices choices;
   for (const auto& [key, choice] : object.items()) {
     choices[key] = {.candidate = choice.at("kernel").get<std::string>(),
                     .microseconds = choice.at("microseconds").get<double>(),
                     .waited = choice.at("waited").get<double>(),
-                    .contests = choice.at("contests").get<int>()};
+                    .contests = contests_in(choice.at("contests"))};
   }
   return choices;
+} catch (const json::exception& error) {
+  throw DataError(error.what());
 }
 
 }  // namespace
@@ -104,14 +128,15 @@ KernelCache::KernelCache(std::filesystem::path folder, std::string identity)
 Choices KernelCache::read() const {
   std::ifstream stream(file_);
   if (!stream) return {};
-  const json document = json::parse(stream);
-  return document.at("identity") == identity_ ? from_json(document.at("choices")) : Choices();
+  const json document = parsed_choices(stream);
+  if (!document.is_object() || !document.contains("choices")) throw DataError("it has no choices");
+  return document.value("identity", json()) == identity_ ? from_json(document["choices"]) : Choices();
 }
 
 Choices KernelCache::read_or_warn() const {
   try {
     return read();
-  } catch (const json::exception& error) {
+  } catch (const DataError& error) {
     log::warning("{}: not a file of kernel choices ({}); timing again", file_.string(), error.what());
     return {};
   }
@@ -126,7 +151,7 @@ void KernelCache::add(const Choices& made) const {
   Choices choices;
   try {
     choices = read();
-  } catch (const json::exception&) {
+  } catch (const DataError&) {
     // Told when it was read first.
   }
   for (const auto& [key, choice] : made) {
@@ -165,8 +190,8 @@ std::string to_text(const KernelChoices& choices) { return to_json(choices.kept(
 
 void from_text(const std::string& text, KernelChoices& choices) {
   try {
-    for (const auto& [key, choice] : from_json(json::parse(text))) choices.keep(key, choice);
-  } catch (const json::exception& error) {
+    for (const auto& [key, choice] : from_json(parsed_choices(text))) choices.keep(key, choice);
+  } catch (const DataError& error) {
     throw DataError(fmt::format("kernel choices: {}", error.what()));
   }
 }

@@ -39,7 +39,7 @@ class KernelCache {
   const std::filesystem::path& file() const { return file_; }
 
  private:
-  // Throws what the JSON library throws for a file that is none of these.
+  // Throws DataError for a file that is none of these.
   std::map<std::string, KernelChoice> read() const;
   std::map<std::string, KernelChoice> read_or_warn() const;
   void add(const std::map<std::string, KernelChoice>& made) const;

@@ -16,6 +16,7 @@ using ManifestJson = nlohmann::ordered_json;
 constexpr const char* kManifestFormat = "lockstep checkpoint";
 constexpr int kMostManifestDepth = 3;
 constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // of a million ranks
+constexpr std::int64_t kMostShardBytes = std::int64_t{1} << 62;
 constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
 
 // Paths in a configuration need not be UTF-8; JSON is.
@@ -96,8 +97,9 @@ Manifest manifest_of(const ManifestJson& json) {
                     .files = {}};
   if (!json.at("test_accuracy").is_null()) manifest.test_accuracy = json.at("test_accuracy").get<double>();
   for (const ManifestJson& file : json.at("files"))
-    manifest.files.push_back(
-        {line_in(file, "name"), file.at("bytes").get<std::uint64_t>(), line_in(file, "xxh3")});
+    manifest.files.push_back({line_in(file, "name"),
+                              static_cast<std::uint64_t>(whole_in(file, "bytes", 0, kMostShardBytes)),
+                              line_in(file, "xxh3")});
   check_files(manifest);
   return manifest;
 }

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "launch/kernel_progress.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -146,6 +147,26 @@ TEST(KernelChoicesText, GoesToOtherRanksAndBack) {
   from_text(to_text(choices), read);
   EXPECT_EQ(read.kept().at("a \"quoted\" key").candidate, "winograd in 2 pieces");
   EXPECT_THROW(from_text("{\"key\": 3}", read), DataError);
+}
+
+// A checkpoint brings them, and may come from anywhere.
+TEST(KernelChoicesText, OfStrangersIsRefused) {
+  const auto refused = [](const std::string& text) {
+    KernelChoices choices(ChooseBy::time);
+    return message_of<DataError>([&] { from_text(text, choices); });
+  };
+  const auto with = [](const std::string& contests) {
+    return R"({"3x3": {"kernel": "direct", "microseconds": 1, "waited": 0, "contests": )" + contests + "}}";
+  };
+  KernelChoices choices(ChooseBy::time);
+  from_text(with("2"), choices);
+  EXPECT_EQ(choices.kept().at("3x3").contests, 2);
+  for (const char* contests : {"1e300", "-1", "2.5", "99999999999999999999", "null", "\"2\""})
+    EXPECT_NE(refused(with(contests)).find("\"contests\" is no whole number"), std::string::npos) << contests;
+  EXPECT_NE(refused(std::string(1000000, '[')).find("nested too deeply"), std::string::npos);
+  for (const char* text :
+       {"", "7", "[1]", "{\"3x3\": 7}", "{\"3x3\": {\"kernel\": 7}}", "{\"3x3\": {}}", "\xff"})
+    EXPECT_NE(refused(text).find("kernel choices: "), std::string::npos) << text;
 }
 
 TEST(KernelProgressLine, SaysHowFarAndHowLong) {

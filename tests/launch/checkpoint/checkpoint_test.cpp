@@ -157,6 +157,11 @@ TEST_F(Checkpoint, ManifestsLeadNowhereElse) {
   EXPECT_NE(refused("\"ranks\": 2", "\"ranks\": 3").find("files"), std::string::npos);
   EXPECT_NE(refused("\"steps\": 7", "\"steps\": -7").find("\"steps\""), std::string::npos);
   EXPECT_NE(refused("\"steps\": 7", "\"steps\": 7.5").find("\"steps\""), std::string::npos);
+  const std::string bytes = fmt::format("\"bytes\": {}", read_manifest(folder).files[1].bytes);
+  for (const char* odd : {"1e300", "-1", "7.5", "18446744073709551615", "\"7\""})
+    EXPECT_NE(refused(bytes, fmt::format("\"bytes\": {}", odd)).find("\"bytes\" is no whole number"),
+              std::string::npos)
+        << odd;
   EXPECT_NE(refused("\"version\": 1", "\"version\": 2").find("version 2"), std::string::npos);
   EXPECT_NE(refused("\"steps\": 7", "\"steps\": 8").find("hash"), std::string::npos);
   EXPECT_NE(message_of<DataError>([] { manifest_from(std::string(100000, '['), "m"); }).find("deep"),
