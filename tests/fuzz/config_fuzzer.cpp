@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A configuration in TOML, and settings of the command line. What is accepted, printed and read again is the
+// same.
+#include "core/error.h"
+#include "launch/config.h"
+#include "launch/engine_options.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep {
+
+// None is run here.
+const std::vector<const CommandEntry*>& shipped_commands() {
+  static const std::vector<const CommandEntry*> none;
+  return none;
+}
+
+}  // namespace lockstep
+
+namespace lockstep::fuzz {
+
+// The file, and behind each \x01 a setting.
+void try_input(std::string_view input) {
+  std::vector<std::string> settings;
+  const std::size_t end = std::min(input.find('\1'), input.size());
+  for (std::size_t at = end; at < input.size();) {
+    const std::size_t next = std::min(input.find('\1', at + 1), input.size());
+    settings.emplace_back(input.substr(at + 1, next - at - 1));
+    at = next;
+  }
+  const Config config = load_config(put("run.toml", input.substr(0, end)).string(), settings);
+  const std::string printed = to_toml(config);
+  const Config again = load_config(put("again.toml", printed).string(), {});
+  require(to_toml(again) == printed,
+          "what is printed is what is read: " + first_difference(printed, to_toml(again)));
+  require(differences(printed, to_toml(again)).empty(), "nothing differs from itself");
+}
+
+std::vector<std::string> seeds() {
+  std::vector<std::string> all;
+  for (const Preset& preset : shipped_presets()) all.push_back(preset.text);
+  all.push_back(to_toml(Config()));
+  all.push_back(all.front() +
+                "\1train.batch=64\1comm.bucket_mib=[1, 2, 3]\1run.dir=a b\1comm.codec_for=\"fc1*=int8\"");
+  all.emplace_back("[train]\nbatch = 'x'\n[[[\n\"\\u001b[2J\" = 1\n[model]\nname = \"\\u0007\"\n");
+  return all;
+}
+
+}  // namespace lockstep::fuzz

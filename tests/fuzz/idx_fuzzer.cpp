@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two files of a split in the IDX format, plain or gzip.
+#include <array>
+
+#include "core/error.h"
+#include "data/idx.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr int kColour = 1, kImagesGzip = 2, kLabelsGzip = 4;
+
+std::string words(std::initializer_list<std::uint32_t> list) {
+  std::string text;
+  for (const std::uint32_t word : list)
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(word >> shift);
+  return text;
+}
+
+// `gzip -n` of labels of two images: 00000801 00000002 00 01.
+const std::string kLabelsInGzip = {
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x63\x60\xe0\x64\x64\x60\x60\x60\x62\x60"
+    "\x60\x04\x00\x1a\xcf\xd4\x8f\x0a\x00\x00\x00",
+    31};
+
+}  // namespace
+
+void try_input(std::string_view input) {
+  Parts parts(input);
+  const int kinds = parts.byte();
+  const std::string_view labels = parts.text(), images = parts.rest();
+  std::filesystem::remove_all(folder() / "idx");
+  put(std::filesystem::path("idx") /
+          ((kinds & kLabelsGzip) != 0 ? "train-labels-idx1-ubyte.gz" : "train-labels-idx1-ubyte"),
+      labels);
+  const std::string name = (kinds & kColour) != 0 ? "train-images-idx4-ubyte" : "train-images-idx3-ubyte";
+  put(std::filesystem::path("idx") / ((kinds & kImagesGzip) != 0 ? name + ".gz" : name), images);
+
+  const std::unique_ptr<Dataset> dataset = open_idx(folder() / "idx", Split::train);
+  const ImageShape shape = dataset->image_shape();
+  require(dataset->size() >= 1 && shape.bytes() >= 1, "there is an image");
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 64); ++i) {
+    const std::int32_t label = dataset->read(i, image);
+    require(label >= 0 && label < dataset->classes(), "labels are classes");
+  }
+  dataset->fingerprint();
+}
+
+std::vector<std::string> seeds() {
+  const std::string labels = words({0x801, 2}) + std::string("\0\1", 2);
+  const std::string images = words({0x803, 2, 3, 2}) + std::string(12, 'x');
+  const std::string colour = words({0x804, 2, 1, 2, 3}) + std::string(12, 'x');
+  const auto input = [](int kinds, const std::string& labels, const std::string& images) {
+    return std::string(1, static_cast<char>(kinds)) + Parts::of_text(labels) + images;
+  };
+  return {input(0, labels, images), input(kColour, labels, colour), input(kLabelsGzip, kLabelsInGzip, images),
+          input(kImagesGzip, labels, kLabelsInGzip),
+          input(0, labels, words({0x803, 0xffffffff, 0xffff, 0xffff}))};
+}
+
+}  // namespace lockstep::fuzz

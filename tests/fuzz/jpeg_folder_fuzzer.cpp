@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A folder of images: the names of a class and of a file in it, and the file's bytes.
+#include "core/error.h"
+#include "data/jpeg_folder.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+// The smallest baseline JPEG there is, gray, 8 x 8.
+const unsigned char kGray[] = {
+    0xff, 0xd8, 0xff, 0xdb, 0,  67,   0, 1, 1,    1,    1,    1,  1,    1,    1,   1, 1, 1, 1, 1,    1,
+    1,    1,    1,    1,    1,  1,    1, 1, 1,    1,    1,    1,  1,    1,    1,   1, 1, 1, 1, 1,    1,
+    1,    1,    1,    1,    1,  1,    1, 1, 1,    1,    1,    1,  1,    1,    1,   1, 1, 1, 1, 1,    1,
+    1,    1,    1,    1,    1,  1,    1, 1, 0xff, 0xc0, 0,    11, 8,    0,    8,   0, 8, 1, 1, 0x11, 0,
+    0xff, 0xc4, 0,    20,   0,  1,    0, 0, 0,    0,    0,    0,  0,    0,    0,   0, 0, 0, 0, 0,    0,
+    3,    0xff, 0xc4, 0,    20, 0x10, 1, 0, 0,    0,    0,    0,  0,    0,    0,   0, 0, 0, 0, 0,    0,
+    0,    0,    0xff, 0xda, 0,  8,    1, 1, 0,    0,    0x3f, 0,  0x37, 0xff, 0xd9};
+
+// As a name in a folder can be.
+std::string file_name(std::string_view text) {
+  std::string name(text.substr(0, 100));
+  std::erase_if(name, [](char c) { return c == '/' || c == '\0'; });
+  return name == "." || name == ".." ? "" : name;
+}
+
+}  // namespace
+
+void try_input(std::string_view input) {
+  Parts parts(input);
+  const std::string of_class = file_name(parts.text()), name = file_name(parts.text());
+  const std::string_view bytes = parts.rest();
+  const std::filesystem::path top = folder() / "images";
+  std::filesystem::remove_all(top);
+  for (const char* split : {"train", "test"}) {
+    std::filesystem::create_directories(top / split / of_class);
+    if (!name.empty()) put(top / split / of_class / name, bytes);
+  }
+  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(top, Split::train);
+  const ImageShape shape = dataset->image_shape();
+  require(dataset->size() == 1 && dataset->classes() == 1, "one class, one image");
+  dataset->fingerprint();
+  dataset->probe(0);
+  // What is larger takes its time and tells no more.
+  if (shape.bytes() > 1 << 20) return;
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
+  require(dataset->read(0, image) == 0, "of the one class");
+}
+
+std::vector<std::string> seeds() {
+  const std::string gray(reinterpret_cast<const char*>(kGray), sizeof(kGray));
+  const auto input = [](std::string_view of_class, std::string_view name, std::string_view bytes) {
+    return Parts::of_text(of_class) + Parts::of_text(name) + std::string(bytes);
+  };
+  std::string wide = gray;
+  wide[75] = wide[77] = '\xff';
+  return {input("cat", "a.jpg", gray), input("cat", "A.JPEG", gray.substr(0, 100)),
+          input("c\x1b[2J", "\x1b]0;x\a.jpg", "no image"), input("", "a.jpg", gray),
+          input("dog", "wide.jpg", wide)};
+}
+
+}  // namespace lockstep::fuzz
