@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that somebody has made in order to do harm: the program refuses them by name, touches nothing that
+// they point to, and gives no orders of theirs to the terminal.
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+void replace_text(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+// Who it meets has no terminal here, so nothing of ours has escape sequences.
+void expect_refusal(const ProgramResult& result, int exit_code, const std::string& part) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.output;
+  EXPECT_EQ(count(result.output, part), 1) << part << " in:\n" << result.output;
+  for (const char* order : {"\x1b", "\x07", "\xc2\x9b"})
+    EXPECT_EQ(count(result.output, order), 0) << result.output;
+}
+
+TEST(HostileInput, OfACheckpointLeadsNowhereElse) {
+  const Workplace place("hostile");
+  const std::vector<std::string> settings = {"train.steps=4", "run.checkpoint_every=4",
+                                             "kernels.choose=direct"};
+  ASSERT_EQ(run_ranks(1, place.train(settings)).exit_code, 0);
+  const fs::path folder = place.path("run/checkpoints/step-000000004"), elsewhere = place.path("elsewhere");
+  const fs::path manifest = folder / "manifest.json", shard = folder / "rank-00000.safetensors";
+  const std::string sound = text_of(manifest);
+  const auto refused = [&](const std::string& text, const std::string& part) {
+    replace_text(manifest, text);
+    expect_refusal(run_ranks(1, place.train(settings, "--resume " + folder.string())), exit_code::data, part);
+  };
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = sound;
+    const std::size_t at = text.find(from);
+    CHECK(at != std::string::npos, "{}", from);
+    return text.replace(at, from.size(), to);
+  };
+  refused(edited("rank-00000.safetensors", "../../../elsewhere"), "file 1 is not rank-00000.safetensors");
+  refused(edited("\"ranks\": 1", "\"ranks\": 999999999999"), "\"ranks\" is no whole number");
+  refused(edited("\"cpu\"", "\"\\u001b[2J\""), "\"device\" has control characters");
+  refused(edited("\"cpu\"", "\"\x1b[2J\""), "manifest.json: not a checkpoint's manifest: ");
+  refused(std::string(1 << 20, '['), "nested too deeply");
+  refused(std::string(1 << 20, '\x1b'), "manifest.json: not a checkpoint's manifest: ");
+
+  replace_text(manifest, sound);
+  fs::rename(shard, elsewhere);
+  const std::string kept = text_of(elsewhere);
+  fs::create_symlink(elsewhere, shard);
+  refused(sound, "rank-00000.safetensors: is no regular file");
+  fs::remove(shard);
+  fs::create_symlink("/dev/zero", shard);
+  refused(sound, "rank-00000.safetensors: is no regular file");
+  fs::remove(shard);
+  fs::rename(elsewhere, shard);
+  fs::rename(manifest, elsewhere);
+  fs::create_symlink(elsewhere, manifest);
+  expect_refusal(run_ranks(1, place.train(settings, "--resume " + folder.string())), exit_code::data,
+                 "manifest.json: is no regular file");
+  EXPECT_EQ(text_of(elsewhere), sound);
+  EXPECT_EQ(text_of(shard), kept);
+}
+
+TEST(HostileInput, GivesNoOrdersToATerminal) {
+  const Workplace place("orders");
+  std::ofstream(place.path("config.toml"), std::ios::app) << "\"\\u001b]0;title\\u0007\" = \"\\u001b[2J\"\n";
+  expect_refusal(run_ranks(1, place.train({})), exit_code::config, "unknown key run.");
+  std::ofstream(place.path("config.toml"), std::ios::app) << "\x1b[2J = 1\n";
+  expect_refusal(run_ranks(1, place.train({})), exit_code::config, "errors in the configuration");
+
+  const Workplace other("others");
+  const std::string header = R"({"fc1.weight": {"dtype": "\u001b[2J", "shape": [], "data_offsets": [0, 4]}})";
+  const std::uint64_t bytes = header.size();
+  const std::string size(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
+  replace_text(other.path("weights"), size + header + "data");
+  expect_refusal(run_ranks(1, other.train({}, "--init " + other.path("weights").string())), exit_code::data,
+                 "the unknown type \"\\x1b[2J\"");
+}
+
+}  // namespace
+}  // namespace lockstep
