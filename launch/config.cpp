@@ -20,11 +20,10 @@
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
-#include "comm/exchanges/exchanges.h"
 #include "core/error.h"
+#include "launch/config_conflicts.h"
 #include "launch/config_defaults.h"
 #include "launch/config_keys.h"
-#include "launch/engine_options.h"
 #include "launch/suggestions.h"
 #include "launch/toml_text.h"
 
@@ -242,11 +241,8 @@ class Loader {
   }
   void check_values();
   void check_together();
-  void check_local_sgd();
-  void check_cross_barrier();
-  void check_ring();
   // Null: there is none of that name.
-  const Key* find_key(const std::string& name) const {
+  const Key* find_key(std::string_view name) const {
     const auto found = std::ranges::find(keys_, name, &Key::name);
     return found == keys_.end() ? nullptr : &*found;
   }
@@ -365,92 +361,9 @@ void Loader::check_values() {
   }
 }
 
-// Values that are right alone and wrong together.
 void Loader::check_together() {
-  const std::size_t means = config_.network.mean.size(), deviations = config_.network.deviation.size();
-  if (means != deviations && means != 0 && deviations != 0) {
-    complain(*find_key("data.mean"),
-             fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
-                         "expected in both, or [] for none",
-                         means, deviations));
-  }
-  if (config_.reproducible && config_.model.sync_batch_norm) {
-    complain(*find_key("train.reproducible"),
-             "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
-             "depend on how micro-batches are dealt to them");
-  }
-  if (config_.trainer.average_every > 1) check_local_sgd();
-  if (config_.trainer.topology == Topology::ring) check_ring();
-  if (config_.gradients.staleness > 0 && config_.reproducible) {
-    complain(*find_key("train.staleness"),
-             "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
-             "where the gradients of the step before travel");
-  }
-  if (config_.gradients.cross_barrier) check_cross_barrier();
-  if (config_.gradients.codec == kAutoCodec.name &&
-      (config_.gradients.staleness > 0 || config_.trainer.average_every > 1)) {
-    complain(
-        *find_key("comm.codec"),
-        "comm.codec = \"auto\": allowed with train.staleness = 0 and train.average_every = 0, as it is the "
-        "time of steps that wait for their gradients that tells what a codec gains; name a codec");
-  }
-  const auto& optimizer = config_.optimizer;
-  const Key& nesterov = *find_key("optimizer.nesterov");
-  if (optimizer.nesterov && optimizer.name != "sgd") {
-    complain(nesterov,
-             fmt::format("optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"{}\"",
-                         optimizer.name));
-  } else if (optimizer.nesterov && optimizer.momentum == 0) {
-    complain(nesterov, "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
-  }
-}
-
-void Loader::check_cross_barrier() {
-  for (const std::string_view need : cross_barrier_needs(config_)) {
-    complain(*find_key("comm.cross_barrier"),
-             fmt::format("comm.cross_barrier = true: allowed with {}", need));
-  }
-}
-
-void Loader::check_local_sgd() {
-  const Key& key = *find_key("train.average_every");
-  const auto given = fmt::format("train.average_every = {}", config_.trainer.average_every);
-  if (config_.reproducible) {
-    complain(key, given +
-                      ": allowed with train.reproducible = false, as what ranks train apart depends on how "
-                      "many they are");
-  }
-  if (config_.gradients.staleness > 0) {
-    complain(key, given +
-                      ": allowed with train.staleness = 0, as ranks then exchange no gradients that could be "
-                      "late");
-  }
-  if (config_.model.sync_batch_norm) {
-    complain(key, given +
-                      ": allowed with model.sync_batch_norm = false, which has ranks wait for each other in "
-                      "every layer of every step");
-  }
-}
-
-void Loader::check_ring() {
-  const Key& key = *find_key("comm.topology");
-  const auto refuse_unless = [&](bool right, const char* allowed, const char* reason) {
-    if (!right)
-      complain(key, fmt::format("comm.topology = \"ring\": allowed with {}, as {}", allowed, reason));
-  };
-  refuse_unless(config_.trainer.average_every <= 1, "train.average_every = 0",
-                "ranks average with their neighbours after every step, and never all at once");
-  refuse_unless(config_.gradients.staleness == 0, "train.staleness = 0", "no gradients are exchanged");
-  refuse_unless(config_.gradients.codec == kDenseSum.name && config_.gradients.codec_for == kDenseSum.name,
-                "comm.codec = \"none\" and without comm.codec_for", "neighbours see parameters as they are");
-  refuse_unless(!config_.reproducible, "train.reproducible = false",
-                "what a rank averages with depends on who was faster");
-  refuse_unless(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",
-                "ranks would wait for each other in every layer");
-  refuse_unless(config_.checkpoints.every == 0, "run.checkpoint_every = 0",
-                "ranks meet behind an epoch alone; run.checkpoint_minutes saves there");
-  refuse_unless(config_.device.device != "cuda", "world.device = \"cpu\"",
-                "neighbours look into the memory of a node");
+  for (const ConfigConflict& conflict : conflicts_in(config_))
+    complain(*find_key(conflict.key), conflict.what);
 }
 
 Config Loader::finish() {

@@ -244,14 +244,14 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
     EXPECT_NE(error({other, "comm.codec=auto"}).find("comm.codec = \"auto\": allowed with"),
               std::string::npos);
   EXPECT_EQ(error({"train.staleness=1", "train.reproducible=true"}),
-            "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
+            "train.staleness = 1: allowed with train.reproducible = false, as its micro-batches are added up "
             "where the gradients of the step before travel");
   EXPECT_EQ(error({"train.average_every=8", "train.reproducible=true"}),
             "train.average_every = 8: allowed with train.reproducible = false, as what ranks train apart "
             "depends on how many they are");
   EXPECT_EQ(
       error({"train.average_every=2", "model.sync_batch_norm=true"}),
-      "train.average_every = 2: allowed with model.sync_batch_norm = false, which has ranks wait for each "
+      "train.average_every = 2: allowed with model.sync_batch_norm = false, as it has ranks wait for each "
       "other in every layer of every step");
 }
 
