@@ -52,6 +52,12 @@ BucketOptions bucket_options(const Config& config, const Registry& registry) {
     for (const CodecRule& rule : options.codecs.rules) require_no_momentum(rule.choice, config);
   }
   options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
+  if (config.optimizer.name != "sgd" || config.trainer.average_every > 1) {
+    options.exchange = without_momentum(options.exchange);
+    for (CodecRule& rule : options.codecs.rules) rule.choice = without_momentum(rule.choice);
+  }
+  // What may be taken up, or given up, in mid-training.
+  for (ExchangeChoice& each : options.codecs.candidates) each = without_momentum(each);
   if (config.reproducible) options.micro_batches = config.loader.accumulation;
   return options;
 }

@@ -94,6 +94,8 @@ struct CodecKind {
   bool (*takes)(const ExchangeChoice& choice, const Parameter& parameter) = takes_large_tensors;
   // It adds the optimizer's momentum to what it takes, which the optimizer then does not. For SGD alone.
   bool adds_momentum = false;
+  // The option that has it do so where the optimizer has momentum. Empty: there is none.
+  std::string_view momentum_option = {};
   // The option that says how many of the first steps differ from those that follow, as in the sizes of what
   // is sent: a GPU records none of them. Empty: none do.
   std::string_view warmup_option = {};
@@ -114,7 +116,11 @@ struct CodecKind {
 // By CodecKind::warmup_option; 0 for what is no codec.
 std::int64_t warmup_steps(const ExchangeChoice& choice);
 // The same choice, as it is behind those steps.
-ExchangeChoice without_warmup(ExchangeChoice choice);
+ExchangeChoice without_warmup(const ExchangeChoice& choice);
+// Whether it adds this momentum to what it takes.
+bool adds_momentum(const ExchangeChoice& choice, const GradientMomentum& momentum);
+// The same choice, which does not where that is an option.
+ExchangeChoice without_momentum(const ExchangeChoice& choice);
 
 // ExchangeKind::make of every codec.
 std::unique_ptr<GradientExchange> make_codec_exchange(const ExchangeContext& context);

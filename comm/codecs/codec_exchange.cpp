@@ -10,6 +10,14 @@
 namespace lockstep {
 namespace {
 
+// With this option at 0; empty: as it is.
+ExchangeChoice without(ExchangeChoice choice, std::string_view option) {
+  if (option.empty()) return choice;
+  std::erase_if(choice.settings, [&](const ExchangeSetting& setting) { return setting.option == option; });
+  choice.settings.push_back({.option = option, .value = 0});
+  return choice;
+}
+
 ConfigError nothing_to_compress(const ExchangeChoice& choice, const CodecRule* rule) {
   const std::string which =
       rule == nullptr ? fmt::format("comm.codec = \"{}\": the model", choice.kind->name)
@@ -31,12 +39,19 @@ std::int64_t warmup_steps(const ExchangeChoice& choice) {
   return kind == nullptr || kind->warmup_option.empty() ? 0 : choice.whole_option(kind->warmup_option);
 }
 
-ExchangeChoice without_warmup(ExchangeChoice choice) {
-  if (warmup_steps(choice) == 0) return choice;
-  const std::string_view option = choice.kind->codec->warmup_option;
-  std::erase_if(choice.settings, [&](const ExchangeSetting& setting) { return setting.option == option; });
-  choice.settings.push_back({.option = option, .value = 0});
-  return choice;
+ExchangeChoice without_warmup(const ExchangeChoice& choice) {
+  return choice.kind->codec == nullptr ? choice : without(choice, choice.kind->codec->warmup_option);
+}
+
+bool adds_momentum(const ExchangeChoice& choice, const GradientMomentum& momentum) {
+  const CodecKind* kind = choice.kind->codec;
+  if (kind == nullptr || kind->adds_momentum || kind->momentum_option.empty())
+    return kind != nullptr && kind->adds_momentum;
+  return momentum.momentum > 0 && choice.whole_option(kind->momentum_option) != 0;
+}
+
+ExchangeChoice without_momentum(const ExchangeChoice& choice) {
+  return choice.kind->codec == nullptr ? choice : without(choice, choice.kind->codec->momentum_option);
 }
 
 bool takes_large_tensors(const ExchangeChoice&, const Parameter& parameter) {
@@ -59,7 +74,7 @@ CodecExchange::CodecExchange(const ExchangeContext& context)
   CodecAssignment assignment{.choices = {context.choice},
                              .of_parameter = choose_codecs(parameters_, context.codecs)};
   for (const CodecRule& rule : context.codecs.rules) assignment.choices.push_back(rule.choice);
-  make_lanes(assignment, context.codecs.rules);
+  make_lanes(assignment, context);
   if (!groups_.several_nodes()) {
     log::info("gradients are summed densely: comm.codec is for sums between nodes, and there is one node{}",
               communicator_.size() > 1 ? " (comm.compress_within_node = true compresses there, too)" : "");
@@ -76,7 +91,7 @@ CodecExchange::CodecExchange(const ExchangeContext& context, const CodecAssignme
       communicator_(context.communicator),
       groups_(groups),
       behind_(communicator_.stream().device()) {
-  make_lanes(assignment, context.codecs.rules);
+  make_lanes(assignment, context);
   make_codecs(context);
 }
 
@@ -84,7 +99,7 @@ void CodecExchange::make_codecs(const ExchangeContext& context) {
   allocate_dense();
   for (Lane& lane : lanes_) {
     make_codec(lane, context.momentum);
-    if (lane.choice.kind->codec->adds_momentum) {
+    if (lockstep::adds_momentum(lane.choice, context.momentum)) {
       log::info(
           "{} adds the optimizer's momentum ({}) before it compresses; the optimizer adds it to weight "
           "decay, and to what travels uncompressed",
@@ -95,7 +110,8 @@ void CodecExchange::make_codecs(const ExchangeContext& context) {
 }
 
 // What is compressed is told even where there is one node, so that the same configuration is refused there.
-void CodecExchange::make_lanes(const CodecAssignment& assignment, std::span<const CodecRule> rules) {
+void CodecExchange::make_lanes(const CodecAssignment& assignment, const ExchangeContext& context) {
+  const std::span<const CodecRule> rules = context.codecs.rules;
   const std::size_t first_rule = assignment.choices.size() - rules.size();
   const std::vector<std::size_t>& choice_of = assignment.of_parameter;
   std::vector<bool> dense(parameters_.size(), true);
@@ -109,7 +125,7 @@ void CodecExchange::make_lanes(const CodecAssignment& assignment, std::span<cons
       chosen[i] = choice_of[i] == number && codec->takes(choice, parameters_[i]);
       if (!chosen[i]) continue;
       dense[i] = false;
-      adds_momentum_[i] = codec->adds_momentum;
+      adds_momentum_[i] = lockstep::adds_momentum(choice, context.momentum);
     }
     if (std::ranges::find(chosen, true) == chosen.end()) {
       const bool wanted = std::ranges::find(choice_of, number) != choice_of.end();

@@ -68,7 +68,7 @@ class CodecExchange final : public GradientExchange {
   void make_codecs(const ExchangeContext& context);
   // The last choices are the rules', each of which must find something to compress; so must what is the only
   // choice beside them.
-  void make_lanes(const CodecAssignment& assignment, std::span<const CodecRule> rules);
+  void make_lanes(const CodecAssignment& assignment, const ExchangeContext& context);
   void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;

@@ -24,9 +24,7 @@ constexpr NumberOption kDgcOptions[] = {
 };
 
 std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
-  SparseOptions options = sparse_options(context.choice);
-  options.adds_momentum = true;
-  options.momentum = context.momentum;
+  SparseOptions options = sparse_options(context);
   options.clip = context.choice.option("clip");
   return std::make_unique<SparseCodec>(context, options);
 }

@@ -23,8 +23,11 @@ std::int64_t most_elements(std::span<const CodecShare> shares) {
 
 }  // namespace
 
-SparseOptions sparse_options(const ExchangeChoice& choice) {
+SparseOptions sparse_options(const CodecContext& context) {
+  const ExchangeChoice& choice = context.choice;
   return {.density = choice.option("density"),
+          .adds_momentum = adds_momentum(choice, context.momentum),
+          .momentum = context.momentum,
           .warmup_steps = choice.whole_option(kWarmupSteps.name),
           .warmup_density = choice.option("warmup_density")};
 }

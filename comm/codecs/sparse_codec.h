@@ -49,7 +49,7 @@ constexpr NumberOption warmup_density(double initial) {
           .meaning = "share that travels in the first of them"};
 }
 // What those say.
-SparseOptions sparse_options(const ExchangeChoice& choice);
+SparseOptions sparse_options(const CodecContext& context);
 
 // CodecKind::sent_share: a word goes to every other node, where the dense sum sends 2 (n - 1) / n.
 double sparse_sent_share(const ExchangeChoice& choice, const Parameter& parameter, int nodes);

@@ -12,19 +12,29 @@ constexpr NumberOption kTopKOptions[] = {
     sparse_density(0.01),
     kWarmupSteps,
     warmup_density(0.0625),
+    {.name = "momentum_correction",
+     .initial = 1,
+     .least = 0,
+     .most = 1,
+     .meaning = "1: with SGD, its momentum is added before elements are chosen, as dgc does it; 0: behind",
+     .whole = true},
     kErrorFeedback,
 };
 
 constexpr CodecKind kTopKKind = {
+    .momentum_option = "momentum_correction",
     .warmup_option = kWarmupSteps.name,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
-      SparseOptions options = sparse_options(context.choice);
+      SparseOptions options = sparse_options(context);
       options.error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0;
       return std::make_unique<SparseCodec>(context, options);
     },
     .sent_share = sparse_sent_share,
-    .kept = [](const ExchangeChoice& choice,
-               int) { return choice.whole_option(kErrorFeedback.name) != 0 ? 2.0 : 0.0; }};
+    .kept =
+        [](const ExchangeChoice& choice, int) {
+          return 2.0 * static_cast<double>(choice.whole_option(kErrorFeedback.name) +
+                                           choice.whole_option("momentum_correction"));
+        }};
 
 }  // namespace
 

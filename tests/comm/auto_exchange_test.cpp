@@ -299,6 +299,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
           [&](Communicator& communicator) {
             std::vector<Parameter> parameters = shaped_parameters(shapes);
             BucketOptions options = codec_buckets(*kind);
+            options.momentum = {.momentum = 0.5};
             options.first_bytes = 64 << 20;  // few: whole parameters are dealt about evenly
             GradientBuckets buckets(parameters, communicator, options);
             const int nodes = node_of.back() + 1;

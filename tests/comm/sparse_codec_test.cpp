@@ -107,13 +107,14 @@ TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
 }
 
 // Each element of each rank has waited, with momentum added, or was sent, and is forgotten (algorithm 1).
-TEST(SparseCodec, DgcAddsMomentumBeforeItChooses) {
-  for (const bool nesterov : {false, true}) {
+TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
+  for (const auto& [kind, nesterov] :
+       {std::pair{&kDgcCodec, false}, {&kDgcCodec, true}, {&kTopKCodec, true}}) {
     run_thread_ranks(
         2,
-        [nesterov](Communicator& communicator) {
+        [kind, nesterov](Communicator& communicator) {
           std::vector<Parameter> parameters = some_parameters();
-          BucketOptions options = codec_buckets(kDgcCodec, {{"density", 0.05}});
+          BucketOptions options = codec_buckets(*kind, {{"density", 0.05}});
           options.momentum = {.momentum = 0.75, .nesterov = nesterov};
           GradientBuckets buckets(parameters, communicator, options);
           for (int step = 0; step < 4; ++step) {

@@ -273,16 +273,24 @@ std::vector<Case> cases() {
        {"buckets.exchange=powersgd rank=2 start_step=100 error_feedback=0"},
        {"comm.codec=powersgd"}},
       {"comm.topk.density=0.1",
-       {"buckets.exchange=topk density=0.1 warmup_steps=1000 warmup_density=0.0625 error_feedback=1"},
+       {"buckets.exchange=topk density=0.1 warmup_steps=1000 warmup_density=0.0625 momentum_correction=1 "
+        "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.warmup_steps=10",
-       {"buckets.exchange=topk density=0.01 warmup_steps=10 warmup_density=0.0625 error_feedback=1"},
+       {"buckets.exchange=topk density=0.01 warmup_steps=10 warmup_density=0.0625 momentum_correction=1 "
+        "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.warmup_density=0.1",
-       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.1 error_feedback=1"},
+       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.1 momentum_correction=1 "
+        "error_feedback=1"},
+       {"comm.codec=topk"}},
+      {"comm.topk.momentum_correction=0",
+       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.0625 momentum_correction=0 "
+        "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.error_feedback=0",
-       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.0625 error_feedback=0"},
+       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.0625 momentum_correction=1 "
+        "error_feedback=0"},
        {"comm.codec=topk"}},
       {"comm.dgc.density=0.01",
        {"buckets.exchange=dgc density=0.01 warmup_steps=1000 warmup_density=0.125 clip=0"},
@@ -357,6 +365,29 @@ TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
       }
     }
   }
+}
+
+// Where momentum is another's, or differences of parameters travel, and in mid-training: topk as it is
+// without.
+TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
+  const auto corrects = [](const std::vector<std::string>& settings) {
+    const BucketOptions options = bucket_options(config_of(settings));
+    const bool everywhere = adds_momentum(options.exchange, options.momentum);
+    return everywhere || (!options.codecs.rules.empty() &&
+                          adds_momentum(options.codecs.rules.front().choice, options.momentum));
+  };
+  for (const char* codec : {"comm.codec=topk", "comm.codec_for=fc.*=topk"}) {
+    EXPECT_TRUE(corrects({codec}));
+    EXPECT_FALSE(corrects({codec, "comm.topk.momentum_correction=0"}));
+    EXPECT_FALSE(corrects({codec, "optimizer.momentum=0"}));
+    EXPECT_FALSE(corrects({codec, "optimizer.name=adamw"}));
+    EXPECT_FALSE(corrects({codec, "train.average_every=4"}));
+  }
+  const BucketOptions options = bucket_options(config_of({"comm.codec=auto", "comm.codec_limit=topk"}));
+  ASSERT_FALSE(options.codecs.candidates.empty());
+  EXPECT_EQ(options.codecs.candidates.back().kind, &kTopKCodec);
+  for (const ExchangeChoice& each : options.codecs.candidates)
+    EXPECT_FALSE(adds_momentum(each, options.momentum));
 }
 
 TEST(EngineOptions, NoKeyIsForgotten) {
