@@ -196,10 +196,11 @@ std::string CheckpointKeeper::write_shards(std::int64_t steps) {
   return told_by([&] {
     const int rank = parts_.host.rank();
     std::vector<ShardFile> files;
+    if (parts_.compares) hashes_ = snapshot_.shared_hashes();
+    snapshot_.arrange();
     store_.make_partial(steps);
     if (rank == 0) files.push_back(write_shard(store_.partial(steps), shared_shard(), snapshot_.shared()));
     files.push_back(write_shard(store_.partial(steps), rank_shard(rank), snapshot_.own()));
-    if (parts_.compares) hashes_ = snapshot_.shared_hashes();
     return files;
   });
 }

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,20 @@ std::variant<std::int64_t, double> number_of(std::string_view text, const std::f
   throw DataError(fmt::format("{}: a number in the metadata cannot be read", path.string()));
 }
 
+// An element's offset is the sum of its row's and its column's.
+void make_plain(const Layout& layout, std::vector<float>& values, std::vector<float>& scratch) {
+  const MatrixView view = layout.matrix_view();
+  std::vector<std::int64_t> columns;
+  for (std::int64_t column = 0; column < view.columns(); ++column)
+    columns.push_back(view.column_offset(column));
+  scratch.assign(values.begin(), values.end());
+  float* to = values.data();
+  for (std::int64_t row = 0; row < view.rows(); ++row) {
+    const float* from = scratch.data() + view.row_offset(row);
+    for (const std::int64_t offset : columns) *to++ = from[offset];
+  }
+}
+
 }  // namespace
 
 void StateSnapshotTaker::take(const std::function<void(StateVisitor&)>& show) {
@@ -60,6 +75,16 @@ void StateSnapshotTaker::take(const std::function<void(StateVisitor&)>& show) {
   hashes_.clear();
   show(*this);
   for (Part* part : {&shared_, &own_}) part->copy.tensors.resize(part->shown);
+}
+
+void StateSnapshotTaker::arrange() {
+  std::vector<float> scratch;
+  for (Part* part : {&shared_, &own_}) {
+    for (std::size_t i = 0; i < part->shown; ++i) {
+      if (part->layouts[i]) make_plain(*part->layouts[i], part->copy.tensors[i].values, scratch);
+      part->layouts[i].reset();
+    }
+  }
 }
 
 std::uint64_t StateSnapshotTaker::bytes() const {
@@ -77,8 +102,19 @@ std::vector<TensorHash> StateSnapshotTaker::shared_hashes() const {
   return hashes;
 }
 
+const Layout* StateSnapshotTaker::copied_as_it_lies(const StateTensor& tensor) const {
+  const Layout& layout = tensor.layout;
+  if (!is_host_memory(stream_.device())) return nullptr;
+  const bool whole = layout.physical_elements() == layout.shape().elements();
+  return whole ? &layout : nullptr;
+}
+
 void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
+  if (copied_as_it_lies(tensor) != nullptr) {
+    stream_.copy(values.data(), tensor.value, values.size() * sizeof(float));
+    return stream_.synchronize();
+  }
   grow_staging(staging_, tensor, stream_.device());
   read_plain(backend_for(stream_.device()), stream_, tensor, values, staging_);
   stream_.synchronize();
@@ -87,8 +123,12 @@ void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& val
 void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   if (scope == StateScope::replicated && of_shared_ != Shared::takes) {
     if (of_shared_ == Shared::ignores) return;
-    read(tensor, hashed_);
-    hashes_.push_back({tensor.name, hash_of_values(hashed_)});
+    std::span<const float> values(tensor.value, static_cast<std::size_t>(tensor.layout.shape().elements()));
+    if (copied_as_it_lies(tensor) == nullptr) {
+      read(tensor, hashed_);
+      values = hashed_;
+    }
+    hashes_.push_back({tensor.name, hash_of_values(values)});
     return;
   }
   Part& part = scope == StateScope::replicated ? shared_ : own_;
@@ -99,6 +139,9 @@ void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   piece.scope = scope;
   piece.shape = tensor.layout.shape();
   read(tensor, piece.values);
+  part.layouts.resize(tensors.size());
+  const Layout* layout = copied_as_it_lies(tensor);
+  if (layout != nullptr && !layout->is_plain()) part.layouts[part.shown - 1] = *layout;
 }
 
 void StateSnapshotTaker::value(const std::string& name, StateScope scope, StateValue value) {

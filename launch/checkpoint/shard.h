@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@
 
 namespace lockstep {
 
-// Takes state into memory that it keeps: the second time nothing is allocated.
+// Takes state into memory that it keeps: the second time nothing is allocated. In host memory a tensor is
+// copied as it lies, whatever its layout; only arrange(), which may run on another thread while training goes
+// on, makes plain tensors of the copies.
 class StateSnapshotTaker final : public StateVisitor {
  public:
   // takes: what all ranks share, too. hashes: the tensors of it alone, to be compared with a rank that takes
@@ -30,9 +33,11 @@ class StateSnapshotTaker final : public StateVisitor {
 
   // What `show` shows it, in place of what it has.
   void take(const std::function<void(StateVisitor&)>& show);
+  // After each take(), before anything is read but hashes.
+  void arrange();
   const StateCopy& shared() const { return shared_.copy; }
   const StateCopy& own() const { return own_.copy; }
-  // Of what all ranks share, where it was taken or hashed.
+  // Of what all ranks share, where it was taken or hashed. Before arrange().
   std::vector<TensorHash> shared_hashes() const;
   std::uint64_t bytes() const;
 
@@ -43,9 +48,12 @@ class StateSnapshotTaker final : public StateVisitor {
  private:
   struct Part {
     StateCopy copy;
-    std::size_t shown = 0;  // tensors
+    std::size_t shown = 0;                       // tensors
+    std::vector<std::optional<Layout>> layouts;  // of those that are not plain yet, and nothing for others
   };
 
+  // Whether it lies in host memory, every element once: then its layout, else nothing.
+  const Layout* copied_as_it_lies(const StateTensor& tensor) const;
   void read(const StateTensor& tensor, std::vector<float>& values);
 
   Stream stream_;

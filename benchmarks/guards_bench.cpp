@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What does it cost to be watched? Ranks train by the Trainer, in blocks of steps with everything between
+// them that `lockstep train` has by default (step watch, comparison of ranks, checkpoints that are not due)
+// and without, in turns. Their ratio is as noisy as the machine. What is not is the sum of the parts: the
+// time between steps, a comparison of ranks for every thousand steps, the watchdog's processor time, and the
+// records of collectives.
+//
+// With --snapshot: how long a checkpoint keeps training from going on, in turns with a copy of as many bytes.
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "benchmarks/bench_network.h"
+#include "benchmarks/measure.h"
+#include "comm/collective_log.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/checkpoint/keeper.h"
+#include "launch/checkpoint/shard.h"
+#include "launch/checkpoint/stop_signals.h"
+#include "launch/desync_check.h"
+#include "launch/job_end.h"
+#include "launch/step_watch.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kStepsToComparison = 1000;  // run.check_every
+constexpr double kStepShare = 0.005;               // what being watched may cost
+
+struct GuardOptions : BenchOptions {
+  GuardOptions() {
+    model = "cnn";
+    image = 28;
+    channels = 1;
+    threads = 1;
+  }
+  int blocks = 60;
+  int steps = 20;
+  bool snapshot = false;
+  std::string json;
+};
+
+// A rank's training, of which nobody has taken a step yet.
+struct GuardedTraining {
+  GuardedTraining(const GuardOptions& o, Communicator& communicator)
+      : images(o, communicator.size() * o.batch * 4),
+        graph({.batch = o.batch,
+               .height = o.image,
+               .width = o.image,
+               .channels = o.channels,
+               .classes = o.classes}) {
+    build_network(graph, {.name = o.model});
+    KernelChoices first;
+    network.emplace(graph, NetworkOptions{.choices = &first});
+    buckets.emplace(network->parameters(), communicator, BucketOptions{});
+    optimizer = make_optimizer(trained_memory(*network, buckets->gradients()), SgdOptions{});
+    const Shard shard{.rank = communicator.rank(), .size = communicator.size()};
+    train.emplace(images, shard, LoaderOptions{.batch = o.batch, .threads = 1});
+    test.emplace(images, shard, LoaderOptions{.batch = o.batch, .tail = Tail::pad});
+    trainer.emplace(Trainer::Parts{*network, *buckets, *optimizer, *train, *test, communicator},
+                    Schedule{.base = kBenchRate, .total_steps = 1 << 30},
+                    TrainerOptions{.epochs = 1 << 20});
+  }
+
+  RandomImages images;
+  Graph graph;
+  std::optional<Network> network;
+  std::optional<GradientBuckets> buckets;
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<BatchLoader> train, test;
+  std::optional<Trainer> trainer;
+};
+
+double milliseconds_from(std::int64_t begin_ns) { return 1e-6 * static_cast<double>(now_ns() - begin_ns); }
+
+void meet(Communicator& communicator) {
+  communicator.barrier();
+  communicator.stream().synchronize();
+}
+
+// Of this process's thread of that name, so far.
+double processor_milliseconds(const std::string& thread) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    double nanoseconds = 0;
+    if (name == thread && std::ifstream(task.path() / "schedstat") >> nanoseconds) return 1e-6 * nanoseconds;
+  }
+  throw Error(exit_code::failed, fmt::format("there is no thread {}", thread));
+}
+
+// Of one collective.
+double record_milliseconds() {
+  constexpr int kCollectives = 200'000;
+  CollectiveLog log("guards", 0, 1);
+  const std::int64_t begin = now_ns();
+  for (std::uint64_t sequence = 1; sequence <= kCollectives; ++sequence) {
+    log.begin({.kind = CollectiveKind::all_reduce, .count = 1, .sequence = sequence});
+    log.started(sequence);
+    log.met(sequence, begin);
+    log.sent(sequence, 4);
+    log.finished(sequence);
+  }
+  return milliseconds_from(begin) / kCollectives;
+}
+
+class Nothing final : public FitObserver {
+ public:
+  bool goes_on() override { return true; }
+  void evaluated(const Evaluation&) override {}
+};
+
+// What `lockstep train` puts between steps.
+struct Guards {
+  Guards(World& world, Communicator& communicator, Trainer& trainer, StopSignals& signals,
+         const std::filesystem::path& folder)
+      : keeper({.trainer = trainer, .host = communicator, .signals = signals, .device = trainer.device()},
+               {.minutes = 1e5}, folder, Manifest{.test_accuracy = {}, .files = {}}),
+        check(trainer, communicator, kStepsToComparison, keeper),
+        watch(world, trainer, 0, check) {}
+  CheckpointKeeper keeper;
+  DesyncCheck check;
+  StepWatch watch;
+};
+
+struct Block {
+  double step_ms = 0;
+  double between_ms = 0;  // of it
+};
+
+Block run_block(const GuardOptions& o, Trainer& trainer, FitObserver& observer, Communicator& communicator) {
+  meet(communicator);
+  Block block;
+  const std::int64_t begin = now_ns();
+  for (int i = 0; i < o.steps; ++i) {
+    trainer.step();
+    const std::int64_t done = now_ns();
+    observer.goes_on();
+    block.between_ms += milliseconds_from(done) / o.steps;
+  }
+  block.step_ms = milliseconds_from(begin) / o.steps;
+  return block;
+}
+
+nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator& communicator,
+                              StopSignals& signals, const std::filesystem::path& folder) {
+  GuardedTraining training(o, communicator);
+  Trainer& trainer = *training.trainer;
+  watch_job(world, communicator, 0);
+  signals.begin_training();
+  Guards guards(world, communicator, trainer, signals, folder);
+  Nothing nothing;
+  std::vector<double> plain, guarded, ratios, between, comparisons;
+  double watchdog_ms = 0, blocks_ms = 0;
+  std::uint64_t collectives = 0;
+  for (int round = -1; round < o.blocks; ++round) {  // one to warm up
+    double of_turn[2];
+    for (const bool guards_first : {true, false}) {
+      const bool with = guards_first == (round % 2 == 0);
+      const double watchdog = processor_milliseconds("ls-watchdog");
+      const std::uint64_t before = communicator.log().newest();
+      const Block block =
+          run_block(o, trainer, with ? static_cast<FitObserver&>(guards.watch) : nothing, communicator);
+      of_turn[with] = block.step_ms;
+      if (round < 0) continue;
+      watchdog_ms += processor_milliseconds("ls-watchdog") - watchdog;
+      blocks_ms += block.step_ms * o.steps;
+      if (with) collectives = std::max(collectives, communicator.log().newest() - before);
+      if (with) between.push_back(block.between_ms);
+    }
+    if (round < 0) continue;
+    plain.push_back(of_turn[0]);
+    guarded.push_back(of_turn[1]);
+    ratios.push_back(of_turn[1] / of_turn[0]);
+    meet(communicator);
+    const std::int64_t begin = now_ns();
+    require_same_tensors(communicator, replicated_hashes(trainer), "now");
+    comparisons.push_back(milliseconds_from(begin));
+  }
+  const double step = median(plain);
+  const double per_step = static_cast<double>(collectives) / o.steps;
+  const double record = record_milliseconds();
+  nlohmann::json parts = {{"between_steps", median(between) / step},
+                          {"comparisons", median(comparisons) / kStepsToComparison / step},
+                          {"watchdog", watchdog_ms / blocks_ms},
+                          {"records", record * per_step / step}};
+  double sum = 0;
+  for (const auto& [name, share] : parts.items()) sum += share.get<double>();
+  return {{"step_ms", step},
+          {"guarded_step_ms", median(guarded)},
+          {"ratio", median(ratios)},
+          {"comparison_ms", median(comparisons)},
+          {"record_us", 1e3 * record},
+          {"collectives_per_step", per_step},
+          {"parts", parts},
+          {"sum_of_parts", sum},
+          {"within_limit", sum < kStepShare}};
+}
+
+// A snapshot ends where the last rank has done its part: rank 0 copies what all share, the others hash
+// theirs.
+nlohmann::json measure_snapshot(const GuardOptions& o, Communicator& communicator) {
+  GuardedTraining training(o, communicator);
+  Trainer& trainer = *training.trainer;
+  using Shared = StateSnapshotTaker::Shared;
+  StateSnapshotTaker taker(trainer.device(), communicator.rank() == 0 ? Shared::takes : Shared::hashes);
+  const auto show = [&](StateVisitor& visitor) { trainer.visit_state(visitor); };
+  std::vector<double> steps, snapshots, copies, excess;
+  taker.take(show);
+  const std::size_t bytes = taker.bytes();
+  const std::vector<char> from(bytes, 1);
+  std::vector<char> to(bytes, 0);
+  for (int round = -1; round < o.blocks; ++round) {
+    meet(communicator);
+    std::int64_t begin = now_ns();
+    trainer.step();
+    meet(communicator);
+    const double step = milliseconds_from(begin);
+    begin = now_ns();
+    taker.take(show);
+    meet(communicator);
+    const double snapshot = milliseconds_from(begin);
+    begin = now_ns();
+    std::memcpy(to.data(), from.data(), bytes);
+    meet(communicator);
+    const double copy = milliseconds_from(begin);
+    CHECK(to.front() == 1, "a copy that is none");
+    if (round < 0) continue;
+    steps.push_back(step);
+    snapshots.push_back(snapshot);
+    copies.push_back(copy);
+    excess.push_back(snapshot - copy);
+  }
+  const double gigabytes = 1e-9 * static_cast<double>(bytes);
+  return {{"bytes", bytes},
+          {"step_ms", median(steps)},
+          {"snapshot_ms", median(snapshots)},
+          {"copy_ms", median(copies)},
+          {"beyond_a_copy_ms_per_gb", median(excess) / gigabytes},
+          {"beyond_a_copy_of_a_step_per_gb", median(excess) / gigabytes / median(steps)}};
+}
+
+void tell(const GuardOptions& o, const nlohmann::json& found) {
+  const auto number = [&](const char* name) { return found.at(name).get<double>(); };
+  if (o.snapshot) {
+    fmt::print(
+        "{}: a snapshot of {:.0f} MB takes {:.1f} ms, a copy {:.1f} ms: {:.1f} ms for each GB more, {:.2f} % "
+        "of a "
+        "step of {:.0f} ms\n",
+        o.model, 1e-6 * number("bytes"), number("snapshot_ms"), number("copy_ms"),
+        number("beyond_a_copy_ms_per_gb"), 100 * number("beyond_a_copy_of_a_step_per_gb"), number("step_ms"));
+    return;
+  }
+  fmt::print(
+      "{}: a step takes {:.3f} ms, watched {:.3f} ms, ratio {:.4f} (median of {}); the parts add up to "
+      "{:.3f} %\n",
+      o.model, number("step_ms"), number("guarded_step_ms"), number("ratio"), o.blocks,
+      100 * number("sum_of_parts"));
+  for (const auto& [name, share] : found.at("parts").items())
+    fmt::print("  {:<14} {:.4f} %\n", name, 100 * share.get<double>());
+}
+
+int run(const GuardOptions& o) {
+  World world = World::join();
+  const int code = run_or_abort(world, [&] {
+    StopSignals signals(60);
+    const std::unique_ptr<Communicator> communicator = world.communicator();
+    backend_for({}).set_threads(o.threads);
+    const auto folder = std::filesystem::temp_directory_path() / fmt::format("lockstep_guards_{}", getpid());
+    nlohmann::json found = o.snapshot ? measure_snapshot(o, *communicator)
+                                      : measure_guards(o, world, *communicator, signals, folder);
+    std::filesystem::remove_all(folder);
+    if (world.rank() > 0) return exit_code::done;
+    tell(o, found);
+    found.update({{"benchmark", "guards"},
+                  {"machine", describe_machine()},
+                  {"options", o.to_json()},
+                  {"ranks", world.size()},
+                  {"blocks", o.blocks},
+                  {"steps_per_block", o.steps}});
+    write_json(o.json, found);
+    return exit_code::done;
+  });
+  leave_or_abort(world, code);
+  return code;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::GuardOptions options;
+  CLI::App app("What it costs that a training is watched, and that a checkpoint is taken; under mpirun.",
+               "guards_bench");
+  options.add_flags(app);
+  app.add_option("--blocks", options.blocks, "pairs of blocks, or snapshots")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
+  app.add_flag("--snapshot", options.snapshot,
+               "measure a checkpoint's snapshot beside a copy of as many bytes");
+  app.add_option("--json", options.json, "write the result here, too");
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+}
