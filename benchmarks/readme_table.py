@@ -241,6 +241,43 @@ def crossing_on(link, where):
 
 
 RESNET18 = step("step resnet18", "`resnet18`")
+def faults(results):
+    result = results("random_faults")
+    count = {name: sum(row[name] for row in result["by_kind"])
+             for name in ("faults", "went_on", "ended_undisturbed", "steps_skipped", "wrong")}
+    skipped = f", {count['steps_skipped']} skipped a step of fp16" if count["steps_skipped"] else ""
+    return (f"random faults of {len(result['by_kind'])} kinds, 2 to 4 ranks on one node and on two, {count['faults']} of them",
+            f"{count['went_on']} jobs ended with the documented code and went on to the bits of an undisturbed training, "
+            f"{count['ended_undisturbed']} ended with those bits at once{skipped}, {count['wrong']} lost anything", result)
+
+
+def soak(results):
+    result = results("soak")
+    long, starts = result["soak"], result["starts"]
+    flat = "flat" if all(row["flat"] for row in long["growth"]) else "not flat"
+    left = len(starts["left_in_tmp_and_shared_memory"])
+    return (f"{long['steps']:,} steps of the smallest network in {long['minutes']:g} minutes, then {starts['starts']} starts",
+            f"memory, descriptors, threads, shared memory and disk {flat}; {left or 'no'} files left in `/tmp` and `/dev/shm`",
+            long)
+
+
+def guards(results):
+    result = results("guards")
+    return (f"being watched, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch "
+            f"{result['options']['batch']} each",
+            f"{100 * result['sum_of_parts']:.2f} % of a step of {result['step_ms']:.1f} ms, part by part; steps in turns with "
+            f"unwatched ones take {result['ratio']:.4f} times as long", result)
+
+
+def snapshot(results):
+    result = results("snapshot")
+    height, width, _ = result["options"]["image"]
+    return (f"snapshot of a checkpoint, `{result['options']['model']}`, {height}x{width}, {result['ranks']} ranks, "
+            f"{1e-6 * result['bytes']:.0f} MB",
+            f"training stops for {result['snapshot_ms']:.1f} ms, a copy of as many bytes takes {result['copy_ms']:.1f} ms; "
+            f"{100 * result['beyond_a_copy_of_a_step_per_gb']:+.2f} % of a step for each GB", result)
+
+
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
@@ -253,7 +290,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        crossing_on("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
-       recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning]
+       recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning,
+       faults, soak, guards, snapshot]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 

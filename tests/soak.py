@@ -199,17 +199,20 @@ def parse_arguments(arguments):
 def run(options, arguments, folder):
     (folder / "images").mkdir()
     training_runs.write_images(folder / "images", 4096, 256, 8)
-    result, wrong = {"benchmark": "soak"}, []
-    result |= record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
+    # Each part has its own circumstances: one that is not asked for stays in the file as it is.
+    there = options.json and options.json.exists()
+    result, wrong = json.loads(options.json.read_text()) if there else {"benchmark": "soak"}, []
+    circumstances = record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
     if options.minutes > 0:
-        result["soak"], wrong = soak(options, folder)
+        found, wrong = soak(options, folder)
+        result["soak"] = {**circumstances, **found}
         print(f"{result['soak']['steps']:,} steps in {options.minutes:g} minutes, "
               f"{result['soak']['hours_at_100_ms_a_step']:.1f} hours of a training at 100 ms a step")
         for row in result["soak"]["growth"]:
             print(f"  {row['what']:<20} {row['median']:>12,.0f}  grows by {row['growth']:,.1f}" + ("" if row["flat"] else "!"))
     if options.starts > 0:
         left = start_apart(options, arguments, folder)
-        result["starts"] = {"starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}
+        result["starts"] = {**circumstances, "starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}
         wrong += [f"{path} is left" for path in left]
         print(f"{training_runs.counted(options.starts, 'start')}: left in /tmp and /dev/shm: {left or 'nothing'}")
     if options.json:
