@@ -152,9 +152,9 @@ def starts(options, folder):
     for number in range(options.starts):
         name = list(ENDS)[number % len(ENDS)]
         settings, number_of_signal, expected = ENDS[name]
-        process = subprocess.Popen(command(options, 2 + number % 2, folder, {**settings, "run.dir": folder / f"run{number}"}),
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   env=ENVIRONMENT)
+        settings = {**settings, "run.dir": folder / f"run{number}"}
+        process = subprocess.Popen(command(options, 2 + number % 2, folder, settings), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
         said = ""
         if number_of_signal:
             for line in process.stdout:
@@ -209,7 +209,8 @@ def run(options, arguments, folder):
         print(f"{result['soak']['steps']:,} steps in {options.minutes:g} minutes, "
               f"{result['soak']['hours_at_100_ms_a_step']:.1f} hours of a training at 100 ms a step")
         for row in result["soak"]["growth"]:
-            print(f"  {row['what']:<20} {row['median']:>12,.0f}  grows by {row['growth']:,.1f}" + ("" if row["flat"] else "!"))
+            more = "" if row["flat"] else "!"
+            print(f"  {row['what']:<20} {row['median']:>12,.0f}  grows by {row['growth']:,.1f}{more}")
     if options.starts > 0:
         left = start_apart(options, arguments, folder)
         result["starts"] = {**circumstances, "starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}

@@ -73,6 +73,18 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(result["ranks"], 3)
         self.assertIn("last rank slowed", output)
 
+    def test_guards_bench_adds_up_what_being_watched_costs(self):
+        launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "guards_bench", "--model", "mlp",
+                  "--image", "8", "--batch", "2", "--blocks", "2"]
+        result, output = self.result_of([*launch, "--steps", "3"])
+        self.assertEqual(sorted(result["parts"]), ["between_steps", "comparisons", "records", "watchdog"])
+        self.assertAlmostEqual(result["sum_of_parts"], sum(result["parts"].values()))
+        self.assertGreater(result["collectives_per_step"], 0)
+        self.assertIn("the parts add up to", output)
+        result, output = self.result_of([*launch, "--snapshot"])
+        self.assertGreater(result["snapshot_ms"], 0)
+        self.assertIn("a snapshot of", output)
+
     def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
         result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",
                                          "-o", "max"])
