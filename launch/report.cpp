@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
@@ -178,7 +179,9 @@ void Report::epoch(const EpochReport& report) {
   if (report.communication) say_of(*report.communication);
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
-  write_metrics(report);
+  EpochReport line = report;
+  line.stragglers = std::exchange(stragglers_, {});
+  write_metrics(line);
 }
 
 void Report::say_of(const EpochCommunication& communication) {
@@ -279,6 +282,13 @@ std::string to_json(const EpochReport& report) {
                                 {"data", report.processor.data}}}};
   if (report.communication) line["communication"] = json_of(*report.communication);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
+  for (const Straggler& each : report.stragglers) {
+    line["stragglers"].push_back({{"rank", each.rank},
+                                  {"host", each.host},
+                                  {"since_step", each.since_step},
+                                  {"seconds", each.seconds},
+                                  {"median_seconds", each.median_seconds}});
+  }
   return line.dump();
 }
 

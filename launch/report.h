@@ -26,6 +26,16 @@ struct StepReport {
   double samples_per_second = 0;  // left out as long as it is 0: no step of the epoch is done
 };
 
+// A rank that is slower than the others; see StragglerScore.
+struct Straggler {
+  int rank = 0;
+  std::string host;
+  std::int64_t since_step = 0;  // from 1
+  double seconds = 0;           // of a step, its own
+  double median_seconds = 0;    // of all ranks
+  double factor() const { return seconds / median_seconds; }
+};
+
 struct EpochReport {
   std::int64_t epoch = 0;  // from 1
   std::int64_t steps = 0;  // since the start of training
@@ -42,6 +52,7 @@ struct EpochReport {
   ProcessorAccount processor;                       // what rank 0's process took of cores meanwhile
   std::optional<EpochCommunication> communication;  // of several ranks
   std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
+  std::vector<Straggler> stragglers = {};           // that were found in it
 };
 
 struct ReportOptions {
@@ -76,6 +87,9 @@ class Report {
   // advice, where there are any.
   void epoch(const EpochReport& report);
 
+  // The next epoch's line names it.
+  void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
+
   // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
   // there whole or not at all.
   const std::string& metrics_problem() const { return metrics_problem_; }
@@ -88,6 +102,7 @@ class Report {
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 
   ReportOptions options_;
+  std::vector<Straggler> stragglers_;
   std::vector<std::int64_t> lost_epochs_;
   std::string metrics_problem_;
   std::int64_t last_drawn_ns_ = 0;
@@ -99,7 +114,8 @@ class Report {
 // learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
 // ...} and processor {compute, communication, data} in seconds; of several ranks communication {steps,
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
-// by_rank, by_bucket, advice}; on a ring steps_by_rank. What is not finite, or not there, is null.
+// by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
+// host, since_step, seconds, median_seconds}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

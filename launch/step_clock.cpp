@@ -14,6 +14,10 @@ bool ends_within_step(Phase phase) {
   return phase == Phase::forward || phase == Phase::backward || phase == Phase::exposed_communication;
 }
 
+double computed(const StepAccount& account) {
+  return account[Phase::forward] + account[Phase::backward] + account[Phase::optimizer];
+}
+
 }  // namespace
 
 const char* span_name(Phase phase) {
@@ -35,10 +39,15 @@ StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buc
   times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets, buckets);
 }
 
+void StepClock::enter(Phase phase) {
+  own_.set_waits(phase == Phase::exposed_communication || phase == Phase::device_wait);
+  host_.enter(phase);
+}
+
 void StepClock::begin(StepSlot slot, std::int64_t step) {
   slot_ = slot;
   step_ = step;
-  host_.enter(Phase::data_wait);
+  enter(Phase::data_wait);
   if (times_) times_->begun(stream_, slot, step, fetch_seconds_);
 }
 
@@ -47,7 +56,7 @@ void StepClock::has_data() {
 }
 
 void StepClock::begin_phase(Phase phase) {
-  host_.enter(phase);
+  enter(phase);
   phase_ = phase;
   begin_ns_ = now_ns();
 }
@@ -90,7 +99,7 @@ std::optional<Phase> StepClock::interrupt() {
 void StepClock::go_on(std::optional<Phase> interrupted) {
   if (interrupted) return begin_phase(*interrupted);
   phase_.reset();
-  host_.enter(Phase::rest);
+  enter(Phase::rest);
 }
 
 void StepClock::begin_wait(StepSlot slot, std::size_t bucket) {
@@ -136,7 +145,7 @@ void StepClock::end() {
 }
 
 void StepClock::fetch(const std::function<void()>& work) {
-  host_.enter(Phase::data_wait);
+  enter(Phase::data_wait);
   const std::int64_t begin_ns = now_ns();
   work();
   fetch_seconds_ = static_cast<double>(now_ns() - begin_ns) * 1e-9;
@@ -144,7 +153,9 @@ void StepClock::fetch(const std::function<void()>& work) {
 
 void StepClock::settle(StepSlot slot) {
   if (!times_) return;
+  const double before = computed(account_);
   times_->account(slot, account_, timeline_, ledger_);
+  own_device_seconds_ += computed(account_) - before;
   if (timeline_ != nullptr && ledger_ != nullptr) record_flows(*ledger_, *timeline_);
 }
 

@@ -16,6 +16,7 @@
 #include "core/stream.h"
 #include "core/timeline.h"
 #include "launch/ledger.h"
+#include "launch/own_time.h"
 #include "launch/step_times.h"
 
 namespace lockstep {
@@ -66,8 +67,8 @@ class StepClock {
   void end();
   // The host fetches the batches of the next step; waits for steps of a GPU; does something else.
   void fetch(const std::function<void()>& work);
-  void wait_for_device() { host_.enter(times_ ? Phase::device_wait : Phase::rest); }
-  void rest() { host_.enter(Phase::rest); }
+  void wait_for_device() { enter(times_ ? Phase::device_wait : Phase::rest); }
+  void rest() { enter(Phase::rest); }
 
   // The device is done with the slot's step; see StepTimes::account.
   void settle(StepSlot slot);
@@ -78,8 +79,12 @@ class StepClock {
   StepAccount take();
   // On a GPU, too, the host's.
   StepAccount take_host() { return host_.take(); }
+  // Of steps since the first call, without waits for other ranks: see OwnSeconds.
+  double own_host_seconds() { return own_.seconds(); }
+  double own_device_seconds() const { return own_device_seconds_; }
 
  private:
+  void enter(Phase phase);
   void begin_phase(Phase phase);
   void done(Phase phase, std::int64_t micro_batch);
   // What a CPU did of the phase since it began, or went on.
@@ -100,6 +105,8 @@ class StepClock {
   std::optional<Phase> phase_;  // that time() runs
   std::int64_t begin_ns_ = 0;   // on a CPU: when it began, or went on
   PhaseClock host_;
+  OwnTime own_;
+  double own_device_seconds_ = 0;
   std::optional<StepTimes> times_;  // on a GPU
   StepSlot slot_;                   // of the step that began last
   std::int64_t step_ = 0;

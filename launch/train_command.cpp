@@ -23,6 +23,7 @@
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/step_watch.h"
+#include "launch/stragglers.h"
 #include "launch/terminal.h"
 #include "launch/thread_trial.h"
 #include "launch/trace.h"
@@ -187,7 +188,8 @@ int train(TrainRun& run, const Command& command, World& world) {
   const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
   DesyncCheck check(*run.trainer, host, config->compared_every(), keeper);
-  StepWatch watch(world, *run.trainer, config->timeout_seconds, check);
+  StragglerWatch stragglers(*run.trainer, host, *run.report, check);
+  StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {

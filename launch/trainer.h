@@ -64,6 +64,13 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
+// What a rank's steps took of it alone, in seconds: its thread (OwnTime), and a GPU. Whoever asks for the
+// first time begins at 0.
+struct OwnSeconds {
+  double host = 0;
+  double device = 0;
+};
+
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
@@ -129,6 +136,11 @@ class Trainer {
   // See StepClock; take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
+  OwnSeconds own_seconds() {
+    return {.host = clock_.own_host_seconds(), .device = clock_.own_device_seconds()};
+  }
+  // Whether all ranks stand at the same step between any two.
+  bool in_lockstep() const { return end_->in_lockstep(); }
   // What this process has taken of cores so far. With one rank nothing of it is communication; nor is what
   // NCCL's own threads take.
   ProcessorAccount processor_account();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The faults that can be made on purpose: one class and one line of the table for each.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <net/if.h>
@@ -153,6 +155,26 @@ class NanGradients final : public Fault {
   std::vector<float> sound_;
 };
 
+// Of what the rank does itself in a step, as the training counts it.
+class SlowerSteps final : public Fault {
+ public:
+  void before_step(FaultSite& site) override {
+    if (!site.here) return;
+    const OwnSeconds own = site.trainer.own_seconds();
+    const double now = std::max(own.host - slept_, own.device);
+    const double step = now - std::exchange(last_, now);
+    if (!std::exchange(began_, true)) return;
+    const double more = (site.amount - 1) * step;
+    std::this_thread::sleep_for(std::chrono::duration<double>(more));
+    slept_ += more;
+  }
+
+ private:
+  bool began_ = false;
+  double last_ = 0;  // own, without what it has slept
+  double slept_ = 0;
+};
+
 bool something_is_being_saved(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoints", ignored))
@@ -199,6 +221,8 @@ constexpr std::array<FaultKind, 13> kFaultKinds = {{
     {"hang", "its main thread never goes on", "", 0, 0, 0, false, make_fault<OwnFault<hang_rank>>},
     {"slow", "each step from that one on takes longer", "ms", 0, 50, 1e6, true,
      make_fault<OwnFault<slow_down>>},
+    {"slower", "each step from the one behind it on takes so many times as long", "factor", 1, 1.5, 1000,
+     true, make_fault<SlowerSteps>},
     {"fail", "it ends with an error of its own", "", 0, 0, 0, false, make_fault<OwnFault<fail_rank>>},
     {"oom", "its memory runs out", "", 0, 0, 0, false, make_fault<OwnFault<run_out_of_memory>>},
     {"disk-full", "no file that it writes grows any more", "", 0, 0, 0, false,

@@ -101,6 +101,22 @@ TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
   EXPECT_EQ(count(result.output, "| late rank 1: "), 1) << result.output;
 }
 
+// Where its steps take three times as long, nobody can mistake it; and nobody is named where all are alike.
+TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedOnceAndNoOtherIs) {
+  const Workplace workplace("inject_slower");
+  const std::vector<std::string> settings = {"train.steps=200", "train.epochs=20", "model.name=cnn",
+                                             "kernels.choose=direct", "train.threads=1"};
+  const ProgramResult alike = run_ranks(4, workplace.train(settings));
+  EXPECT_EQ(alike.exit_code, exit_code::done) << alike.output;
+  EXPECT_EQ(count(alike.output, " is slow: since step "), 0) << alike.output;
+  const ProgramResult slow =
+      run_ranks(4, workplace.train(settings, "--inject slower:rank=2,step=20,factor=3"));
+  EXPECT_EQ(slow.exit_code, exit_code::done) << slow.output;
+  EXPECT_EQ(count(slow.output, " is slow: since step "), 1) << slow.output;
+  EXPECT_EQ(count(slow.output, "warning [rank 0] rank 2 on "), 1) << slow.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"stragglers\":[{\"rank\":2,"), 1);
+}
+
 // With a loss scale one such step is skipped, and what was put there for it is gone.
 TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
   const Workplace workplace("inject_nan");
