@@ -145,6 +145,13 @@ void choose_threads_by_trial(TrainRun& run, const Command& command) {
   log::info("{}", describe(trial, threads));
 }
 
+// Where ranks are others: that their state is what was saved can be seen.
+void tell_digest(TrainRun& run) {
+  std::string state;
+  run_agreed(*run.communicator, [&] { state = digest(run.training->network(), run.training->optimizer()); });
+  log::info("its digest is {}", state);
+}
+
 int train(TrainRun& run, const Command& command, World& world) {
   const bool first = world.rank() == 0;
   run.communicator = world.communicator();
@@ -165,9 +172,11 @@ int train(TrainRun& run, const Command& command, World& world) {
         faults.front())));
   const auto& flags = command.own<ResumeFlags>();
   run.saved = find_saved(*run.communicator, run.config, flags, command.registry);
+  if (run.saved) keep_global_batch(*run.saved, flags, world.size(), run.config);
   build(run, command, world);
   if (run.saved) {
     go_on_from(*run.saved, flags, run.communicator->host(), *run.training, *run.trainer);
+    if (run.saved->manifest.ranks != world.size()) tell_digest(run);
   } else {
     choose_threads_by_trial(run, command);
   }
@@ -227,6 +236,12 @@ void train_flags(CLI::App& app, Command& command) {
          "Go on from the newest checkpoint of run.dir (auto), from a checkpoint or a run's folder, or "
          "start anew (never, the default)")
       ->type_name("auto|never|FOLDER");
+  app.add_option(
+         "--resume-size", resume.size,
+         "On another number of ranks than was saved: any changes train.accumulation so that a step keeps "
+         "its samples, where they divide; same (the default) refuses")
+      ->type_name("any|same")
+      ->check(CLI::IsMember({"any", "same"}));
   app.add_option("--resume-with", resume.with,
                  "Go on although this key differs from the saved configuration; repeatable")
       ->type_name("KEY")

@@ -68,8 +68,9 @@ Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
 }
 
 void require_same_flags(Communicator& host, const ResumeFlags& flags) {
-  const Difference found = find_difference(
-      host, fmt::format("--resume {} --resume-with {}", flags.from, fmt::join(flags.with, ",")));
+  const Difference found =
+      find_difference(host, fmt::format("--resume {} --resume-with {} --resume-size {}", flags.from,
+                                        fmt::join(flags.with, ","), flags.size));
   if (found.ranks.empty()) return;
   throw_agreed(
       ConfigError(fmt::format("rank {} has {}, rank 0 has {}; start every rank with the same command",
@@ -107,13 +108,15 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
   const std::int64_t of_one = config.loader.batch * ranks;
   if (of_one * config.loader.accumulation == manifest.global_batch) return;
   if (std::ranges::count(flags.with, "train.accumulation") > 0) return;
+  if (flags.size == ResumeFlags::kAnySize && manifest.global_batch % of_one == 0) return;
   const std::string what = fmt::format(
       "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples a step, the saved training has "
       "{}",
       ranks, ranks == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
       of_one * config.loader.accumulation, manifest.global_batch);
   if (manifest.global_batch % of_one == 0) {
-    throw ConfigError(fmt::format("{}: set train.accumulation = {}", what, manifest.global_batch / of_one));
+    throw ConfigError(fmt::format("{}: set train.accumulation = {}, or have --resume-size any do it", what,
+                                  manifest.global_batch / of_one));
   }
   throw ConfigError(
       fmt::format("{}, and no train.accumulation gives as many: take a number of ranks that divides {}", what,
@@ -208,6 +211,21 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   };
   saved.in_run_dir = gather_values<std::int32_t>(host, in_run_dir()).front() != 0;
   return saved;
+}
+
+void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {
+  const Manifest& manifest = saved.manifest;
+  const std::int64_t of_one = config.loader.batch * ranks;
+  const std::int64_t keeps = manifest.global_batch / of_one;
+  if (flags.size != ResumeFlags::kAnySize || keeps * of_one != manifest.global_batch) return;
+  if (keeps == config.loader.accumulation) return;
+  log::info(
+      "--resume-size any: the checkpoint is of {} ranks, there {} {} now, so train.accumulation is {} and "
+      "not {}: "
+      "a step keeps its {} samples",
+      manifest.ranks, ranks == 1 ? "is" : "are", ranks, keeps, config.loader.accumulation,
+      manifest.global_batch);
+  config.loader.accumulation = keeps;
 }
 
 void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved) {

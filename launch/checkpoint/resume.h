@@ -21,9 +21,12 @@ namespace lockstep {
 struct ResumeFlags {
   static constexpr const char* kNever = "never";  // what is in run.dir is set aside
   static constexpr const char* kAuto = "auto";    // from the newest of run.dir; from the start where none is
+  static constexpr const char* kAnySize = "any";
 
   std::string from = kNever;      // or a folder: a checkpoint's, or a run's
   std::vector<std::string> with;  // keys that may differ from the saved configuration
+  // any: on another number of ranks train.accumulation becomes what keeps a step's samples.
+  std::string size = "same";
 };
 
 struct SavedTraining {
@@ -43,6 +46,10 @@ struct SavedTraining {
 // differ, or a number of ranks with which a step has other samples; UsageError for flags that make no sense.
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
                                         const Registry& registry);
+
+// Where the flags say so: gives the configuration the accumulation with which these ranks take the saved
+// training's samples in a step, and tells of it. Behind find_saved(), which has made sure that there is one.
+void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config);
 
 // Collective, before the first step: checkpoints of run.dir that are not the past of this training move to a
 // folder with a free name. Null: it starts. Throws an agreed IoError.

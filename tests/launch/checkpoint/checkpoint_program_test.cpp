@@ -204,6 +204,40 @@ TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
   EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
 }
 
+// One command, on as many ranks as there are: 4, then 2, then 4 again.
+TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
+  const Workplace workplace("resized");
+  const std::string digest = workplace.path("digest").string();
+  const auto train = [&](int ranks, int steps, const std::string& folder, const std::string& flags) {
+    const Settings settings =
+        saving(steps, {"model.batch_norm=false", "run.dir=" + workplace.path(folder).string()});
+    return run_ranks(ranks, workplace.train(settings, flags + " --digest " + digest + " --export " +
+                                                          workplace.path(folder + ".weights").string()));
+  };
+  const std::string any = "--resume auto --resume-size any --resume-with train.steps";
+  EXPECT_EQ(train(4, 24, "whole", "").exit_code, 0);
+  EXPECT_EQ(train(4, 8, "parts", any).exit_code, 0);
+  const std::string of_four = text_of(digest);
+  expect_failure(train(2, 16, "parts", "--resume auto --resume-with train.steps"), exit_code::config,
+                 {"set train.accumulation = 2, or have --resume-size any do it"});
+  expect_failure(train(3, 16, "parts", any), exit_code::config, {"no train.accumulation gives as many"});
+  const ProgramResult two = train(2, 16, "parts", any);
+  EXPECT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_EQ(count(two.output,
+                  "the checkpoint is of 4 ranks, there are 2 now, so train.accumulation is 2 and not 1"),
+            1)
+      << two.output;
+  EXPECT_EQ(count(two.output, "its digest is " + of_four.substr(0, of_four.find('\n'))), 1) << two.output;
+  const std::string of_two = text_of(digest);
+  const ProgramResult four = train(4, 24, "parts", any);
+  EXPECT_EQ(four.exit_code, 0) << four.output;
+  EXPECT_EQ(count(four.output, "its digest is " + of_two.substr(0, of_two.find('\n'))), 1) << four.output;
+  const auto whole = tensors_of(workplace.path("whole.weights"));
+  const auto parts = tensors_of(workplace.path("parts.weights"));
+  for (const auto& [name, values] : whole)
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
+}
+
 // A folder that cannot be made, a disk that is full: what was saved stays, and training goes on or ends in
 // order, as it was told.
 TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
