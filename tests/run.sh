@@ -5,10 +5,13 @@
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
 #   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, plan every network's
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
+#   tests/run.sh fuzz     fuzz what reads foreign bytes, 45 seconds for each target, or as many as a second word says
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 python3 python3-pip strace xz-utils
   munge slurmctld slurmd slurm-client)
+# clang brings libFuzzer, and its runtime libraries are a package of their own.
+[ "${1:-}" != fuzz ] || more_packages+=(clang libclang-rt-dev)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
@@ -69,11 +72,16 @@ case $what in
     build/cuda/bin/lockstep info
     ctest --preset cuda -L cuda --no-tests=error -j "$(nproc)"
     ;;
+  fuzz)
+    build fuzz all
+    printf '%s\n' config manifest kernel_cache safetensors jpeg_folder idx |
+      xargs -P "$(nproc)" -I TARGET tests/fuzz/run.sh TARGET "${2:-45}"
+    ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror
     ;;
   *)
-    echo "tests/run.sh: unknown check \"$what\"; allowed are cpu, asan, tsan, cuda, format" >&2
+    echo "tests/run.sh: unknown check \"$what\"; allowed are cpu, asan, tsan, cuda, fuzz, format" >&2
     exit 64
     ;;
 esac

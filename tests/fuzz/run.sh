@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Fuzzes one target for so many seconds. Begins with its seeds and what earlier runs have found worth keeping, and keeps what
+# it finds: the corpus and, of an input that was one too many, the input and how to try it again.
+#
+#   tests/fuzz/run.sh TARGET SECONDS [BUILD]      such as config 600; build/fuzz where BUILD is left out
+set -euo pipefail
+target=${1:?which target} seconds=${2:?how many seconds} build=$(realpath "${3:-build/fuzz}")
+program=$build/bin/${target}_fuzzer work=$build/fuzzing/$target
+mkdir -p "$work/corpus"
+cd "$work"
+rm -rf seeds
+"$program" --seeds=seeds
+export UBSAN_OPTIONS=print_stacktrace=1
+code=0
+# More memory or time than that is a finding, too.
+"$program" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -artifact_prefix=finding- -print_final_stats=1 \
+  corpus seeds >log 2>&1 || code=$?
+if [ $code != 0 ]; then
+  grep -av '^#[0-9]\|^INFO' log | tail -60
+  echo "$target: a finding; try it again with $program $(ls -t "$work"/finding-* 2>/dev/null | head -1)"
+  exit 1
+fi
+awk -v target="$target" -v seconds="$seconds" '
+  / cov: / { for (i = 1; i < NF; ++i) if ($i == "cov:") edges = $(i + 1) }
+  /^stat::number_of_executed_units/ { inputs = $2 }
+  END { printf "%s: %d inputs in %d s, %d edges, no finding\n", target, inputs, seconds, edges }' log
