@@ -2,8 +2,8 @@
 //
 // Log lines on standard error, each with its rank. Info, and a warning that every rank has alike, are printed
 // by rank 0 only, so library code never asks which rank it is; other warnings and errors are printed by
-// whichever rank has one. Metrics are data and go to files, not here. What lines quote may come from anywhere:
-// they are made printable.
+// whichever rank has one. Metrics are data and go to files, not here. What lines quote may come from
+// anywhere: they are made printable.
 #pragma once
 
 #include <cstddef>
