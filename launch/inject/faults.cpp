@@ -213,7 +213,7 @@ std::unique_ptr<Fault> make_fault() {
   return std::make_unique<F>();
 }
 
-constexpr std::array<FaultKind, 13> kFaultKinds = {{
+constexpr FaultKind kFaultKinds[] = {
     {"kill", "the rank's process is killed", "", 0, 0, 0, false, make_fault<OwnFault<kill_rank>>},
     {"kill-saving", "it is killed so long after it has begun to save the next checkpoint", "ms", 0, 0, 1e6,
      false, make_fault<KillWhileSaving>},
@@ -235,7 +235,7 @@ constexpr std::array<FaultKind, 13> kFaultKinds = {{
      make_fault<WrongCall<2, ReduceOp::sum>>},
     {"wrong-op", "it takes part in a sum with a maximum", "", 0, 0, 0, false,
      make_fault<WrongCall<1, ReduceOp::max>>},
-}};
+};
 
 }  // namespace
 
