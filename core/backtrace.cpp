@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -186,6 +187,8 @@ void prepare_backtraces() {
 }
 
 std::vector<ThreadStack> backtraces(std::chrono::milliseconds longest_wait) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   std::vector<ThreadStack> stacks;
   for (const KernelTask& task : tasks_of_interest(getpid())) {
     if (task.id != this_thread()) stacks.push_back({task.name, stack_of(task.id, longest_wait)});

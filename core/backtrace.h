@@ -27,7 +27,7 @@ struct ThreadStack {
 };
 
 // Of the main thread and of those of ours, but for the calling one. Waits for each answer no longer than
-// that. One caller at a time.
+// that, and for other callers before.
 std::vector<ThreadStack> backtraces(std::chrono::milliseconds longest_wait);
 
 // Lines of what the system tells of a process of this machine: its state, and where its main thread and those

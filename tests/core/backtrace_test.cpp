@@ -59,6 +59,31 @@ TEST(Backtraces, OfAThreadThatDoesNotAnswerSayNothing) {
   EXPECT_TRUE(found->frames.empty());
 }
 
+// As watchdogs do whose ranks are threads of one process.
+TEST(Backtraces, SeveralMayAskAtOnce) {
+  prepare_backtraces();
+  std::atomic<bool> over = false, there = false;
+  std::thread thread([&] {
+    name_thread("ls-standing");
+    stand_in_a_known_place(over, there);
+  });
+  while (!there) std::this_thread::yield();
+  constexpr int kTimes = 100;
+  std::atomic<int> answers = 0;
+  const auto ask = [&] {
+    for (int i = 0; i < kTimes; ++i) {
+      for (const ThreadStack& stack : backtraces(std::chrono::seconds(1)))
+        if (stack.thread == "ls-standing" && !stack.frames.empty()) ++answers;
+    }
+  };
+  std::thread one(ask), another(ask);
+  one.join();
+  another.join();
+  over = true;
+  thread.join();
+  EXPECT_EQ(answers, 2 * kTimes);
+}
+
 TEST(Backtraces, AStoppedProcessIsSeenFromOutside) {
   const pid_t child = fork();
   if (child == 0) {
