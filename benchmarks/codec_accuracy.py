@@ -40,7 +40,7 @@ WAYS = {
     "bf16": Way(['comm.codec="bf16"'], -0.3),
     "int8": Way(['comm.codec="int8"'], -0.3),
     "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], -0.3),
-    "powersgd rank 2, no error feedback": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2",
+    "powersgd rank 2, no error feedback": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2", "comm.powersgd.start_step=0",
                                                "comm.powersgd.error_feedback=0"]),
     "sign": Way(['comm.codec="sign"'], -0.3),
     "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], -0.3),

@@ -172,7 +172,10 @@ def codecs_accuracy(task, words):
         if not result:
             return None
         rows = {row["way"]: row for row in result["summary"]}
-        texts = [f"{way} {row['points']:+.2f} (1/{row['fewer_bytes']:.1f})" for way, row in rows.items() if way != "none"]
+
+        def sent(row):
+            return f"1/{row['fewer_bytes']:.1f}" if row["fewer_bytes"] else "no messages"
+        texts = [f"{way} {row['points']:+.2f} ({sent(row)})" for way, row in rows.items() if way != "none"]
         numbers = sorted({len(row["seeds"]) for row in rows.values()})
         seeds = training_runs.counted(numbers[-1], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
         return (f"{words}, {seeds}: points of test accuracy against the dense sum (and bytes)",
