@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What does it cost to be watched? Ranks train by the Trainer, in blocks of steps with everything between
-// them that `lockstep train` has by default (step watch, comparison of ranks, checkpoints that are not due)
-// and without, in turns. Their ratio is as noisy as the machine. What is not is the sum of the parts: the
-// time between steps, a comparison of ranks for every thousand steps, the watchdog's processor time, and the
-// records of collectives.
+// them that `lockstep train` has by default (step watch, comparison of ranks, the search for slow ranks,
+// checkpoints that are not due) and without, in turns. Their ratio is as noisy as the machine. What is not is
+// the sum of the parts: the time between steps, a comparison of ranks for every thousand steps, the
+// watchdog's processor time, the records of collectives, and the rank's own time, which is measured in the
+// steps of both turns.
 //
 // With --snapshot: how long a checkpoint keeps training from going on, in turns with a copy of as many bytes.
 #include <cstdio>
@@ -23,7 +24,10 @@
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/desync_check.h"
 #include "launch/job_end.h"
+#include "launch/own_time.h"
+#include "launch/report.h"
 #include "launch/step_watch.h"
+#include "launch/stragglers.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {
@@ -108,6 +112,19 @@ double record_milliseconds() {
   return milliseconds_from(begin) / kCollectives;
 }
 
+// Of a rank's own time in one step: it enters a wait and leaves it.
+double own_time_milliseconds() {
+  constexpr int kSteps = 100'000;
+  OwnTime own;
+  own.seconds();
+  const std::int64_t begin = now_ns();
+  for (int step = 0; step < kSteps; ++step) {
+    own.set_waits(true);
+    own.set_waits(false);
+  }
+  return milliseconds_from(begin) / kSteps;
+}
+
 class Nothing final : public FitObserver {
  public:
   bool goes_on() override { return true; }
@@ -121,9 +138,12 @@ struct Guards {
       : keeper({.trainer = trainer, .host = communicator, .signals = signals, .device = trainer.device()},
                {.minutes = 1e5}, folder, Manifest{.test_accuracy = {}, .files = {}}),
         check(trainer, communicator, kStepsToComparison, keeper),
-        watch(world, trainer, 0, check) {}
+        stragglers(trainer, communicator, report, check),
+        watch(world, trainer, 0, stragglers) {}
+  Report report{{.speaks = false, .directory = {}}};
   CheckpointKeeper keeper;
   DesyncCheck check;
+  StragglerWatch stragglers;
   StepWatch watch;
 };
 
@@ -187,6 +207,7 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
   nlohmann::json parts = {{"between_steps", median(between) / step},
                           {"comparisons", median(comparisons) / kStepsToComparison / step},
                           {"watchdog", watchdog_ms / blocks_ms},
+                          {"own_time", own_time_milliseconds() / step},
                           {"records", record * per_step / step}};
   double sum = 0;
   for (const auto& [name, share] : parts.items()) sum += share.get<double>();

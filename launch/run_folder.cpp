@@ -18,6 +18,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/host_name.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -31,11 +32,6 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw_io("create the run's directory", folder, error.value());
-}
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 std::string this_job() {

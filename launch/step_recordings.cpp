@@ -17,14 +17,13 @@ StepRecordings::StepRecordings(Stream& stream, std::vector<Communicator*> commun
 void StepRecordings::begin(bool records, std::int64_t first_exchange) {
   records_ = records;
   first_exchange_ = first_exchange;
-  first_recorded_ += first_exchange;
 }
 
 // The first two steps of a kind are enqueued one by one: libraries allocate when they run for the first time.
 void StepRecordings::restart(std::int64_t warmup_steps) {
   recordings_ = {};
   enqueued_ = {};
-  first_recorded_ = std::max<std::int64_t>(2, warmup_steps);
+  first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
 }
 
 void StepRecordings::run(StepKind kind, StepSlot slot, const std::function<void()>& enqueue) {

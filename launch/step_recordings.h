@@ -27,7 +27,7 @@ class StepRecordings {
   std::span<Communicator* const> communicators() const { return communicators_; }
   bool records() const { return records_; }
 
-  // Before the first step. records: whether steps are; the same on every rank. first_exchange: the step, from
+  // First of all. records: whether steps are; the same on every rank. first_exchange: the step, from
   // 0, that is the first to exchange something.
   void begin(bool records, std::int64_t first_exchange);
   // What was recorded is of memory that is no more.

@@ -2,12 +2,10 @@
 #include "launch/stragglers.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include <unistd.h>
-
 #include "comm/agreement.h"
+#include "core/host_name.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -22,11 +20,6 @@ double lower_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::ranges::nth_element(values, middle);
   return *middle;
-}
-
-std::string name_of_this_host() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ StragglerWatch::StragglerWatch(Trainer& trainer, Communicator& host, Report& rep
       host_(host),
       report_(report),
       then_(then),
-      hosts_(gather_texts(host, name_of_this_host())),
+      hosts_(gather_texts(host, host_name())),
       memory_(host.allocate((static_cast<std::size_t>(host.size()) + 1) * sizeof(std::int32_t))),
       arrived_(Device{}) {
   if (host_.size() > 1) last_ = trainer_.own_seconds();

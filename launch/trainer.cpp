@@ -112,8 +112,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   }
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
-  recordings_.restart(parts.buckets.exchange().warmup_steps());
   recordings_.begin(may_record && records_steps(parts, *end_), end_->first_exchange());
+  recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 
 void Trainer::fit(Report& report, FitObserver* observer) {

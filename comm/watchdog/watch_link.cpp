@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/host_name.h"
 
 namespace lockstep {
 namespace {
@@ -43,12 +44,6 @@ std::string new_secret() {
   std::string text;
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
-}
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // IPv4 of this machine, but for its own to itself.

@@ -221,8 +221,7 @@ void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int
   if (keeps == config.loader.accumulation) return;
   log::info(
       "--resume-size any: the checkpoint is of {} ranks, there {} {} now, so train.accumulation is {} and "
-      "not {}: "
-      "a step keeps its {} samples",
+      "not {}: a step keeps its {} samples",
       manifest.ranks, ranks == 1 ? "is" : "are", ranks, keeps, config.loader.accumulation,
       manifest.global_batch);
   config.loader.accumulation = keeps;

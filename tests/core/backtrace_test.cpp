@@ -21,17 +21,33 @@ __attribute__((noinline)) void stand_in_a_known_place(const std::atomic<bool>& o
 
 namespace {
 
+// A thread that stands there as long as this lives. deaf: no signal gets to it.
+class Standing {
+ public:
+  explicit Standing(const char* name, bool deaf = false)
+      : thread_([this, name, deaf] {
+          name_thread(name);
+          sigset_t all;
+          sigfillset(&all);
+          if (deaf) pthread_sigmask(SIG_SETMASK, &all, nullptr);
+          stand_in_a_known_place(over_, there_);
+        }) {
+    while (!there_) std::this_thread::yield();
+  }
+  ~Standing() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_ = false, there_ = false;
+  std::thread thread_;
+};
+
 TEST(Backtraces, TellWhereThreadsOfOursStand) {
   prepare_backtraces();
-  std::atomic<bool> over = false, there = false;
-  std::thread thread([&] {
-    name_thread("ls-standing");
-    stand_in_a_known_place(over, there);
-  });
-  while (!there) std::this_thread::yield();
+  const Standing standing("ls-standing");
   const std::vector<ThreadStack> stacks = backtraces(std::chrono::seconds(20));
-  over = true;
-  thread.join();
   const auto found = std::ranges::find(stacks, "ls-standing", &ThreadStack::thread);
   ASSERT_NE(found, stacks.end());
   EXPECT_TRUE(std::ranges::any_of(found->frames, [](const std::string& frame) {
@@ -42,18 +58,8 @@ TEST(Backtraces, TellWhereThreadsOfOursStand) {
 
 TEST(Backtraces, OfAThreadThatDoesNotAnswerSayNothing) {
   prepare_backtraces();
-  std::atomic<bool> over = false, there = false;
-  std::thread thread([&] {
-    name_thread("ls-deaf");
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    stand_in_a_known_place(over, there);
-  });
-  while (!there) std::this_thread::yield();
+  const Standing standing("ls-deaf", true);
   const std::vector<ThreadStack> stacks = backtraces(std::chrono::milliseconds(20));
-  over = true;
-  thread.join();
   const auto found = std::ranges::find(stacks, "ls-deaf", &ThreadStack::thread);
   ASSERT_NE(found, stacks.end());
   EXPECT_TRUE(found->frames.empty());
@@ -62,12 +68,7 @@ TEST(Backtraces, OfAThreadThatDoesNotAnswerSayNothing) {
 // As watchdogs do whose ranks are threads of one process.
 TEST(Backtraces, SeveralMayAskAtOnce) {
   prepare_backtraces();
-  std::atomic<bool> over = false, there = false;
-  std::thread thread([&] {
-    name_thread("ls-standing");
-    stand_in_a_known_place(over, there);
-  });
-  while (!there) std::this_thread::yield();
+  const Standing standing("ls-standing");
   constexpr int kTimes = 100;
   std::atomic<int> answers = 0;
   const auto ask = [&] {
@@ -79,8 +80,6 @@ TEST(Backtraces, SeveralMayAskAtOnce) {
   std::thread one(ask), another(ask);
   one.join();
   another.join();
-  over = true;
-  thread.join();
   EXPECT_EQ(answers, 2 * kTimes);
 }
 
