@@ -34,19 +34,14 @@ inline constexpr NumberOption kWarmupSteps = {
     .most = 1e9,
     .meaning = "steps over which the share that travels sinks to the density",
     .whole = true};
+constexpr NumberOption share_option(const char* name, double initial, const char* meaning) {
+  return {.name = name, .initial = initial, .least = 1e-6, .most = 1, .meaning = meaning};
+}
 constexpr NumberOption sparse_density(double initial) {
-  return {.name = "density",
-          .initial = initial,
-          .least = 1e-6,
-          .most = 1,
-          .meaning = "share of a parameter's elements that travel"};
+  return share_option("density", initial, "share of a parameter's elements that travel");
 }
 constexpr NumberOption warmup_density(double initial) {
-  return {.name = "warmup_density",
-          .initial = initial,
-          .least = 1e-6,
-          .most = 1,
-          .meaning = "share that travels in the first of them"};
+  return share_option("warmup_density", initial, "share that travels in the first of them");
 }
 // What those say.
 SparseOptions sparse_options(const CodecContext& context);

@@ -8,21 +8,19 @@
 namespace lockstep {
 namespace {
 
+constexpr NumberOption kMomentumCorrection = {
+    .name = "momentum_correction",
+    .initial = 1,
+    .least = 0,
+    .most = 1,
+    .meaning = "1: with SGD, its momentum is added before elements are chosen, as dgc does it; 0: behind",
+    .whole = true};
 constexpr NumberOption kTopKOptions[] = {
-    sparse_density(0.01),
-    kWarmupSteps,
-    warmup_density(0.0625),
-    {.name = "momentum_correction",
-     .initial = 1,
-     .least = 0,
-     .most = 1,
-     .meaning = "1: with SGD, its momentum is added before elements are chosen, as dgc does it; 0: behind",
-     .whole = true},
-    kErrorFeedback,
+    sparse_density(0.01), kWarmupSteps, warmup_density(0.0625), kMomentumCorrection, kErrorFeedback,
 };
 
 constexpr CodecKind kTopKKind = {
-    .momentum_option = "momentum_correction",
+    .momentum_option = kMomentumCorrection.name,
     .warmup_option = kWarmupSteps.name,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
       SparseOptions options = sparse_options(context);
@@ -33,7 +31,7 @@ constexpr CodecKind kTopKKind = {
     .kept =
         [](const ExchangeChoice& choice, int) {
           return 2.0 * static_cast<double>(choice.whole_option(kErrorFeedback.name) +
-                                           choice.whole_option("momentum_correction"));
+                                           choice.whole_option(kMomentumCorrection.name));
         }};
 
 }  // namespace
