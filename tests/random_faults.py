@@ -44,7 +44,8 @@ TRAININGS = {
                                 "data.crop_padding": 1, "data.horizontal_flip": "true", "schedule.name": "cosine"},
     "cnn, sign": {"model.name": "cnn", "comm.codec": "sign", "comm.compress_within_node": "true"},
     "cnn, cross barrier": {"model.name": "cnn", "comm.cross_barrier": "true"},
-    "cnn, powersgd": {"model.name": "cnn", "comm.codec": "powersgd", "comm.compress_within_node": "true"},
+    "cnn, powersgd": {"model.name": "cnn", "comm.codec": "powersgd", "comm.powersgd.start_step": 3,
+                      "comm.compress_within_node": "true"},
 }
 SAME = ("epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate", "skipped_steps", "loss_scale")
 LONGEST = 120  # seconds that a job may take, the watchdog's included
@@ -66,6 +67,7 @@ KINDS = {
     "stop": Kind((75,)),
     "hang": Kind((75,)),
     "slow": Kind((0,)),
+    "slower": Kind((0,)),
     "fail": Kind((70,)),
     "oom": Kind((74,)),
     "disk-full": Kind((74, 0)),  # 0 where rank 0 still has room
