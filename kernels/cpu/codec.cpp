@@ -170,6 +170,13 @@ LOCKSTEP_INLINE void add_int8(const std::byte* record, bool first, float* sum) {
   for (int i = 0; i < kBlockElements; ++i) sum[i] += Int8Block::decoded(scale, bytes[i]);
 }
 
+LOCKSTEP_INLINE void decode_sign(const std::byte* record, float* values) {
+  std::uint16_t bits[kBlockElements / 16];
+  std::memcpy(bits, record + sizeof(float), sizeof(bits));
+  rotate_signs_back(bits, scale_at(record), values);
+}
+
+// sum += the record's values, still rotated, or = those of the first.
 LOCKSTEP_INLINE void add_sign(const std::byte* record, bool first, float* sum) {
   const float scale = scale_at(record);
   std::uint32_t bits[kBlockRows];
@@ -215,11 +222,17 @@ LOCKSTEP_FOR_EACH_PROCESSOR void sum_int8_blocks(const BlockSum& a, std::int64_t
 
 LOCKSTEP_FOR_EACH_PROCESSOR void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t block = begin; block < end; ++block) {
+    const auto record = [&](std::int64_t part) {
+      return a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
+    };
     BlockValues sum;
-    add_sign(a.records + block * record_bytes(BlockCode::sign), true, sum.values);
-    for (std::int64_t part = 1; part < a.parts; ++part)
-      add_sign(a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign), false, sum.values);
-    rotate_back(sum.values);
+    if (a.parts == 1) {
+      decode_sign(record(0), sum.values);
+    } else {
+      add_sign(record(0), true, sum.values);
+      for (std::int64_t part = 1; part < a.parts; ++part) add_sign(record(part), false, sum.values);
+      rotate_back(sum.values);
+    }
     leave_out_padding(words_of_padded(a.real, block * kBlockElements), sum.values);
     std::memcpy(a.values + block * kBlockElements, sum.values, sizeof(sum.values));
   }

@@ -16,27 +16,31 @@ namespace detail {
 inline constexpr int kRotatedLanes = 16;
 inline constexpr int kRotatedVectors = static_cast<int>(kBlockElements) / kRotatedLanes;
 using RotatedVector = Lanes<kRotatedLanes>::Float;
+// Sums of 256 signs: whole numbers, of which twice as many are added at once.
+using RotatedSigns = std::int16_t __attribute__((vector_size(2 * kRotatedLanes)));
+using RotatedSums = std::int32_t __attribute__((vector_size(4 * kRotatedLanes)));
 
-template <int kDistance>
-LOCKSTEP_LANES_INLINE void butterflies_between(RotatedVector* vectors) {
+template <int kDistance, typename V>
+LOCKSTEP_LANES_INLINE void butterflies_between(V* vectors) {
   for (int i = 0; i < kRotatedVectors; ++i) {
     if ((i & kDistance) != 0) continue;
-    const RotatedVector first = vectors[i], second = vectors[i + kDistance];
+    const V first = vectors[i], second = vectors[i + kDistance];
     vectors[i] = first + second;
     vectors[i + kDistance] = first - second;
   }
 }
 
-template <int kDistance, int... kLane>
-LOCKSTEP_LANES_INLINE void butterflies_inside(RotatedVector* vectors, std::integer_sequence<int, kLane...>) {
-  constexpr RotatedVector kSign = {((kLane & kDistance) != 0 ? -1.0f : 1.0f)...};
+template <int kDistance, typename V, int... kLane>
+LOCKSTEP_LANES_INLINE void butterflies_inside(V* vectors, std::integer_sequence<int, kLane...>) {
+  constexpr V kSign = {((kLane & kDistance) != 0 ? -1 : 1)...};
   for (int i = 0; i < kRotatedVectors; ++i) {
-    const RotatedVector other = __builtin_shufflevector(vectors[i], vectors[i], (kLane ^ kDistance)...);
+    const V other = __builtin_shufflevector(vectors[i], vectors[i], (kLane ^ kDistance)...);
     vectors[i] = vectors[i] * kSign + other;
   }
 }
 
-LOCKSTEP_LANES_INLINE void hadamard(RotatedVector* vectors) {
+template <typename V>
+LOCKSTEP_LANES_INLINE void hadamard(V* vectors) {
   constexpr auto kLanes = std::make_integer_sequence<int, kRotatedLanes>();
   butterflies_between<8>(vectors);
   butterflies_between<4>(vectors);
@@ -72,6 +76,25 @@ LOCKSTEP_LANES_INLINE void rotate(float* values) {
   }
   hadamard(vectors);
   for (int i = 0; i < kRotatedVectors; ++i) store(values + i * kRotatedLanes, vectors[i]);
+}
+
+// rotate_back of a block of numbers that differ in their signs alone: exact but for the last product.
+// bits: of each element, 1 where it is -scale; 16 words of 16.
+LOCKSTEP_LANES_INLINE void rotate_signs_back(const std::uint16_t* bits, float scale, float* values) {
+  using namespace detail;
+  constexpr RotatedSigns kBits = {1 << 0, 1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
+                                  1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, -(1 << 15)};
+  RotatedSigns signs[kRotatedVectors];
+  for (int i = 0; i < kRotatedVectors; ++i) {
+    const RotatedSigns word = RotatedSigns{} + static_cast<std::int16_t>(bits[i]);
+    signs[i] = ((word & kBits) == kBits) | 1;  // -1 or 1
+  }
+  hadamard(signs);
+  for (int i = 0; i < kRotatedVectors; ++i) {
+    const RotatedVector sums = converted<RotatedVector>(converted<RotatedSums>(signs[i]));
+    store(values + i * kRotatedLanes,
+          sums * scale * load<RotatedVector>(kRotationFactors.values + i * kRotatedLanes));
+  }
 }
 
 LOCKSTEP_LANES_INLINE void rotate_back(float* values) {
