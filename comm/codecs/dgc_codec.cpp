@@ -13,7 +13,7 @@ namespace {
 
 constexpr NumberOption kDgcOptions[] = {
     sparse_density(0.001),
-    kWarmupSteps,
+    warmup_steps(1000),
     warmup_density(0.125),
     {.name = "clip",
      .initial = 0,
@@ -30,7 +30,7 @@ std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
 }
 
 constexpr CodecKind kDgcKind = {.adds_momentum = true,
-                                .warmup_option = kWarmupSteps.name,
+                                .warmup_option = kWarmupSteps,
                                 .make = make_dgc,
                                 .sent_share = sparse_sent_share,
                                 .kept = [](const ExchangeChoice&, int) { return 4.0; }};

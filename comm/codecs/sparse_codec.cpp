@@ -28,7 +28,7 @@ SparseOptions sparse_options(const CodecContext& context) {
   return {.density = choice.option("density"),
           .adds_momentum = adds_momentum(choice, context.momentum),
           .momentum = context.momentum,
-          .warmup_steps = choice.whole_option(kWarmupSteps.name),
+          .warmup_steps = choice.whole_option(kWarmupSteps),
           .warmup_density = choice.option("warmup_density")};
 }
 

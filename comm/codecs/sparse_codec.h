@@ -27,13 +27,15 @@ struct SparseOptions {
 };
 
 // Options of both codecs.
-inline constexpr NumberOption kWarmupSteps = {
-    .name = "warmup_steps",
-    .initial = 1000,
-    .least = 0,
-    .most = 1e9,
-    .meaning = "steps over which the share that travels sinks to the density",
-    .whole = true};
+inline constexpr const char* kWarmupSteps = "warmup_steps";
+constexpr NumberOption warmup_steps(double initial) {
+  return {.name = kWarmupSteps,
+          .initial = initial,
+          .least = 0,
+          .most = 1e9,
+          .meaning = "steps over which the share that travels sinks to the density",
+          .whole = true};
+}
 constexpr NumberOption share_option(const char* name, double initial, const char* meaning) {
   return {.name = name, .initial = initial, .least = 1e-6, .most = 1, .meaning = meaning};
 }

@@ -16,12 +16,12 @@ constexpr NumberOption kMomentumCorrection = {
     .meaning = "1: with SGD, its momentum is added before elements are chosen, as dgc does it; 0: behind",
     .whole = true};
 constexpr NumberOption kTopKOptions[] = {
-    sparse_density(0.01), kWarmupSteps, warmup_density(0.0625), kMomentumCorrection, kErrorFeedback,
+    sparse_density(0.01), warmup_steps(500), warmup_density(0.125), kMomentumCorrection, kErrorFeedback,
 };
 
 constexpr CodecKind kTopKKind = {
     .momentum_option = kMomentumCorrection.name,
-    .warmup_option = kWarmupSteps.name,
+    .warmup_option = kWarmupSteps,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
       SparseOptions options = sparse_options(context);
       options.error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0;

@@ -273,23 +273,23 @@ std::vector<Case> cases() {
        {"buckets.exchange=powersgd rank=2 start_step=100 error_feedback=0"},
        {"comm.codec=powersgd"}},
       {"comm.topk.density=0.1",
-       {"buckets.exchange=topk density=0.1 warmup_steps=1000 warmup_density=0.0625 momentum_correction=1 "
+       {"buckets.exchange=topk density=0.1 warmup_steps=500 warmup_density=0.125 momentum_correction=1 "
         "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.warmup_steps=10",
-       {"buckets.exchange=topk density=0.01 warmup_steps=10 warmup_density=0.0625 momentum_correction=1 "
+       {"buckets.exchange=topk density=0.01 warmup_steps=10 warmup_density=0.125 momentum_correction=1 "
         "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.warmup_density=0.1",
-       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.1 momentum_correction=1 "
+       {"buckets.exchange=topk density=0.01 warmup_steps=500 warmup_density=0.1 momentum_correction=1 "
         "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.momentum_correction=0",
-       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.0625 momentum_correction=0 "
+       {"buckets.exchange=topk density=0.01 warmup_steps=500 warmup_density=0.125 momentum_correction=0 "
         "error_feedback=1"},
        {"comm.codec=topk"}},
       {"comm.topk.error_feedback=0",
-       {"buckets.exchange=topk density=0.01 warmup_steps=1000 warmup_density=0.0625 momentum_correction=1 "
+       {"buckets.exchange=topk density=0.01 warmup_steps=500 warmup_density=0.125 momentum_correction=1 "
         "error_feedback=0"},
        {"comm.codec=topk"}},
       {"comm.dgc.density=0.01",
