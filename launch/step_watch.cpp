@@ -31,10 +31,15 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
 
 StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then)
     : world_(world), trainer_(trainer), given_(timeout_seconds > 0), then_(then) {
+  if (Watchdog* watchdog = world_.watchdog())
+    watchdog->set_device([this] { return trainer_.device_place(); });
   if (!trainer_.done()) enter_step();
 }
 
-StepWatch::~StepWatch() { leave_step(); }
+StepWatch::~StepWatch() {
+  leave_step();
+  if (Watchdog* watchdog = world_.watchdog()) watchdog->set_device(nullptr);
+}
 
 bool StepWatch::goes_on() {
   if (began_ns_ > 0) {

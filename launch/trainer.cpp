@@ -87,6 +87,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
+      marks_(stream_),
       ledger_(make_ledger(parts, stream_.runs_on_host())),
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
              ledger_ ? &*ledger_ : nullptr),
@@ -230,6 +231,7 @@ void Trainer::step() {
             .slot = StepSlot::of(enqueued_),
             .evaluated_next = evaluates_after(epoch_step_ + 1, step_ + 1)};
   end_->begin_step(place_);
+  marks_.begin(place_.slot, step_ + 1);
   clock_.begin(place_.slot, step_);
   if (!end_->exchanges(place_)) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
@@ -281,6 +283,7 @@ void Trainer::enqueue_step() {
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro, nullptr);
   micro_batch(last, end_->buckets_leave(place_) ? &parts_.buckets : nullptr);
+  marks_.behind_backward(stream_, place_.slot);
   end_->behind_backward(place_);
 }
 

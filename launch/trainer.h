@@ -22,6 +22,7 @@
 #include "data/device_batches.h"
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
+#include "launch/device_marks.h"
 #include "launch/fit_observer.h"
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
@@ -118,6 +119,8 @@ class Trainer {
 
   std::int64_t steps() const { return step_; }
   Device device() const { return parts_.network.device(); }
+  // Of a GPU. Any thread, while this trains.
+  DevicePlace device_place() const { return marks_.place(); }
   // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
   // what a trial would find. Collective.
   void choose_codecs(std::span<const int> by_bucket);
@@ -201,6 +204,7 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
+  DeviceMarks marks_;
   // Of buckets, where there are other ranks or a timeline: without either nobody asks.
   std::optional<Ledger> ledger_;
   StepClock clock_;

@@ -24,6 +24,7 @@ void Trainer::settle_but(std::int64_t lag) {
 
 void Trainer::settle(StepSlot slot) {
   const StepResult result = results_.result(slot);
+  marks_.ended(slot);
   clock_.settle(slot);
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
   const StepVerdict verdict = end_->judge(step_ - enqueued_ + settled_ + 1, result, scale_before);

@@ -59,6 +59,8 @@ void visit_members(Status& status, Visit& visit) {
   visit(status.patience_ms);
   visit(status.waited_ms);
   visit(status.overdue);
+  visit(status.device.step);
+  visit(status.device.behind_backward);
   visit(status.host);
   visit(status.waits_in);
   visit(status.last);

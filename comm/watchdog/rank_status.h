@@ -4,12 +4,21 @@
 // Made by its watchdog's thread, whatever its other threads do.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
+
+// How far a GPU has got with the steps that it was given.
+struct DevicePlace {
+  std::int64_t step = 0;         // the first that it is not through with, from 1; 0: none, or a CPU
+  bool behind_backward = false;  // of that step: what is left waits for other ranks
+
+  auto operator<=>(const DevicePlace&) const = default;
+};
 
 struct RankStatus {
   std::int32_t rank = 0;
@@ -19,6 +28,7 @@ struct RankStatus {
   std::int64_t patience_ms = 0;
   std::int64_t waited_ms = 0;  // in `waits_in`
   bool overdue = false;        // it has waited, or been in a step, longer than it may
+  DevicePlace device;
   std::string host;
   std::string waits_in;      // a collective that it is in and not through with; empty: none
   std::string last;          // the collective it was through with last

@@ -38,6 +38,30 @@ std::string place_of(const RankStatus& status) {
                                      : fmt::format("; its last collective was {}", status.last));
 }
 
+std::string place_of(const DevicePlace& device) {
+  return fmt::format("in step {}, {} its backward pass", device.step,
+                     device.behind_backward ? "behind" : "before the end of");
+}
+
+using Ranks = std::vector<const WatchedRank*>;
+
+// Of those that are alive and not in a collective that the host waits in. Where devices hang, the host of
+// each rank waits for its own, and all but one of those wait for gradients: the one that is behind the others
+// is to blame. (One that takes its steps alone, and is in time, is only slower.) All at one place: nobody.
+Ranks to_blame_of(const Ranks& quiet) {
+  Ranks behind;
+  bool apart = quiet.size() == 1;
+  for (const WatchedRank* rank : quiet) {
+    const DevicePlace& place = rank->status.device;
+    if (place.step == 0) return quiet;
+    apart = apart || place != quiet.front()->status.device;
+    if (!rank->status.overdue) continue;
+    if (!behind.empty() && place < behind.front()->status.device) behind.clear();
+    if (behind.empty() || place == behind.front()->status.device) behind.push_back(rank);
+  }
+  return apart && !behind.empty() ? behind : Ranks{};
+}
+
 std::string blame(const WatchedRank& rank, Milliseconds interval) {
   const std::string name = name_of_rank(rank);
   if (!rank.heard) return fmt::format("rank {} was never heard of", rank.status.rank);
@@ -49,7 +73,9 @@ std::string blame(const WatchedRank& rank, Milliseconds interval) {
         name, in_seconds(rank.silent.count()), place_of(rank.status));
   }
   const std::string why = rank.status.overdue_text.empty() ? "" : " (" + rank.status.overdue_text + ")";
-  return fmt::format("{} is alive and hangs{}: it is {}", name, why, place_of(rank.status));
+  const DevicePlace& device = rank.status.device;
+  const std::string where = device.step > 0 ? "its device is " + place_of(device) + "; " : "";
+  return fmt::format("{} is alive and hangs{}: {}it is {}", name, why, where, place_of(rank.status));
 }
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -65,7 +91,7 @@ struct Waiters {
   std::int64_t longest_ms = 0;
 };
 
-std::string tell_waits(const std::vector<const WatchedRank*>& waiting) {
+std::string tell_waits(const Ranks& waiting) {
   std::map<std::string, Waiters> by_collective;
   for (const WatchedRank* rank : waiting) {
     Waiters& waiters = by_collective[rank->status.waits_in];
@@ -77,6 +103,22 @@ std::string tell_waits(const std::vector<const WatchedRank*>& waiting) {
     text +=
         fmt::format("\nrank {} {} in {} for {:.1f} s", list_of(waiters.ranks),
                     waiters.ranks.size() == 1 ? "waits" : "wait", collective, in_seconds(waiters.longest_ms));
+  }
+  return text;
+}
+
+// Where those of the others stand.
+std::string tell_devices(const Ranks& quiet, const std::vector<int>& to_blame) {
+  std::map<DevicePlace, std::vector<int>> by_place;
+  for (const WatchedRank* rank : quiet) {
+    const RankStatus& status = rank->status;
+    if (status.device.step > 0 && !std::ranges::binary_search(to_blame, status.rank))
+      by_place[status.device].push_back(status.rank);
+  }
+  std::string text;
+  for (const auto& [place, ranks] : by_place) {
+    text += fmt::format("\nthe device{} of rank {} {} {}", ranks.size() == 1 ? "" : "s", list_of(ranks),
+                        ranks.size() == 1 ? "is" : "are", place_of(place));
   }
   return text;
 }
@@ -99,7 +141,7 @@ bool needs_verdict(std::span<const WatchedRank> ranks) {
 }
 
 Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
-  std::vector<const WatchedRank*> lost, quiet, waiting, unknown;
+  Ranks lost, quiet, waiting, unknown;
   for (const WatchedRank& rank : ranks) {
     if (rank.left) continue;
     if (!rank.heard)
@@ -110,7 +152,8 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
       (waits_for_others(rank) ? waiting : quiet).push_back(&rank);
   }
   // Where somebody is lost, who has not come to a collective may wait for him in another way.
-  const auto& blamed = !lost.empty() ? lost : !quiet.empty() ? quiet : unknown;
+  const Ranks& absent = quiet.empty() ? unknown : quiet;
+  const Ranks blamed = !lost.empty() ? lost : waiting.empty() ? to_blame_of(absent) : absent;
   Verdict verdict;
   for (const WatchedRank* rank : blamed) {
     verdict.to_blame.push_back(rank->status.rank);
@@ -120,11 +163,13 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
   }
   std::ranges::sort(verdict.to_blame);
   if (blamed.empty()) {
-    verdict.text =
-        "all ranks are alive and wait in collectives: what carries their messages does not get on, or a "
-        "device hangs";
+    verdict.text = fmt::format(
+        "all ranks are alive and {}: what carries their messages does not get on, or a device hangs",
+        quiet.empty() ? "wait in collectives"
+                      : "their devices are " + place_of(quiet.front()->status.device));
   }
   verdict.text += tell_waits(waiting);
+  if (!blamed.empty()) verdict.text += tell_devices(quiet, verdict.to_blame);
   constexpr std::size_t kAsked = 4;
   for (const WatchedRank* rank : lost) {
     if (verdict.witnesses.size() == kAsked) break;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Why a job hangs, out of what ranks have told: pure reasoning, no threads and no clocks. A rank is to blame
-// that is dead, that is not heard of any more, or that is alive and not in the collective in which others
-// wait. Where all are in it, nobody is: the link between them, or what carries messages, is.
+// that is dead, that is not heard of any more, that is alive and not in the collective in which others wait,
+// or whose GPU is behind those of the others. Where all are at one place, nobody is: the link between them,
+// or what carries messages, is.
 #pragma once
 
 #include <chrono>

@@ -127,6 +127,11 @@ void Watchdog::farewell() {
   for (WatchLink& link : links_) link.say(WatchWord::goodbye);
 }
 
+void Watchdog::set_device(std::function<DevicePlace()> place) {
+  const std::lock_guard lock(device_mutex_);
+  device_ = std::move(place);
+}
+
 void Watchdog::run() {
   connect();
   auto next = SteadyClock::now();
@@ -270,6 +275,10 @@ RankStatus Watchdog::look() {
                     .step = current_step(),
                     .patience_ms = options_.silence.count(),
                     .host = options_.host};
+  {
+    const std::lock_guard lock(device_mutex_);
+    if (device_) status.device = device_();
+  }
   look_at_waits(status);
   look_for_overdue(status);
   return status;
@@ -307,7 +316,11 @@ void Watchdog::look_for_overdue(RankStatus& status) {
   const Milliseconds timeout = job_->timeout();
   if (const std::optional<OverdueWait> wait = job_->overdue()) {
     status.overdue_text = wait->reason;
-    if (status.waits_in.empty() && !wait->collective.empty()) {
+    // What a GPU was asked for lies behind all that it has to do before: whether it is in it, nobody knows.
+    if (status.device.step > 0 && !wait->collective.empty()) {
+      status.overdue_text = fmt::format("it has been asked for {}, {:.1f} s ago", wait->collective,
+                                        1e-3 * static_cast<double>(timeout.count()));
+    } else if (status.waits_in.empty() && !wait->collective.empty()) {
       status.waits_in = wait->collective;
       status.waited_ms = timeout.count();
     }

@@ -50,6 +50,9 @@ class Watchdog {
   // Whether the thread that trains is within steps (current_step()), each of which has an end: one that lasts
   // longer than the timeout hangs, whatever it waits for.
   void set_in_steps(bool in_steps) { in_steps_ = in_steps; }
+  // Where its device stands, while the thread that trains may wait for it; null: it has none of its own. It
+  // is called from the watchdog's thread, but not any more once this has returned with another.
+  void set_device(std::function<DevicePlace()> place);
   // This rank fails, which it tells itself, and ends. Any thread.
   void farewell();
 
@@ -110,6 +113,8 @@ class Watchdog {
   std::vector<std::string> ways_;  // to them
   std::optional<MeetingPoint> meeting_point_;
   std::atomic<bool> in_steps_{false};
+  std::mutex device_mutex_;
+  std::function<DevicePlace()> device_;  // guarded by it
 
   // The thread's own.
   Wait wait_;

@@ -87,6 +87,47 @@ TEST(Verdict, WhereAllWaitNobodyIsToBlame) {
     EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
 }
 
+// Hosts wait for their devices, and none of them for a collective.
+std::vector<WatchedRank> ranks_of_devices(std::vector<DevicePlace> places) {
+  std::vector<WatchedRank> ranks = waiting_ranks(static_cast<int>(places.size()));
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    ranks[rank].status.waits_in.clear();
+    ranks[rank].status.waited_ms = 0;
+    ranks[rank].status.overdue_text = "its step lasts 2.0 s";
+    ranks[rank].status.device = places[rank];
+  }
+  return ranks;
+}
+
+TEST(Verdict, TheDeviceThatIsBehindTheOthersIsToBlame) {
+  const std::vector<WatchedRank> ranks = ranks_of_devices({{6, true}, {6, false}, {7, false}});
+  const Verdict verdict = judge(ranks, kBeat);
+  EXPECT_EQ(verdict.to_blame, std::vector<int>{1});
+  for (const char* part : {"rank 1 (process 101 on node0) is alive and hangs (its step lasts 2.0 s): its "
+                           "device is in step 6, before "
+                           "the end of its backward pass; it is in step 7",
+                           "\nthe device of rank 0 is in step 6, behind its backward pass",
+                           "\nthe device of rank 2 is in step 7, before the end of its backward pass"})
+    EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
+  EXPECT_EQ(judge(ranks_of_devices({{6, true}}), kBeat).to_blame, std::vector<int>{0});
+}
+
+TEST(Verdict, WhereAllDevicesAreAtOnePlaceNobodyIsToBlame) {
+  const Verdict verdict = judge(ranks_of_devices({{6, true}, {6, true}}), kBeat);
+  EXPECT_TRUE(verdict.to_blame.empty());
+  EXPECT_EQ(
+      verdict.text,
+      "all ranks are alive and their devices are in step 6, behind its backward pass: what carries their "
+      "messages does not get on, or a device hangs");
+}
+
+// On a ring.
+TEST(Verdict, ADeviceThatIsOnlySlowerIsNotToBlame) {
+  std::vector<WatchedRank> ranks = ranks_of_devices({{6, false}, {9, false}});
+  ranks[0].status.overdue = false;
+  EXPECT_EQ(judge(ranks, kBeat).to_blame, std::vector<int>{1});
+}
+
 TEST(Verdict, IsAskedForWhereSomethingIsWrongAndElseNot) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   for (WatchedRank& rank : ranks) rank.status.overdue = false;
@@ -102,7 +143,7 @@ TEST(Verdict, IsAskedForWhereSomethingIsWrongAndElseNot) {
 }
 
 TEST(RankStatus, IsTheSameBehindTheWire) {
-  const RankStatus status = waiting_ranks(3)[2].status;
+  const RankStatus status = ranks_of_devices({{5, false}, {6, true}})[1].status;
   const std::string bytes = encode(status);
   EXPECT_EQ(decode_status(bytes), status);
   for (std::size_t length = 0; length < bytes.size(); ++length)

@@ -309,16 +309,27 @@ exit $code
                                                 fmt::arg("signal", signal))));
 }
 
-// The watchdog does not see into a device, but that nothing comes of it, of one rank, too.
+// The watchdog names the rank: its device is behind the others' in the steps that they were given, enqueued
+// one by one (operation 60) or replayed.
 TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
-  for (const int ranks : {1, 2}) {
-    const EmulatedRun run{.ranks = ranks,
-                          .settings = {"comm.timeout_seconds=2"},
-                          .machine = "LOCKSTEP_EMULATED_FAULTS=0/operation:60=hang"};
-    const ProgramResult result = run_ranks(ranks, command_of(workplace_, run, ""));
+  struct Hang {
+    int ranks, rank, operation;
+  };
+  for (const Hang& hang : {Hang{1, 0, 60}, Hang{2, 0, 60}, Hang{2, 1, 500}}) {
+    const EmulatedRun run{
+        .ranks = hang.ranks,
+        .settings = {"comm.timeout_seconds=2"},
+        .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
+    const ProgramResult result = run_ranks(hang.ranks, command_of(workplace_, run, ""));
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
     EXPECT_EQ(count(result.output, "the job hangs and is ended with code 75"), 1) << result.output;
     EXPECT_GE(count(result.output, "lockstep::Trainer::"), 1) << result.output;
+    EXPECT_EQ(count(result.output, fmt::format("rank {} (process ", hang.rank)), 1) << result.output;
+    EXPECT_EQ(count(result.output, ") is alive and hangs ("), 1) << result.output;
+    EXPECT_EQ(count(result.output, "): its device is in step "), 1) << result.output;
+    EXPECT_EQ(count(result.output, fmt::format("the device of rank {} is in step ", 1 - hang.rank)),
+              hang.ranks - 1)
+        << result.output;
   }
 }
 
