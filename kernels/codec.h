@@ -58,7 +58,8 @@ struct BlockEncode {
 };
 
 // values = the sum of what `parts` ranks' records tell, added in their order: those of one rank for all
-// blocks, then the next rank's.
+// blocks, then the next rank's. (Of one record of signs they are rotated back as whole numbers, exactly, and
+// then multiplied by its scale.)
 struct BlockSum {
   BlockCode code = BlockCode::int8;
   std::int64_t blocks = 0;

@@ -180,21 +180,25 @@ __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {
   if (block < 0) return;
   const int lane = my_lane();
   Fed sum = {};
+  // Signs of one record are summed as whole numbers, with its scale behind them.
+  const bool alone = a.parts == 1;
+  float scale = 1;
   for (std::int64_t part = 0; part < a.parts; ++part) {
     const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
-    const float scale = *reinterpret_cast<const float*>(record);
+    scale = *reinterpret_cast<const float*>(record);
     const auto* words = reinterpret_cast<const std::uint32_t*>(record + sizeof(float));
 #pragma unroll
     for (int row = 0; row < kBlockRows; ++row) {
-      const float value = SignBlock::decoded(scale, ((words[row] >> lane) & 1u) != 0);
+      const float value = SignBlock::decoded(alone ? 1.0f : scale, ((words[row] >> lane) & 1u) != 0);
       sum.values[row] = part == 0 ? value : sum.values[row] + value;
     }
   }
   rotate_back(sum, lane);
 #pragma unroll
   for (int row = 0; row < kBlockRows; ++row) {
+    const float value = alone ? sum.values[row] * scale : sum.values[row];
     a.values[block * kBlockElements + row * kBlockLanes + lane] =
-        is_real(a.real, block, row, lane) ? sum.values[row] : 0.0f;
+        is_real(a.real, block, row, lane) ? value : 0.0f;
   }
 }
 
