@@ -6,8 +6,8 @@ import dataclasses
 import math
 from xml.sax.saxutils import escape
 
-WIDTH, PANEL_HEIGHT = 800, 330
-LEFT, RIGHT, TOP, BOTTOM = 74, 240, 44, 56  # around the plot, within its panel; the legend is on the right
+WIDTH, PANEL_HEIGHT = 840, 330
+LEFT, RIGHT, TOP, BOTTOM = 74, 280, 44, 56  # around the plot, within its panel; the legend is on the right
 # Okabe and Ito's colours, which colour-blind people tell apart, and a marker of its own for each.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("circle", "square", "diamond", "triangle")
@@ -107,12 +107,11 @@ def marker(shape, x, y, colour):
 
 
 def style_of(series, index):
+    """Its colour, its marker, and how its line is dashed: where colours are used a second time, lines are dotted."""
     family = index if series.family is None else series.family
-    return COLOURS[family % len(COLOURS)], MARKERS[family % len(MARKERS)]
-
-
-def dash(series):
-    return ' stroke-dasharray="5 4"' if series.dashed else ""
+    dashes = "5 4" if series.dashed else "1.5 2.5" if family >= len(COLOURS) else ""
+    return (COLOURS[family % len(COLOURS)], MARKERS[family % len(MARKERS)],
+            f' stroke-dasharray="{dashes}"' if dashes else "")
 
 
 def draw_axes(panel, x, x_ticks, y, y_ticks, top):
@@ -131,10 +130,10 @@ def draw_axes(panel, x, x_ticks, y, y_ticks, top):
 
 
 def draw_series(series, index, x, y):
-    colour, shape = style_of(series, index)
+    colour, shape, dashes = style_of(series, index)
     points = sorted(series.points)
     path = " ".join(f"{at(x(point[0]))},{at(y(point[1]))}" for point in points)
-    yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dash(series)}/>'
+    yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dashes}/>'
     for point in points:
         if len(point) == 4:
             yield line(x(point[0]), y(point[2]), x(point[0]), y(point[3]), colour, ' stroke-opacity="0.6"')
@@ -145,9 +144,9 @@ def draw_series(series, index, x, y):
 def draw_legend(panel, top):
     left = WIDTH - RIGHT + 16
     for index, series in enumerate(panel.series):
-        colour, shape = style_of(series, index)
+        colour, shape, dashes = style_of(series, index)
         height = top + TOP + 8 + 20 * index
-        yield line(left, height, left + 28, height, colour, f' stroke-width="1.8"{dash(series)}')
+        yield line(left, height, left + 28, height, colour, f' stroke-width="1.8"{dashes}')
         if series.markers:
             yield marker(shape, left + 14, height, colour)
         yield text(left + 36, height + 4, series.name, "start")

@@ -49,6 +49,11 @@ class Chart(unittest.TestCase):
         for x, label in ((a, "1"), (b, "4"), (c, "16")):
             self.assertAlmostEqual(x, [float(e.get("x")) for e in root.iter(f"{SVG}text") if e.text == label][-1], places=1)
 
+    def test_every_line_is_told_from_the_others(self):
+        root = drawn([chart.Series(f"line {i}", [(1, i), (2, i)], dashed=i == 2, markers=False) for i in range(12)])
+        looks = [(e.get("stroke"), e.get("stroke-dasharray")) for e in root.iter(f"{SVG}polyline")]
+        self.assertEqual(len(set(looks)), 12)
+
     def test_the_vertical_axis_begins_at_zero_and_has_room_for_all(self):
         root = drawn([chart.Series("one", [(1, 80, 70, 97), (2, 90, 85, 95)])])
         self.assertIn("0", texts(root))
