@@ -2,18 +2,14 @@
 #include "launch/report.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -65,34 +61,120 @@ std::string counted(std::int64_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Returns 0, or the system's error; then the file ends where it did, so that a reader never meets half a
-// line.
-int append_line(const std::filesystem::path& path, const std::string& line) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) return errno;
-  struct stat before = {};
-  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
-  for (std::size_t done = 0; error == 0 && done < line.size();) {
-    const ssize_t written = write(descriptor, line.data() + done, line.size() - done);
-    if (written >= 0)
-      done += static_cast<std::size_t>(written);
-    else if (errno != EINTR)
-      error = errno;
+// In seconds of the epoch.
+nlohmann::ordered_json json_of(const EpochCommunication& communication) {
+  nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
+  for (const RankCommunication& rank : communication.by_rank) {
+    by_rank.push_back({{"exposed_seconds", rank.exposed},
+                       {"hidden_seconds", rank.hidden},
+                       {"waited_seconds", rank.waited},
+                       {"wire_seconds", rank.wire},
+                       {"starved_seconds", rank.starved},
+                       {"no_core_seconds", rank.no_core}});
   }
-  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
-    log::debug("{} ends in half a line", path.string());
-  if (close(descriptor) != 0 && error == 0) error = errno;
-  return error;
+  const LedgerSums& mine = communication.mine;
+  for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
+    const BucketSums& sums = mine.buckets[bucket];
+    by_bucket.push_back({{"bytes", communication.bucket_bytes[bucket]},
+                         {"lead_seconds", sums.lead},
+                         {"starved_seconds", sums.starved},
+                         {"late_seconds", sums.late},
+                         {"wire_seconds", sums.wire},
+                         {"exposed_seconds", sums.exposed},
+                         {"hidden_seconds", sums.hidden}});
+  }
+  nlohmann::ordered_json advice;  // null
+  if (const auto& given = communication.advice) {
+    advice = {{"cause", given->cause},
+              {"key", given->key},
+              {"value", given->value},
+              {"samples_per_second", given->samples_per_second},
+              {"text", given->text}};
+  }
+  return {{"steps", mine.steps},
+          {"exposed_seconds", mine.exposed},
+          {"exposed",
+           {{"starved_seconds", mine.exposed_starved},
+            {"late_seconds", mine.exposed_late},
+            {"wire_seconds", mine.exposed_wire},
+            {"rest_seconds", mine.exposed_rest}}},
+          {"hidden_seconds", mine.hidden},
+          {"overlap", communication.overlap()},
+          {"wire_seconds", communication.wire()},
+          {"wire_bytes_per_second", communication.wire_bytes_per_second()},
+          {"late_seconds", communication.late()},
+          {"late_rank", communication.late_rank() < 0 ? nlohmann::ordered_json()
+                                                      : nlohmann::ordered_json(communication.late_rank())},
+          {"by_rank", by_rank},
+          {"by_bucket", by_bucket},
+          {"advice", advice}};
+}
+
+nlohmann::ordered_json json_of(const EpochReport& report) {
+  nlohmann::ordered_json account;
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    account[std::string(name_of(static_cast<Phase>(phase)))] = report.account.seconds[phase];
+  // nlohmann::json writes numbers that are not finite as null.
+  nlohmann::ordered_json line{{"epoch", report.epoch},
+                              {"steps", report.steps},
+                              {"train_loss", report.train_loss},
+                              {"test_loss", report.test_loss},
+                              {"test_accuracy", report.test_accuracy},
+                              {"samples_per_second", report.samples_per_second},
+                              {"learning_rate", report.learning_rate},
+                              {"train_seconds", report.train_seconds},
+                              {"evaluation_seconds", report.evaluation_seconds},
+                              {"skipped_steps", report.skipped_steps},
+                              {"loss_scale", report.loss_scale},
+                              {"account", account},
+                              {"processor",
+                               {{"compute", report.processor.compute},
+                                {"communication", report.processor.communication},
+                                {"data", report.processor.data}}}};
+  if (report.communication) line["communication"] = json_of(*report.communication);
+  if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
+  for (const Straggler& each : report.stragglers) {
+    line["stragglers"].push_back({{"rank", each.rank},
+                                  {"host", each.host},
+                                  {"since_step", each.since_step},
+                                  {"seconds", each.seconds},
+                                  {"median_seconds", each.median_seconds}});
+  }
+  return line;
+}
+
+// The numbers in it, and in objects within it, by their path.
+void add_numbers(const std::string& path, const nlohmann::ordered_json& value, std::vector<Scalar>& scalars) {
+  if (value.is_number()) scalars.push_back({.tag = path, .value = value.get<double>()});
+  if (!value.is_object()) return;
+  for (const auto& [name, member] : value.items()) add_numbers(path + "/" + name, member, scalars);
+}
+
+// Of a line of metrics.jsonl, but for what tells its place.
+std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line) {
+  std::vector<Scalar> scalars;
+  for (const auto& [name, value] : line.items())
+    if (name != "epoch" && name != "steps") add_numbers(name, value, scalars);
+  return scalars;
 }
 
 }  // namespace
 
+std::string to_json(const EpochReport& report) { return json_of(report).dump(); }
+
 Report::Report(const ReportOptions& options) : options_(options) {
   if (!options_.speaks) return;
+  const std::filesystem::path charts = options_.directory / "tensorboard";
+  std::optional<std::int64_t> steps;
   if (options_.goes_on_after)
-    continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
+    steps = continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
   else
     begin_metrics(options_.directory);
+  try {
+    events_ = steps ? EventFile::continue_after(charts, *steps) : EventFile::begin(charts);
+  } catch (const IoError& error) {
+    log::warning("{}; training goes on without files for TensorBoard", error.what());
+  }
 }
 
 // In lines that fit the terminal, those after the first indented; one line where there is none. A part is
@@ -195,7 +277,9 @@ void Report::say_of(const EpochCommunication& communication) {
 }
 
 void Report::write_metrics(const EpochReport& report) {
-  const int error = append_line(metrics_path(), to_json(report) + '\n');
+  const nlohmann::ordered_json line = json_of(report);
+  write_events(report.steps, scalars_of(line));
+  const int error = append_whole(metrics_path(), line.dump() + '\n');
   if (error == 0) return;
   if (lost_epochs_.empty()) {
     log::warning("cannot write {}: {}; training goes on without", metrics_path().string(),
@@ -206,90 +290,12 @@ void Report::write_metrics(const EpochReport& report) {
                                  fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
-namespace {
-
-// In seconds of the epoch.
-nlohmann::ordered_json json_of(const EpochCommunication& communication) {
-  nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
-  for (const RankCommunication& rank : communication.by_rank) {
-    by_rank.push_back({{"exposed_seconds", rank.exposed},
-                       {"hidden_seconds", rank.hidden},
-                       {"waited_seconds", rank.waited},
-                       {"wire_seconds", rank.wire},
-                       {"starved_seconds", rank.starved},
-                       {"no_core_seconds", rank.no_core}});
-  }
-  const LedgerSums& mine = communication.mine;
-  for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
-    const BucketSums& sums = mine.buckets[bucket];
-    by_bucket.push_back({{"bytes", communication.bucket_bytes[bucket]},
-                         {"lead_seconds", sums.lead},
-                         {"starved_seconds", sums.starved},
-                         {"late_seconds", sums.late},
-                         {"wire_seconds", sums.wire},
-                         {"exposed_seconds", sums.exposed},
-                         {"hidden_seconds", sums.hidden}});
-  }
-  nlohmann::ordered_json advice;  // null
-  if (const auto& given = communication.advice) {
-    advice = {{"cause", given->cause},
-              {"key", given->key},
-              {"value", given->value},
-              {"samples_per_second", given->samples_per_second},
-              {"text", given->text}};
-  }
-  return {{"steps", mine.steps},
-          {"exposed_seconds", mine.exposed},
-          {"exposed",
-           {{"starved_seconds", mine.exposed_starved},
-            {"late_seconds", mine.exposed_late},
-            {"wire_seconds", mine.exposed_wire},
-            {"rest_seconds", mine.exposed_rest}}},
-          {"hidden_seconds", mine.hidden},
-          {"overlap", communication.overlap()},
-          {"wire_seconds", communication.wire()},
-          {"wire_bytes_per_second", communication.wire_bytes_per_second()},
-          {"late_seconds", communication.late()},
-          {"late_rank", communication.late_rank() < 0 ? nlohmann::ordered_json()
-                                                      : nlohmann::ordered_json(communication.late_rank())},
-          {"by_rank", by_rank},
-          {"by_bucket", by_bucket},
-          {"advice", advice}};
-}
-
-}  // namespace
-
-std::string to_json(const EpochReport& report) {
-  nlohmann::ordered_json account;
-  for (std::size_t phase = 0; phase < kPhases; ++phase)
-    account[std::string(name_of(static_cast<Phase>(phase)))] = report.account.seconds[phase];
-  // nlohmann::json writes numbers that are not finite as null.
-  nlohmann::ordered_json line{{"epoch", report.epoch},
-                              {"steps", report.steps},
-                              {"train_loss", report.train_loss},
-                              {"test_loss", report.test_loss},
-                              {"test_accuracy", report.test_accuracy},
-                              {"samples_per_second", report.samples_per_second},
-                              {"learning_rate", report.learning_rate},
-                              {"train_seconds", report.train_seconds},
-                              {"evaluation_seconds", report.evaluation_seconds},
-                              {"skipped_steps", report.skipped_steps},
-                              {"loss_scale", report.loss_scale},
-                              {"account", account},
-                              {"processor",
-                               {{"compute", report.processor.compute},
-                                {"communication", report.processor.communication},
-                                {"data", report.processor.data}}}};
-  if (report.communication) line["communication"] = json_of(*report.communication);
-  if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
-  for (const Straggler& each : report.stragglers) {
-    line["stragglers"].push_back({{"rank", each.rank},
-                                  {"host", each.host},
-                                  {"since_step", each.since_step},
-                                  {"seconds", each.seconds},
-                                  {"median_seconds", each.median_seconds}});
-  }
-  return line.dump();
+void Report::write_events(std::int64_t step, const std::vector<Scalar>& scalars) {
+  const int error = events_.add(step, scalars);
+  if (error == 0) return;
+  log::warning("cannot write {}: {}; training goes on without", events_.path().string(),
+               std::strerror(error));
+  events_ = {};
 }
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Report: what a run says of itself. On rank 0's terminal a progress bar, and lines that fit; where output is
-// piped, plain lines. In the run's directory metrics.jsonl, one JSON object a line, one line an epoch. Other
-// ranks have a Report that says nothing. Neither a pipe nor a disk that takes no more ends a run.
+// piped, plain lines. In the run's directory metrics.jsonl, one JSON object a line, one line an epoch, and in
+// its folder tensorboard the numbers of these lines. Other ranks have a Report that says nothing. Neither a
+// pipe nor a disk that takes no more ends a run.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "core/processor_time.h"
 #include "core/timeline.h"
 #include "launch/communication.h"
+#include "launch/event_file.h"
 
 namespace lockstep {
 
@@ -97,6 +99,7 @@ class Report {
  private:
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
+  void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
   void say_of(const EpochCommunication& communication);
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
@@ -104,6 +107,7 @@ class Report {
   ReportOptions options_;
   std::vector<Straggler> stragglers_;
   std::vector<std::int64_t> lost_epochs_;
+  EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...

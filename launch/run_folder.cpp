@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/atomic_file.h"
@@ -65,15 +66,39 @@ std::filesystem::path free_name(const std::filesystem::path& folder) {
 }
 
 // Of a line of metrics.jsonl; 0 where it is none.
-std::int64_t epoch_of(const std::string& line) {
-  constexpr std::string_view kStart = "{\"epoch\":";
-  if (!line.starts_with(kStart) || !line.ends_with('}')) return 0;
+struct MetricsPlace {
   std::int64_t epoch = 0;
-  std::from_chars(line.data() + kStart.size(), line.data() + line.size(), epoch);
-  return epoch;
+  std::int64_t steps = 0;
+};
+MetricsPlace place_of(const std::string& line) {
+  constexpr std::string_view kEpoch = "{\"epoch\":", kSteps = ",\"steps\":";
+  MetricsPlace place;
+  if (!line.starts_with(kEpoch) || !line.ends_with('}')) return place;
+  const char* end = line.data() + line.size();
+  const char* at = std::from_chars(line.data() + kEpoch.size(), end, place.epoch).ptr;
+  if (std::string_view(at, end).starts_with(kSteps)) std::from_chars(at + kSteps.size(), end, place.steps);
+  return place;
 }
 
 }  // namespace
+
+int append_whole(const std::filesystem::path& path, std::string_view bytes) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return errno;
+  struct stat before = {};
+  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
+  for (std::size_t done = 0; error == 0 && done < bytes.size();) {
+    const ssize_t written = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (written >= 0)
+      done += static_cast<std::size_t>(written);
+    else if (errno != EINTR)
+      error = errno;
+  }
+  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
+    log::debug("{} ends in what could not be written whole", path.string());
+  if (close(descriptor) != 0 && error == 0) error = errno;
+  return error;
+}
 
 RunLock::RunLock(const std::filesystem::path& folder) {
   make_folder(folder);
@@ -112,23 +137,27 @@ void begin_metrics(const std::filesystem::path& folder) {
   if (!std::ofstream(path, std::ios::app)) throw_io("create", path, errno);
 }
 
-void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
+std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
   make_folder(folder);
   const std::filesystem::path path = folder / "metrics.jsonl";
   std::ifstream file(path, std::ios::binary);
-  if (!file) return begin_metrics(folder);
+  if (!file) {
+    begin_metrics(folder);
+    return 0;
+  }
   std::string kept;
   bool all = true;
-  std::int64_t last = 0;
+  MetricsPlace last;
   for (std::string line; std::getline(file, line);) {
-    const std::int64_t epoch = epoch_of(line);
-    const bool keep = !file.eof() && epoch == last + 1 && epoch <= epochs + (partial ? 1 : 0);
+    const MetricsPlace place = place_of(line);
+    const bool keep =
+        !file.eof() && place.epoch == last.epoch + 1 && place.epoch <= epochs + (partial ? 1 : 0);
     if (keep) kept += line + '\n';
-    if (keep) last = epoch;
+    if (keep) last = place;
     all = all && keep;
   }
   if (file.bad()) throw_io("read", path, errno);
-  if (all) return;
+  if (all) return last.steps;
   const std::filesystem::path earlier = free_name(folder);
   std::error_code error;
   std::filesystem::copy_file(path, earlier, error);
@@ -136,6 +165,7 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
   write_atomically(path, kept);
   log::info("{} holds the metrics as they were: what comes after the checkpoint is trained again",
             earlier.string());
+  return last.steps;
 }
 
 }  // namespace lockstep

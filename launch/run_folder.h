@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 
 namespace lockstep {
 
@@ -29,7 +30,11 @@ void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
 // after them where `partial`. Where it had more, or half a line, all it had is renamed as begin_metrics()
-// does. Throws IoError.
-void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
+// does. Throws IoError. Returns the steps of the last line; 0 where there is none.
+std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
+
+// Appends to a file, which is made where there is none. Returns 0, or the system's error; then the file ends
+// where it did, so that a reader never meets half of it.
+int append_whole(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace lockstep
