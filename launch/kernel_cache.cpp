@@ -18,6 +18,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/whole_number.h"
 
 namespace lockstep {
 namespace {
@@ -76,13 +77,7 @@ json parsed_choices(auto&& text) {
   }
 }
 
-// A count that is no whole number, or a huge one, has no meaning as an int.
-int contests_in(const json& value) {
-  constexpr std::int64_t kMost = 1'000'000;
-  const bool whole = value.is_number_integer() && value >= 0 && value <= kMost;
-  if (!whole) throw DataError(fmt::format("\"contests\" is no whole number from 0 to {}", kMost));
-  return value.get<int>();
-}
+constexpr std::int64_t kMostContests = 1'000'000;
 
 // Throws DataError.
 Choices from_json(const json& object) try {
@@ -91,7 +86,7 @@ Choices from_json(const json& object) try {
     choices[key] = {.candidate = choice.at("kernel").get<std::string>(),
                     .microseconds = choice.at("microseconds").get<double>(),
                     .waited = choice.at("waited").get<double>(),
-                    .contests = contests_in(choice.at("contests"))};
+                    .contests = static_cast<int>(whole_number(choice, "contests", 0, kMostContests))};
   }
   return choices;
 } catch (const json::exception& error) {

@@ -7,6 +7,7 @@
 #include "core/printable.h"
 #include "launch/checkpoint/plain_file.h"
 #include "launch/content_hash.h"
+#include "launch/whole_number.h"
 
 namespace lockstep {
 namespace {
@@ -54,14 +55,6 @@ ManifestJson parsed_manifest(std::string_view text) {
   return ManifestJson::parse(text.begin(), text.end(), shallow);
 }
 
-std::int64_t whole_in(const ManifestJson& json, const char* name, std::int64_t least, std::int64_t most) {
-  const ManifestJson& value = json.at(name);
-  const bool whole = value.is_number_unsigned() || value.is_number_integer();
-  if (!whole || value < least || value > most)
-    throw DataError(fmt::format("\"{}\" is no whole number from {} to {}", name, least, most));
-  return value.get<std::int64_t>();
-}
-
 // Of one line, and nothing in it that a terminal would take for an order.
 std::string line_in(const ManifestJson& json, const char* name) {
   std::string text = json.at(name).get<std::string>();
@@ -84,11 +77,11 @@ Manifest manifest_of(const ManifestJson& json) {
     throw DataError(fmt::format("it has version {}, version {} is read here", json.at("version").dump(),
                                 Manifest::kVersion));
   Manifest manifest{.lockstep = line_in(json, "lockstep"),
-                    .steps = whole_in(json, "steps", 0, kMostSavedSteps),
-                    .epochs = whole_in(json, "epochs", 0, kMostSavedSteps),
+                    .steps = whole_number(json, "steps", 0, kMostSavedSteps),
+                    .epochs = whole_number(json, "epochs", 0, kMostSavedSteps),
                     .partial_line = json.at("partial_line"),
-                    .ranks = whole_in(json, "ranks", 1, Manifest::kMostRanks),
-                    .global_batch = whole_in(json, "global_batch", 1, kMostSavedSteps),
+                    .ranks = whole_number(json, "ranks", 1, Manifest::kMostRanks),
+                    .global_batch = whole_number(json, "global_batch", 1, kMostSavedSteps),
                     .device = line_in(json, "device"),
                     .data = line_in(json, "data"),
                     .kernels = line_in(json, "kernels"),
@@ -98,7 +91,7 @@ Manifest manifest_of(const ManifestJson& json) {
   if (!json.at("test_accuracy").is_null()) manifest.test_accuracy = json.at("test_accuracy").get<double>();
   for (const ManifestJson& file : json.at("files"))
     manifest.files.push_back({line_in(file, "name"),
-                              static_cast<std::uint64_t>(whole_in(file, "bytes", 0, kMostShardBytes)),
+                              static_cast<std::uint64_t>(whole_number(file, "bytes", 0, kMostShardBytes)),
                               line_in(file, "xxh3")});
   check_files(manifest);
   return manifest;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "launch/whole_number.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +23,8 @@ using Json = nlohmann::json;
 
 constexpr const char* kHowTo = "make one with lockstep train CONFIG --trace FILE --set train.steps=40";
 constexpr std::size_t kFirstSteps = 2;
+constexpr std::int64_t kMost = std::int64_t{1} << 52;  // of steps, samples and bytes
+constexpr std::int64_t kMostRanks = 1 << 20;           // and of threads and cores
 
 // A step as it is read: by the moments of its spans, in microseconds.
 struct Moments {
@@ -46,18 +49,31 @@ AllReduceWay way_named(const std::string& word) {
              : static_cast<AllReduceWay>(found - std::begin(kAllReduceWayWords));
 }
 
+// What a trace may leave out.
+int count_of(const Json& about, const char* name) {
+  return about.contains(name) ? static_cast<int>(whole_number(about, name, 0, kMostRanks)) : 0;
+}
+
+std::vector<std::size_t> bytes_of(const Json& buckets) {
+  std::vector<std::size_t> bytes;
+  for (const Json& each : buckets)
+    bytes.push_back(
+        static_cast<std::size_t>(whole_number(Json{{"bucket_bytes", each}}, "bucket_bytes", 1, kMost)));
+  return bytes;
+}
+
 TracedRun run_of(const Json& trace) {
   const Json& about = trace.at("otherData").at("lockstep");
   return {.network = about.at("network"),
-          .batch = about.at("batch"),
-          .accumulation = about.at("accumulation"),
-          .ranks = about.at("ranks"),
-          .nodes = about.at("nodes"),
+          .batch = whole_number(about, "batch", 1, kMost),
+          .accumulation = whole_number(about, "accumulation", 1, kMost),
+          .ranks = static_cast<int>(whole_number(about, "ranks", 1, kMostRanks)),
+          .nodes = static_cast<int>(whole_number(about, "nodes", 1, kMostRanks)),
           .overlap = about.at("overlap"),
           .between_nodes = way_named(about.value("between_nodes", "")),
-          .threads = about.value("threads", 0),
-          .node_cores = about.value("node_cores", 0),
-          .bucket_bytes = about.at("bucket_bytes").get<std::vector<std::size_t>>()};
+          .threads = count_of(about, "threads"),
+          .node_cores = count_of(about, "node_cores"),
+          .bucket_bytes = bytes_of(about.at("bucket_bytes"))};
 }
 
 void add_phase(Moments& moments, const std::string& name, double begin_us, double seconds) {
@@ -133,10 +149,11 @@ StepTrace parse(const Json& trace) {
     const std::string name = event.at("name");
     const double begin_us = event.at("ts"), duration_us = event.at("dur");
     if (is_phase(name)) {
-      add_phase(steps[event.at("args").at("index").get<std::int64_t>()], name, begin_us, duration_us * 1e-6);
+      add_phase(steps[whole_number(event.at("args"), "index", 0, kMost)], name, begin_us, duration_us * 1e-6);
     } else if (const bool meets = name == "meet"; meets || name.starts_with("bucket ")) {
       result.tells_meetings |= meets;
-      sums.push_back({.bucket = event.at("args").at(meets ? "bucket" : "index").get<std::size_t>(),
+      const std::int64_t bucket = whole_number(event.at("args"), meets ? "bucket" : "index", 0, kMost);
+      sums.push_back({.bucket = static_cast<std::size_t>(bucket),
                       .begin_us = begin_us,
                       .end_us = begin_us + duration_us,
                       .meets = meets});
@@ -171,7 +188,7 @@ StepTrace parse_step_trace(std::string_view text, const std::string& name) {
   StepTrace trace;
   try {
     trace = parse(Json::parse(text));
-  } catch (const Json::exception& error) {
+  } catch (const std::exception& error) {  // of the library, or a number that makes no sense
     throw DataError(fmt::format("{}: not a trace of lockstep train ({}); {}", name, error.what(), kHowTo));
   }
   if (trace.steps.empty()) {

@@ -182,6 +182,25 @@ TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
   EXPECT_EQ(fit_loss(alone, on_gpu).per_second, 0) << "a run that is faster with sums shows noise";
 }
 
+TEST(StepTrace, NumbersThatMakeNoSenseAreRefusedByName) {
+  const std::string sound = trace_text(6, run_of_two_buckets(), 0, 0);
+  const auto message = [&](const std::string& part, const std::string& instead) {
+    std::string text = sound;
+    const std::size_t place = text.find(part);
+    CHECK(place != std::string::npos, "{}", part);
+    text.replace(place, part.size(), instead);
+    return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
+  };
+  for (const std::string number : {"0", "-1", "2.5", "1e300", "\"2\"", "null"}) {
+    EXPECT_NE(message("\"ranks\":1", "\"ranks\":" + number).find("\"ranks\" is no whole number from 1 to "),
+              std::string::npos)
+        << number;
+    EXPECT_NE(message("[1000000,", "[" + number + ",").find("\"bucket_bytes\""), std::string::npos) << number;
+  }
+  EXPECT_NE(message("\"index\":3", "\"index\":1e300").find("\"index\""), std::string::npos);
+  EXPECT_NE(message("\"threads\":0", "\"threads\":1e300").find("\"threads\""), std::string::npos);
+}
+
 TEST(StepTrace, IsRefusedWhereItTellsOfNoStep) {
   const auto message = [](std::string_view text) {
     return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
