@@ -36,7 +36,9 @@ class ApartEnd : public SynchronousEnd {
   std::optional<StepFailure> failure_of_a_rank(std::int64_t step, bool average_is_finite);
 
   LocalSgd local_;
-  StepFailure failed_;  // what this rank knows and the others do not yet; step 0: nothing
+  // What this rank knows and the others do not yet; step 0: nothing. It stays whatever state is set between
+  // two meetings.
+  StepFailure failed_;
 };
 
 }  // namespace lockstep

@@ -163,6 +163,30 @@ TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
   expect_failure(ended, exit_code::failed, {"lockstep: step 6: the loss is not finite on rank 1"});
 }
 
+// Where ranks train apart the one that has them skips, and what is too much ends the job where they meet
+// next.
+TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
+  const Workplace workplace("inject_skipped_apart");
+  const std::vector<std::string> settings = {"train.max_skipped_steps=1", "train.average_every=4"};
+  const ProgramResult skipped = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=7", settings);
+  EXPECT_EQ(skipped.exit_code, exit_code::done) << skipped.output;
+  EXPECT_EQ(count(skipped.output, "skipped by this rank: its gradients are not finite (1 in a row"), 2)
+      << skipped.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"skipped_steps\":2"), 1);
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6", settings);
+  expect_failure(ended, exit_code::failed, {"step 8: ", "not finite on rank 1"});
+}
+
+// Gradients that are a step late.
+TEST(Inject, LateGradientsThatAreNotFiniteAreSkippedAndEndTheJob) {
+  const Workplace workplace("inject_skipped_late");
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6",
+                                       {"train.max_skipped_steps=1", "train.staleness=1"});
+  EXPECT_EQ(count(ended.output, "step 5 skipped: the loss is not finite on rank 1 (1 in a row"), 1)
+      << ended.output;
+  expect_failure(ended, exit_code::failed, {"step 6: the loss is not finite on rank 1"});
+}
+
 TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
   const Workplace workplace("inject_disk");
   const ProgramResult result =
