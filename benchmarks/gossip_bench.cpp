@@ -163,8 +163,6 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds, "turns")->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "write the result here, too");
-  // The world is joined within: a program that has joined cannot be started again, as it is for its threads'
-  // waits.
   return lockstep::run_benchmark(app, argc, argv, [&] {
     lockstep::World world = lockstep::World::join();
     const int code = lockstep::run(options, world);

@@ -14,6 +14,8 @@
 namespace lockstep {
 
 // Parses the command line and runs; what main() returns. An Error becomes its message and its exit code.
+// A program of several ranks joins their world in run(): before it this process may start itself anew
+// (bound_waiting), which one that has joined cannot.
 int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
 double median(std::vector<double> values);

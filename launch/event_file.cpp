@@ -168,11 +168,8 @@ std::string event_record(double wall_time, std::int64_t step, std::span<const Sc
 
 EventFile EventFile::begin(const std::filesystem::path& folder) {
   if (!newest_file(folder).empty()) {
-    int number = 1;
-    const auto name = [&] { return folder.string() + fmt::format(".{}", number); };
-    while (std::filesystem::exists(name())) ++number;
     std::error_code error;
-    std::filesystem::rename(folder, name(), error);
+    std::filesystem::rename(folder, name_of_earlier(folder), error);
     if (error) throw IoError(fmt::format("cannot rename {}: {}", folder.string(), error.message()));
   }
   EventFile file;

@@ -25,7 +25,7 @@ class EventFile {
   // Without a file: what is added is dropped.
   EventFile() = default;
   // Of a run that begins: in the folder, which is made. What an earlier run left there is kept: the folder is
-  // renamed to FOLDER.N, N from 1. Throws IoError.
+  // renamed (name_of_earlier). Throws IoError.
   static EventFile begin(const std::filesystem::path& folder);
   // Of a run that goes on: the folder's newest file, without what comes behind that step, or is damaged; a
   // new one where there is none. Throws IoError.

@@ -56,15 +56,6 @@ void write_holder(int descriptor) {
     log::debug("run.lock does not name this job: {}", std::strerror(errno));
 }
 
-// For the metrics of an earlier run.
-std::filesystem::path free_name(const std::filesystem::path& folder) {
-  std::error_code error;
-  int number = 1;
-  const auto name = [&] { return folder / fmt::format("metrics.{}.jsonl", number); };
-  while (std::filesystem::exists(name(), error)) ++number;
-  return name();
-}
-
 // Of a line of metrics.jsonl; 0 where it is none.
 struct MetricsPlace {
   std::int64_t epoch = 0;
@@ -81,6 +72,17 @@ MetricsPlace place_of(const std::string& line) {
 }
 
 }  // namespace
+
+std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
+  std::error_code error;
+  int number = 1;
+  const auto name = [&] {
+    return path.parent_path() /
+           fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
+  };
+  while (std::filesystem::exists(name(), error)) ++number;
+  return name();
+}
 
 int append_whole(const std::filesystem::path& path, std::string_view bytes) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
@@ -128,7 +130,7 @@ void begin_metrics(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "metrics.jsonl";
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) > 0) {
-    const std::filesystem::path earlier = free_name(folder);
+    const std::filesystem::path earlier = name_of_earlier(path);
     std::filesystem::rename(path, earlier, error);
     if (error) throw_io("rename the metrics of an earlier run,", path, error.value());
     log::info("{} holds the metrics of the run before this one", earlier.string());
@@ -158,7 +160,7 @@ std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t 
   }
   if (file.bad()) throw_io("read", path, errno);
   if (all) return last.steps;
-  const std::filesystem::path earlier = free_name(folder);
+  const std::filesystem::path earlier = name_of_earlier(path);
   std::error_code error;
   std::filesystem::copy_file(path, earlier, error);
   if (error) throw_io("copy the metrics of an earlier run,", path, error.value());

@@ -33,6 +33,10 @@ void begin_metrics(const std::filesystem::path& folder);
 // does. Throws IoError. Returns the steps of the last line; 0 where there is none.
 std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
+// Where what an earlier run left at this path goes: "metrics.1.jsonl" of "metrics.jsonl", with the first
+// number that is free.
+std::filesystem::path name_of_earlier(const std::filesystem::path& path);
+
 // Appends to a file, which is made where there is none. Returns 0, or the system's error; then the file ends
 // where it did, so that a reader never meets half of it.
 int append_whole(const std::filesystem::path& path, std::string_view bytes);

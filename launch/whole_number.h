@@ -14,14 +14,19 @@
 
 namespace lockstep {
 
-// Of the member `name` of an object. Throws DataError naming it where it is not a whole number from least to
-// most, and the library's exception where there is no such member.
+// Throws DataError with the name where the value is not a whole number from least to most.
 template <typename Json>
-std::int64_t whole_number(const Json& object, std::string_view name, std::int64_t least, std::int64_t most) {
-  const Json& value = object.at(std::string(name));
+std::int64_t as_whole_number(const Json& value, std::string_view name, std::int64_t least,
+                             std::int64_t most) {
   if (!value.is_number_integer() || value < least || value > most)
     throw DataError(fmt::format("\"{}\" is no whole number from {} to {}", name, least, most));
   return value.template get<std::int64_t>();
+}
+
+// Of the member `name` of an object. Throws as well what the library does where there is no such member.
+template <typename Json>
+std::int64_t whole_number(const Json& object, std::string_view name, std::int64_t least, std::int64_t most) {
+  return as_whole_number(object.at(std::string(name)), name, least, most);
 }
 
 }  // namespace lockstep

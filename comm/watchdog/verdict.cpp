@@ -179,9 +179,17 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
     });
     verdict.witnesses.push_back({rank->status.rank, found == ranks.end() ? -1 : found->status.rank});
   }
-  for (const WatchedRank* rank : quiet)
-    if (verdict.ask.size() < kAsked) verdict.ask.push_back(rank->status.rank);
-  if (!waiting.empty()) verdict.ask.push_back(waiting.front()->status.rank);
+  const auto is_blamed = [&](const WatchedRank* rank) {
+    return std::ranges::binary_search(verdict.to_blame, rank->status.rank);
+  };
+  for (const WatchedRank* rank : quiet) {
+    if (verdict.ask.size() < kAsked && (!lost.empty() || is_blamed(rank)))
+      verdict.ask.push_back(rank->status.rank);
+  }
+  if (const auto waits = std::ranges::find_if_not(quiet, is_blamed); !waiting.empty())
+    verdict.ask.push_back(waiting.front()->status.rank);
+  else if (lost.empty() && waits != quiet.end())  // for its device, and that for the others'
+    verdict.ask.push_back((*waits)->status.rank);
   return verdict;
 }
 

@@ -2,7 +2,6 @@
 #include "comm/watchdog/watchdog.h"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "comm/watchdog/evidence.h"
 #include "core/backtrace.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -24,7 +24,6 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using SteadyClock = JobState::Clock;
 
-constexpr Milliseconds kStackWait{300};      // for a thread to say where it stands
 constexpr Milliseconds kEvidenceWait{3000};  // for other ranks to answer
 constexpr Milliseconds kDeadWait{3000};      // for a launcher to end the job of a dead rank itself
 constexpr Milliseconds kConnectWait{5000};   // for a post to be reached
@@ -50,25 +49,6 @@ std::string indented(const std::string& text) {
     if (letter == '\n') result.append(2, ' ');
   }
   return result;
-}
-
-std::string own_stacks() {
-  std::string text;
-  for (const ThreadStack& stack : backtraces(kStackWait)) {
-    text += fmt::format("{}{}:", text.empty() ? "" : "\n", stack.thread);
-    if (stack.frames.empty()) text += " does not answer";
-    for (const std::string& frame : stack.frames) text += "\n  " + frame;
-  }
-  return text;
-}
-
-// Of a process of this machine that cannot say anything itself.
-std::string seen_of(const std::string& process_number) {
-  int process = 0;
-  std::from_chars(process_number.data(), process_number.data() + process_number.size(), process);
-  std::string text = process > 0 ? describe_process(process) : "";
-  if (text.empty()) text = fmt::format("there is no process {} any more", process_number);
-  return text;
 }
 
 }  // namespace
@@ -318,7 +298,7 @@ void Watchdog::look_for_overdue(RankStatus& status) {
     status.overdue_text = wait->reason;
     // What a GPU was asked for lies behind all that it has to do before: whether it is in it, nobody knows.
     if (status.device.step > 0 && !wait->collective.empty()) {
-      status.overdue_text = fmt::format("it has been asked for {}, {:.1f} s ago", wait->collective,
+      status.overdue_text = fmt::format("it is not through with {} after {:.1f} s", wait->collective,
                                         1e-3 * static_cast<double>(timeout.count()));
     } else if (status.waits_in.empty() && !wait->collective.empty()) {
       status.waits_in = wait->collective;

@@ -57,8 +57,7 @@ int count_of(const Json& about, const char* name) {
 std::vector<std::size_t> bytes_of(const Json& buckets) {
   std::vector<std::size_t> bytes;
   for (const Json& each : buckets)
-    bytes.push_back(
-        static_cast<std::size_t>(whole_number(Json{{"bucket_bytes", each}}, "bucket_bytes", 1, kMost)));
+    bytes.push_back(static_cast<std::size_t>(as_whole_number(each, "bucket_bytes", 1, kMost)));
   return bytes;
 }
 

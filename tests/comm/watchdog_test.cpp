@@ -109,6 +109,7 @@ TEST(Verdict, TheDeviceThatIsBehindTheOthersIsToBlame) {
                            "\nthe device of rank 0 is in step 6, behind its backward pass",
                            "\nthe device of rank 2 is in step 7, before the end of its backward pass"})
     EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
+  EXPECT_EQ(verdict.ask, (std::vector<int>{1, 0})) << "who hangs, and one who waits";
   EXPECT_EQ(judge(ranks_of_devices({{6, true}}), kBeat).to_blame, std::vector<int>{0});
 }
 

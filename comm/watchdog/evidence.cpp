@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/watchdog/evidence.h"
+
+#include <charconv>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "core/backtrace.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kStackWait{300};  // for a thread to say where it stands
+
+}  // namespace
+
+std::string own_stacks() {
+  std::string text;
+  for (const ThreadStack& stack : backtraces(kStackWait)) {
+    text += fmt::format("{}{}:", text.empty() ? "" : "\n", stack.thread);
+    if (stack.frames.empty()) text += " does not answer";
+    for (const std::string& frame : stack.frames) text += "\n  " + frame;
+  }
+  return text;
+}
+
+std::string seen_of(const std::string& process_number) {
+  int process = 0;
+  std::from_chars(process_number.data(), process_number.data() + process_number.size(), process);
+  std::string text = process > 0 ? describe_process(process) : "";
+  if (text.empty()) text = fmt::format("there is no process {} any more", process_number);
+  return text;
+}
+
+}  // namespace lockstep
