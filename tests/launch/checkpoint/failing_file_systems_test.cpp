@@ -31,6 +31,10 @@ class FailingFileSystems : public testing::Test {
     return "mpirun --oversubscribe --bind-to none -np 2 " + command;
   }
   std::string run() const { return place_.path("run").string(); }
+  // Any: in a tenth of a second each of them comes and goes.
+  std::string wait_for_a_checkpoint() const {
+    return wait_until(fmt::format("ls {}/checkpoints 2>/dev/null | grep -q '^step-[0-9]*$'", run()));
+  }
 
   // Of checkpoints and of what is none, wherever it is under run.dir.
   std::vector<std::string> names(bool unfinished) const {
@@ -127,7 +131,7 @@ TEST_F(FailingFileSystems, ThatBecomeReadOnlyAreSavedToAgainWhenTheyAreNot) {
       "mount --bind $run_dir/checkpoints $run_dir/checkpoints\n{} >$log 2>&1 & run=$!\n{}{}{}ls "
       "$run_dir/checkpoints\n"
       "mount -o remount,bind,rw $run_dir/checkpoints\nbefore=$(ls $run_dir/checkpoints)\n{}kill -USR1 $run",
-      ranks(training(0, "warn")), wait_until("[ -d $run_dir/checkpoints/step-000000010 ]"),
+      ranks(training(0, "warn")), wait_for_a_checkpoint(),
       wait_until("mount -o remount,bind,ro $run_dir/checkpoints 2>/dev/null"),
       wait_until("grep -q 'Read-only file system; training goes on' $log"),
       wait_until("[ \"$before\" != \"$(ls $run_dir/checkpoints | grep -v partial)\" ]"));
@@ -141,7 +145,7 @@ TEST_F(FailingFileSystems, ThatBecomeReadOnlyEndATrainingThatMustSave) {
   SKIP_WITHOUT_NAMESPACES();
   const std::string lines =
       fmt::format("mount --bind $run_dir/checkpoints $run_dir/checkpoints\n{} >$log 2>&1 & run=$!\n{}{}",
-                  ranks(training(0, "stop")), wait_until("[ -d $run_dir/checkpoints/step-000000010 ]"),
+                  ranks(training(0, "stop")), wait_for_a_checkpoint(),
                   wait_until("mount -o remount,bind,ro $run_dir/checkpoints 2>/dev/null"));
   expect_to_have_ended(in_namespace(lines), "Read-only file system");
   expect_to_go_on();
@@ -153,8 +157,8 @@ TEST_F(FailingFileSystems, ThatVanishAreSavedToAgainWhenTheyAreBack) {
   const ProgramResult result = run_shell(fmt::format(
       "{0} >{1} 2>&1 & run=$!\n{2}mv {3} {3}.away\n{4}[ ! -e {3} ] || echo made again\nmv {3}.away {3}\n"
       "before=$(ls {3}/checkpoints)\n{5}kill -USR1 $run\nwait $run\ncode=$?\ncat {1}\nexit $code",
-      ranks(training(0, "warn")), log, wait_until(fmt::format("[ -d {}/checkpoints/step-000000010 ]", run())),
-      run(), wait_until("grep -q 'it was moved, removed or unmounted' " + log),
+      ranks(training(0, "warn")), log, wait_for_a_checkpoint(), run(),
+      wait_until("grep -q 'it was moved, removed or unmounted' " + log),
       wait_until(fmt::format("[ \"$before\" != \"$(ls {}/checkpoints | grep -v partial)\" ]", run()))));
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
   EXPECT_EQ(count(result.output, "made again"), 0) << "nothing is saved in place of a disk that is gone";
@@ -164,7 +168,7 @@ TEST_F(FailingFileSystems, ThatVanishAreSavedToAgainWhenTheyAreBack) {
 TEST_F(FailingFileSystems, ThatVanishEndATrainingThatMustSave) {
   const ProgramResult result =
       run_shell(fmt::format("{0} 2>&1 & run=$!\n{1}mv {2} {2}.away\nwait $run", ranks(training(0, "stop")),
-                            wait_until(fmt::format("[ -d {}/checkpoints/step-000000010 ]", run())), run()));
+                            wait_for_a_checkpoint(), run()));
   expect_to_have_ended(result, "");
   std::filesystem::rename(run() + ".away", run());
   expect_to_go_on();
@@ -175,8 +179,7 @@ TEST_F(FailingFileSystems, CheckpointsThatAreRemovedAreMadeAgain) {
   const ProgramResult result = run_shell(fmt::format(
       "{0} 2>&1 & run=$!\n{1}mv {2}/checkpoints {2}/removed\nrm -r {2}/removed\n{3}kill -USR1 $run\nwait "
       "$run",
-      ranks(training(0, "warn")), wait_until(fmt::format("[ -d {}/checkpoints/step-000000010 ]", run())),
-      run(), wait_until(fmt::format("ls {}/checkpoints 2>/dev/null | grep -q '[0-9]$'", run()))));
+      ranks(training(0, "warn")), wait_for_a_checkpoint(), run(), wait_for_a_checkpoint()));
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
   expect_nothing_unfinished();
   expect_to_go_on();
