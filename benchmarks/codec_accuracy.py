@@ -32,7 +32,8 @@ class Way:
     settings: list
     least: float = None  # points of accuracy against the dense sum that are to be reached
     one_node: bool = False  # --link leaves it out
-    dense_steps: int = 0  # of a training, before powersgd begins: a tenth of them; in the chart's time, too
+    dense_key: str = ""  # how many steps are dense at first
+    warmup_key: str = ""  # over how many steps what travels becomes less
 
 
 WAYS = {
@@ -40,13 +41,14 @@ WAYS = {
     "fp16": Way(['comm.codec="fp16"'], -0.3),
     "bf16": Way(['comm.codec="bf16"'], -0.3),
     "int8": Way(['comm.codec="int8"'], -0.3),
-    "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], -0.3, dense_steps=175),
+    "powersgd rank 2": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2"], -0.3,
+                           dense_key="comm.powersgd.start_step"),
     "powersgd rank 2, no error feedback": Way(['comm.codec="powersgd"', "comm.powersgd.rank=2", "comm.powersgd.start_step=0",
                                                "comm.powersgd.error_feedback=0"]),
     "sign": Way(['comm.codec="sign"'], -0.3),
-    "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], -0.3),
-    "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], -0.4),
-    "local SGD, 8 steps": Way(["train.average_every=8"], -0.5),
+    "topk 1 %": Way(['comm.codec="topk"', "comm.topk.density=0.01"], -0.3, warmup_key="comm.topk.warmup_steps"),
+    "dgc 0.1 %": Way(['comm.codec="dgc"', "comm.dgc.density=0.001"], -0.4, warmup_key="comm.dgc.warmup_steps"),
+    "local SGD, 8 steps": Way(["train.average_every=8"], -0.5, dense_key="train.average_after"),
     "gradients a step late": Way(["train.staleness=1"], -0.5),
     "gossip on a ring": Way(['comm.topology="ring"'], -1.0, one_node=True),
 }
@@ -61,14 +63,19 @@ class Task:
     image: tuple  # side, channels
     batch: int
     settings: list
+    dense: dict  # steps before the way begins, where that is not its default; in the chart's time, too
+    warmup: dict  # likewise, steps until it has its final density
 
 
 TASKS = {
     "fashion_mnist_cnn": Task("fashion_mnist_cnn", 4, 15, "cnn", (28, 1), 128,
-                              ["optimizer.learning_rate=0.1", "schedule.warmup_epochs=1"]),
+                              ["optimizer.learning_rate=0.1", "schedule.warmup_epochs=1"],
+                              dense={"powersgd rank 2": 175}, warmup={}),
     "cifar10_resnet20": Task("cifar10_resnet18", 2, 10, "resnet20", (32, 3), 128,
                              ['model.name="resnet20"', 'train.precision="fp32"', "schedule.warmup_epochs=1",
-                              "optimizer.weight_decay=1e-4"]),
+                              "optimizer.weight_decay=1e-4"],
+                             dense={"powersgd rank 2": 390, "local SGD, 8 steps": 390},
+                             warmup={"topk 1 %": 975, "dgc 0.1 %": 1365}),
 }
 
 
@@ -103,11 +110,15 @@ def curve_of(lines):
              "bytes_per_step": round(bytes_of_step(line))} for line in lines]
 
 
+def settings_of(task, way):
+    start = [(WAYS[way].dense_key, task.dense.get(way)), (WAYS[way].warmup_key, task.warmup.get(way))]
+    return [*task.settings, *WAYS[way].settings, *(f"{key}={steps}" for key, steps in start if steps is not None)]
+
+
 def train(options, task, way, seed, folder):
     """The curve over epochs of one training."""
     run_dir = pathlib.Path(folder) / "run"
-    start = [f"comm.powersgd.start_step={way.dense_steps}"] if way.dense_steps else []
-    settings = [*task.settings, *way.settings, *start, f"train.batch={task.batch}",
+    settings = [*settings_of(task, way), f"train.batch={task.batch}",
                 f"train.epochs={options.epochs or task.epochs}", f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout_seconds=1e6",
                 f'run.dir="{run_dir}"', *([f'data.path="{options.data}"'] if options.data else [])]
     command = [*training_runs.launcher(task.ranks), f"{options.bin}/lockstep", "train", task.config,
@@ -181,10 +192,10 @@ def draw(document):
             steps = part["runs"][0]["epochs"][0]["steps"]
             step_seconds = {row["way"]: row["step_ms"] * 1e-3 for row in link["rows"]}
 
-            def seconds(way, epoch, steps=steps, step_seconds=step_seconds):
+            def seconds(way, epoch, task=task, steps=steps, step_seconds=step_seconds):
                 if way not in step_seconds:
                     return None
-                dense = min(WAYS[way].dense_steps, steps * epoch) if way in WAYS else 0
+                dense = min(TASKS[task].dense.get(way, 0), steps * epoch)
                 return dense * step_seconds.get("none", 0) + (steps * epoch - dense) * step_seconds[way]
             panels.append(panel(f"accuracy over time at {link['rate']}", "seconds", seconds))
     seeds = max(len(runs_of(part, "none")) for part in document.values() if isinstance(part, dict))
@@ -234,7 +245,7 @@ def run(options, arguments):
             if seed in runs_of(part, way):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                curve = train(options, task, WAYS[way], seed, folder)
+                curve = train(options, task, way, seed, folder)
             part["runs"].append({"way": way, "seed": seed, "revision": circumstances["revision"], "epochs": curve})
             write(options, document)
             print(f"seed {seed}  {way:<36} {curve[-1]['accuracy']:6.2f} %", flush=True)
