@@ -7,8 +7,10 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "data/cifar.h"
 #include "data/idx.h"
 #include "data/jpeg_folder.h"
+#include "data/synthetic.h"
 
 namespace lockstep {
 
@@ -31,7 +33,14 @@ std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted) {
 }
 
 const std::vector<DatasetFormat>& dataset_formats() {
-  static const std::vector<DatasetFormat> table = {{"idx", open_idx}, {"jpeg_folder", open_jpeg_folder}};
+  using Options = DatasetOptions;
+  static const std::vector<DatasetFormat> table = {
+      {"idx", [](const Options& options, Split split) { return open_idx(options.path, split); }},
+      {"cifar_binary", [](const Options& options, Split split) { return open_cifar(options.path, split); }},
+      {"jpeg_folder",
+       [](const Options& options, Split split) { return open_jpeg_folder(options.path, split); }},
+      {"synthetic",
+       [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
   return table;
 }
 
@@ -39,7 +48,7 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
                                       const std::vector<DatasetFormat>& formats) {
   std::string names;
   for (const DatasetFormat& format : formats) {
-    if (format.name == options.format) return format.open(options.path, split);
+    if (format.name == options.format) return format.open(options, split);
     names += (names.empty() ? "" : ", ") + format.name;
   }
   throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));

@@ -38,6 +38,8 @@ class Dataset {
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
   // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
   virtual void probe(std::int64_t index) const { static_cast<void>(index); }
+  // Whether read() can fail for no sample: what is computed, or was checked when it was opened.
+  virtual bool verified() const { return false; }
   // How many samples were damaged so far, and could be decoded all the same.
   virtual std::int64_t damaged() const { return 0; }
   // How many bytes it holds in memory: 0 for one that reads each image when it is asked for.
@@ -51,9 +53,17 @@ class Dataset {
 // fingerprint looks into.
 std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted);
 
+// Of what data/synthetic.h computes.
+struct SyntheticOptions {
+  std::int64_t height = 32, width = 32, channels = 3;
+  std::int64_t classes = 10;
+  std::int64_t train_samples = 50000, test_samples = 10000;
+};
+
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
+  SyntheticOptions synthetic;
 };
 
 // A row of the table of formats: what data.format may be, and what opens it.
@@ -61,7 +71,7 @@ struct DatasetFormat {
   std::string name;
   // Throws IoError for missing files (with the path and what to install), DataError for corrupt ones (file
   // and offset).
-  std::function<std::unique_ptr<Dataset>(const std::filesystem::path& path, Split split)> open;
+  std::function<std::unique_ptr<Dataset>(const DatasetOptions& options, Split split)> open;
 };
 // Those that are shipped.
 const std::vector<DatasetFormat>& dataset_formats();

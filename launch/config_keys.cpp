@@ -20,6 +20,7 @@ constexpr double kMostEpochs = 1'000'000;
 constexpr double kMostSteps = 1e12;
 constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
+constexpr double kMostSyntheticSamples = 1e12;
 constexpr double kMostMebibytes = 1 << 16;
 // What is computed in fp32 is finite there and not 0.
 constexpr double kLargest = 1e30;
@@ -28,6 +29,7 @@ constexpr double kSmallest = 1e-30;
 constexpr Range kAboveZero = {.least = 0, .most = kLargest, .above_least = true};
 constexpr Range kFromZero = {.least = 0, .most = kLargest};
 constexpr Range kSamples = {.least = 1, .most = kMostSamples};
+constexpr Range kSide = {.least = 1, .most = kMostPixels};
 constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
@@ -91,6 +93,26 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = -1, .most = 1, .below_most = true}},
       {"data.format", MEMBER(dataset.format), "file format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(dataset.path), "folder of the dataset"},
+      {"data.synthetic.height", MEMBER(dataset.synthetic.height),
+       "synthetic: pixels of an image, from top to bottom", kSide},
+      {"data.synthetic.width", MEMBER(dataset.synthetic.width),
+       "synthetic: pixels of an image, from left to right", kSide},
+      {"data.synthetic.channels",
+       MEMBER(dataset.synthetic.channels),
+       "synthetic: bytes of a pixel",
+       {1, 1024}},
+      {"data.synthetic.classes",
+       MEMBER(dataset.synthetic.classes),
+       "synthetic: labels, each of which has as many images",
+       {1, 1000000}},
+      {"data.synthetic.train_samples",
+       MEMBER(dataset.synthetic.train_samples),
+       "synthetic: images to train with, computed as they are read",
+       {1, kMostSyntheticSamples}},
+      {"data.synthetic.test_samples",
+       MEMBER(dataset.synthetic.test_samples),
+       "synthetic: images to test with",
+       {1, kMostSyntheticSamples}},
       {"data.mean",
        MEMBER(network.mean),
        "subtracted from pixels in [0, 1], for each channel; []: 0",

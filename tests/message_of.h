@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
 
 #include "core/error.h"
 
@@ -16,6 +19,12 @@ std::string message_of(Work&& work) {
     return error.what();
   }
   return "";
+}
+
+// A message has all of these in it.
+inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
 }
 
 }  // namespace lockstep

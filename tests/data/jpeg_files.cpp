@@ -77,9 +77,4 @@ Bytes read(const Dataset& dataset, std::int64_t index) {
   return Bytes(memory.begin() + kGuard, memory.end() - kGuard);
 }
 
-void expect_parts(const std::string& error, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(error.find(part), std::string::npos) << part << ": " << error;
-}
-
 }  // namespace lockstep

@@ -39,6 +39,4 @@ Bytes noise(const ImageShape& shape, std::uint32_t seed);
 // sanitizer sees writes.
 Bytes read(const Dataset& dataset, std::int64_t index);
 
-void expect_parts(const std::string& error, const std::vector<std::string>& parts);
-
 }  // namespace lockstep

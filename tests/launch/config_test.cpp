@@ -147,7 +147,7 @@ TEST(Config, BoundariesThatAreAllowed) {
 }
 
 TEST(Config, EveryDatasetFormatIsAllowed) {
-  for (const char* format : {"idx", "jpeg_folder"}) {
+  for (const char* format : {"idx", "cifar_binary", "jpeg_folder", "synthetic"}) {
     EXPECT_EQ(with({fmt::format("data.format={}", format)}).dataset.format, format);
   }
 }
@@ -313,7 +313,14 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
       {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?"},
       {"schedule.name=cosin",
        "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
-      {"data.format=cifar", "data.format = \"cifar\": allowed are idx, jpeg_folder"},
+      {"data.format=cifar10",
+       "data.format = \"cifar10\": allowed are idx, cifar_binary, jpeg_folder, synthetic; did you mean "
+       "cifar_binary?"},
+      {"data.format=fake",
+       "data.format = \"fake\": allowed are idx, cifar_binary, jpeg_folder, synthetic; did you mean "
+       "synthetic?"},
+      {"data.format=parquet",
+       "data.format = \"parquet\": allowed are idx, cifar_binary, jpeg_folder, synthetic"},
       {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry; did you mean carry?"},
       {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cuda?"},
       {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};

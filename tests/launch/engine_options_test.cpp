@@ -31,6 +31,11 @@ std::map<std::string, std::string> told(const Config& config) {
   };
   tell("dataset.format", config.dataset.format);
   tell("dataset.path", config.dataset.path);
+  const SyntheticOptions& synthetic = config.dataset.synthetic;
+  tell("dataset.shape", fmt::format("{} {} {}", synthetic.height, synthetic.width, synthetic.channels));
+  tell("dataset.classes", synthetic.classes);
+  tell("dataset.train", synthetic.train_samples);
+  tell("dataset.test", synthetic.test_samples);
 
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
 
@@ -183,7 +188,15 @@ std::vector<Case> cases() {
       {"model.sync_batch_norm=true", {"choice.sync_batch_norm=true"}},
       {"model.dropout=0.25", {"choice.dropout=0.25"}},
       {"data.format=jpeg_folder", {"dataset.format=jpeg_folder"}},
+      {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
+      {"data.format=synthetic", {"dataset.format=synthetic"}},
       {"data.path=/elsewhere", {"dataset.path=/elsewhere"}},
+      {"data.synthetic.height=48", {"dataset.shape=48 32 3"}},
+      {"data.synthetic.width=48", {"dataset.shape=32 48 3"}},
+      {"data.synthetic.channels=4", {"dataset.shape=32 32 4"}},
+      {"data.synthetic.classes=12", {"dataset.classes=12"}},
+      {"data.synthetic.train_samples=77", {"dataset.train=77"}},
+      {"data.synthetic.test_samples=78", {"dataset.test=78"}},
       {"data.mean=[0.5]", {"network.mean=[0.5]"}},
       {"data.deviation=[0.75]", {"network.deviation=[0.75]"}},
       {"data.crop_padding=3", {"network.crop_padding=3"}},

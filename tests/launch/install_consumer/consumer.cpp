@@ -47,7 +47,7 @@ constexpr CommandEntry kWhy = {
 int main(int argc, char** argv) {
   Registry registry;
   registry.formats.push_back(
-      {"brightness", [](const std::filesystem::path&, Split) { return std::make_unique<Brightness>(); }});
+      {"brightness", [](const DatasetOptions&, Split) { return std::make_unique<Brightness>(); }});
   registry.networks.push_back({"small_cnn", small_cnn});
   registry.schedules.push_back(
       {"line", [](const Schedule& schedule, std::int64_t step) { return 1 - schedule.progress(step); }});

@@ -33,7 +33,7 @@ void deep(Graph& graph, const NetworkChoice&) {
 Registry registry_of_deep() {
   Registry registry;
   registry.networks.push_back({"deep", deep});
-  registry.formats.push_back({"grays", [](const std::filesystem::path&, Split) {
+  registry.formats.push_back({"grays", [](const DatasetOptions&, Split) {
                                 return std::make_unique<Grays>(ImageShape{8, 8, 1});
                               }});
   registry.presets = {{"deep", R"(

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/cifar.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ImageShape kShape{.height = 32, .width = 32, .channels = 3};
+constexpr std::size_t kPlane = 32 * 32, kPixels = 3 * kPlane;
+
+// How many values a byte in front of the pixels may have, and what it is called; the last one is the label.
+struct LabelByte {
+  const char* name;
+  int values;
+};
+
+struct Version {
+  const char* name;
+  std::vector<LabelByte> labels;
+  std::vector<const char*> train;
+  std::vector<const char*> test;
+
+  std::size_t record() const { return labels.size() + kPixels; }
+  const std::vector<const char*>& files(Split split) const { return split == Split::train ? train : test; }
+};
+
+const Version& cifar10() {
+  static const Version version = {
+      "CIFAR-10",
+      {{"label", 10}},
+      {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+      {"test_batch.bin"}};
+  return version;
+}
+
+const Version& cifar100() {
+  static const Version version = {
+      "CIFAR-100", {{"coarse label", 20}, {"fine label", 100}}, {"train.bin"}, {"test.bin"}};
+  return version;
+}
+
+bool has_one(const fs::path& folder, const Version& version) {
+  const auto there = [&](const char* name) {
+    std::error_code error;
+    return fs::exists(folder / name, error);
+  };
+  return std::ranges::any_of(version.train, there) || std::ranges::any_of(version.test, there);
+}
+
+const Version& version_in(const fs::path& folder) {
+  const bool ten = has_one(folder, cifar10()), hundred = has_one(folder, cifar100());
+  if (ten && hundred) {
+    throw DataError(fmt::format(
+        "{}: has files of CIFAR-10 (data_batch_1.bin ..) and of CIFAR-100 (train.bin); give each a "
+        "folder of its own",
+        folder.string()));
+  }
+  if (!ten && !hundred) {
+    throw IoError(fmt::format(
+        "{}: neither CIFAR-10 (data_batch_1.bin ..) nor CIFAR-100 (train.bin) is here; data.path must name "
+        "the folder that the binary version's archive unpacks to, such as cifar-10-batches-bin",
+        folder.string()));
+  }
+  return ten ? cifar10() : cifar100();
+}
+
+class CifarDataset final : public Dataset {
+ public:
+  CifarDataset(const fs::path& folder, const Version& version, Split split)
+      : classes_(version.labels.back().values) {
+    for (const char* name : version.files(split)) add_file(folder / name, version);
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
+  ImageShape image_shape() const override { return kShape; }
+  std::int64_t classes() const override { return classes_; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    CHECK(index >= 0 && index < size() && image.size() == kPixels, "sample {} of {} into {} bytes", index,
+          size(), image.size());
+    const auto at = static_cast<std::size_t>(index);
+    std::memcpy(image.data(), pixels_.data() + at * kPixels, kPixels);
+    return labels_[at];
+  }
+  bool verified() const override { return true; }
+  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
+  std::uint64_t fingerprint() const override {
+    return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(), XXH3_64bits(labels_.data(), labels_.size()));
+  }
+
+ private:
+  // Record by record, so that memory grows with what is there.
+  void add_file(const fs::path& path, const Version& version) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) fail_to_read(path);
+    std::error_code unknown;
+    if (const std::uintmax_t bytes = fs::file_size(path, unknown); !unknown) {
+      const std::size_t records = bytes / version.record();
+      pixels_.reserve(pixels_.size() + records * kPixels);
+      labels_.reserve(labels_.size() + records);
+    }
+    const std::size_t first = labels_.size();
+    std::vector<std::uint8_t> record(version.record());
+    for (std::uint64_t offset = 0;; offset += record.size()) {
+      file.read(reinterpret_cast<char*>(record.data()), static_cast<std::streamsize>(record.size()));
+      if (file.bad()) fail_to_read(path);
+      const auto got = static_cast<std::size_t>(file.gcount());
+      if (got == 0) break;
+      if (got < record.size()) {
+        throw DataError(fmt::format(
+            "{}: at byte {}: the file ends in the middle of a record: {} bytes of {} ({}'s records)",
+            path.string(), offset, got, record.size(), version.name));
+      }
+      add_record(record, version, path, offset);
+    }
+    if (labels_.size() == first) throw DataError(fmt::format("{}: the file is empty", path.string()));
+  }
+
+  void add_record(const std::vector<std::uint8_t>& record, const Version& version, const fs::path& path,
+                  std::uint64_t offset) {
+    for (std::size_t i = 0; i < version.labels.size(); ++i) {
+      if (record[i] >= version.labels[i].values) {
+        throw DataError(fmt::format("{}: at byte {}: {} {}: {} has them from 0 to {}", path.string(),
+                                    offset + i, version.labels[i].name, record[i], version.name,
+                                    version.labels[i].values - 1));
+      }
+    }
+    labels_.push_back(record[version.labels.size() - 1]);
+    const std::uint8_t* planes = record.data() + version.labels.size();
+    const std::size_t begin = pixels_.size();
+    pixels_.resize(begin + kPixels);
+    for (std::size_t i = 0; i < kPlane; ++i)
+      for (std::size_t channel = 0; channel < 3; ++channel)
+        pixels_[begin + 3 * i + channel] = planes[channel * kPlane + i];
+  }
+
+  [[noreturn]] static void fail_to_read(const fs::path& path) {
+    throw IoError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+  }
+
+  std::int64_t classes_;
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_cifar(const fs::path& folder, Split split) {
+  return std::make_unique<CifarDataset>(folder, version_in(folder), split);
+}
+
+}  // namespace lockstep

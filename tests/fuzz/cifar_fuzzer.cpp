@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file of CIFAR's binary version, of either.
+#include "core/error.h"
+#include "data/cifar.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr int kHundred = 1, kBoth = 2;
+
+}  // namespace
+
+void try_input(std::string_view input) {
+  Parts parts(input);
+  const int kinds = parts.byte();
+  const std::string_view bytes = parts.rest();
+  std::filesystem::remove_all(folder() / "cifar");
+  put(std::filesystem::path("cifar") / ((kinds & kHundred) != 0 ? "test.bin" : "test_batch.bin"), bytes);
+  if ((kinds & kBoth) != 0) put(std::filesystem::path("cifar") / "train.bin", bytes);
+
+  const std::unique_ptr<Dataset> dataset = open_cifar(folder() / "cifar", Split::test);
+  require(dataset->size() >= 1, "there is an image");
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset->image_shape().bytes()));
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
+    const std::int32_t label = dataset->read(i, image);
+    require(label >= 0 && label < dataset->classes(), "labels are classes");
+  }
+  dataset->fingerprint();
+}
+
+std::vector<std::string> seeds() {
+  const std::string pixels(3072, 'x');
+  return {std::string("\0\7", 2) + pixels, std::string("\0\7", 2) + pixels + "\1" + pixels,
+          std::string("\1\7\x20", 3) + pixels, std::string("\2\7", 2) + pixels,
+          std::string("\0\x40", 2) + pixels};
+}
+
+}  // namespace lockstep::fuzz
