@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -118,6 +119,7 @@ struct BatchLoader::State {
         return epoch * (samples / global_batch());
       case Tail::carry:
         return epoch * samples / global_batch();
+      case Tail::repeat:
       case Tail::pad:
         return epoch * ((samples + global_batch() - 1) / global_batch());
     }
@@ -233,7 +235,7 @@ struct BatchLoader::State {
       position = global % samples;
     } else {
       epoch = step / steps_before(1);
-      position = step % steps_before(1) * global_batch() + place;
+      position = (step % steps_before(1) * global_batch() + place) % samples;
     }
     const SampleOrder order(samples, options.seed, static_cast<std::uint64_t>(epoch));
     return {.epoch = epoch, .sample = order(position)};
@@ -255,6 +257,10 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
                     dataset.size(), global, shard.size, options.batch, options.accumulation));
   }
   CHECK(dataset.size() > 0, "the dataset is empty");
+  if (dataset.size() > std::numeric_limits<decltype(SampleId::index)>::max()) {
+    throw ConfigError(fmt::format("the dataset has {} samples: at most {} are possible", dataset.size(),
+                                  std::numeric_limits<decltype(SampleId::index)>::max()));
+  }
   state_ = std::make_unique<State>(dataset, shard, options);
   state_->start();
 }
@@ -262,6 +268,14 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
 BatchLoader::~BatchLoader() = default;
 
 std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); }
+
+std::int64_t BatchLoader::dropped_samples() const {
+  return state_->options.tail == Tail::drop ? state_->dataset.size() % global_batch() : 0;
+}
+std::int64_t BatchLoader::repeated_samples() const {
+  return state_->options.tail == Tail::repeat ? steps_in_epoch(0) * global_batch() - state_->dataset.size()
+                                              : 0;
+}
 
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
 std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }

@@ -24,12 +24,13 @@
 namespace lockstep {
 
 enum class Tail {
-  drop,   // training: an epoch ends when less than a global batch is left
-  carry,  // training: the rest of an epoch opens the next one's first batch
-  pad,    // evaluation: in order, once; the last batches are filled with samples of weight zero
+  drop,    // training: an epoch ends when less than a global batch is left
+  carry,   // training: the rest of an epoch opens the next one's first batch
+  repeat,  // training: the last global batch is filled up with the first samples of its epoch, once more
+  pad,     // evaluation: in order, once; the last batches are filled with samples of weight zero
 };
 // What a configuration may say of training.
-inline constexpr std::string_view kTailWords[] = {"drop", "carry"};
+inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat"};
 constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
 
 struct Shard {
@@ -51,7 +52,7 @@ struct LoaderOptions {
 class BatchLoader {
  public:
   // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch
-  // (drop, carry), naming both numbers.
+  // (all but pad), naming both numbers.
   BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
   ~BatchLoader();
 
@@ -59,6 +60,9 @@ class BatchLoader {
   std::int64_t global_batch() const;
   // How many steps an epoch has; the same on every rank. Only with Tail::carry does it depend on the epoch.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
+  // How many samples of each epoch are in none of its batches (Tail::drop), or in two (Tail::repeat).
+  std::int64_t dropped_samples() const;
+  std::int64_t repeated_samples() const;
   // How many bytes one slot has, and all slots together. A batch takes a slot's, in one piece that begins
   // with the images.
   std::size_t batch_bytes() const;

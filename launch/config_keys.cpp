@@ -20,7 +20,7 @@ constexpr double kMostEpochs = 1'000'000;
 constexpr double kMostSteps = 1e12;
 constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
-constexpr double kMostSyntheticSamples = 1e12;
+constexpr double kMostSyntheticSamples = 2147483647;  // a SampleId's index
 constexpr double kMostMebibytes = 1 << 16;
 // What is computed in fp32 is finite there and not 0.
 constexpr double kLargest = 1e30;
@@ -127,7 +127,10 @@ std::vector<Key> keys_of(const Registry& registry) {
        {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "training images: half of them mirrored"},
-      {"data.tail", MEMBER(loader.tail), "samples left over by an epoch's batches"},
+      {"data.tail", MEMBER(loader.tail),
+       "samples left over by an epoch's batches: left out, kept for the next epoch, or filled up with some "
+       "that "
+       "the epoch had before"},
       {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
       {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},

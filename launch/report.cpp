@@ -206,8 +206,15 @@ void Report::header(const std::string& line) {
                                  ? fmt::format("{} of {}", epochs, counted(options_.steps_per_epoch, "step"))
                                  : fmt::format("{} in {} of {}", counted(options_.total_steps, "step"),
                                                epochs, options_.steps_per_epoch);
+  std::string tail;
+  if (options_.dropped_samples > 0) {
+    tail = fmt::format("; each epoch leaves {} out (data.tail)", counted(options_.dropped_samples, "sample"));
+  } else if (options_.repeated_samples > 0) {
+    tail = fmt::format("; each epoch repeats {} (data.tail)", counted(options_.repeated_samples, "sample"));
+  }
   say(in_lines(words_of(printable(line)), " ") + '\n');
-  say(in_lines(words_of(fmt::format("{}, global batch {}", amount, options_.global_batch)), " ") + '\n');
+  say(in_lines(words_of(fmt::format("{}, global batch {}{}", amount, options_.global_batch, tail)), " ") +
+      '\n');
   this->line(fmt::format("metrics go to {}", metrics_path().string()));
 }
 

@@ -120,6 +120,8 @@ void build(TrainRun& run, const Command& command, World& world) {
                                      .steps_per_epoch = training.train_loader().steps_in_epoch(0),
                                      .total_steps = length.steps,
                                      .global_batch = training.train_loader().global_batch(),
+                                     .dropped_samples = training.train_loader().dropped_samples(),
+                                     .repeated_samples = training.train_loader().repeated_samples(),
                                      .goes_on_after = saved_epochs(run),
                                      .partial_line = run.saved && keeps_partial_line(run, length)});
   });

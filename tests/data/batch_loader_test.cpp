@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "data/sample_order.h"
 #include "tests/data/numbered_dataset.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -78,6 +79,8 @@ TEST(BatchLoader, SamplesSayTheirEpoch) {
   };
   EXPECT_EQ(epochs(Tail::drop, 3), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(epochs(Tail::carry, 3), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(epochs(Tail::repeat, 4),
+            (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(epochs(Tail::pad, 3), std::vector<std::int32_t>(12, 0));
 }
 
@@ -90,6 +93,8 @@ TEST_P(BatchLoaderRanks, DropGivesNoSampleTwiceInAnEpoch) {
   const BatchLoader loader(dataset, {.rank = 0, .size = GetParam()}, options);
   EXPECT_EQ(loader.global_batch(), global);
   EXPECT_EQ(loader.steps_in_epoch(0), 103 / global);
+  EXPECT_EQ(loader.dropped_samples(), 103 % global);
+  EXPECT_EQ(loader.repeated_samples(), 0);
   const std::int64_t per_epoch = 103 / global * global;
   const Samples samples = seen(dataset, GetParam(), options, 3);
   ASSERT_EQ(static_cast<std::int64_t>(samples.size()), 3 * per_epoch);
@@ -118,6 +123,25 @@ TEST_P(BatchLoaderRanks, CarryLosesNothing) {
   const std::map<std::int64_t, int> times = counts(samples);
   EXPECT_EQ(times.size(), 103u);
   for (const auto& [sample, count] : times) EXPECT_TRUE(count == 2 || count == 3) << sample << ": " << count;
+}
+
+TEST_P(BatchLoaderRanks, RepeatFillsTheLastBatchWithTheEpochsFirstSamples) {
+  const LoaderOptions options{.batch = 4, .tail = Tail::repeat, .seed = 9};
+  const std::int64_t global = 4 * GetParam();
+  for (const std::int64_t size : {global, global + 1, std::int64_t{103}, 5 * global}) {
+    const NumberedDataset dataset(size);
+    const BatchLoader loader(dataset, {.rank = 0, .size = GetParam()}, options);
+    const std::int64_t steps = (size + global - 1) / global;
+    EXPECT_EQ(loader.steps_in_epoch(2), steps);
+    EXPECT_EQ(loader.repeated_samples(), steps * global - size);
+    EXPECT_EQ(loader.dropped_samples(), 0);
+    Samples expected;
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+      const SampleOrder order(size, 9, epoch);
+      for (std::int64_t i = 0; i < steps * global; ++i) expected.push_back(order(i % size));
+    }
+    EXPECT_EQ(seen(dataset, GetParam(), options, 3), expected) << size;
+  }
 }
 
 TEST_P(BatchLoaderRanks, PadGivesEverySampleOnce) {
@@ -157,7 +181,7 @@ TEST(BatchLoader, PaddingIsAllZero) {
 // k ranks with accumulation j see the micro-batches of one rank with accumulation k * j.
 TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
   const NumberedDataset dataset(250);
-  for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
     LoaderOptions options{.batch = 3, .accumulation = 12, .tail = tail, .seed = 4};
     const Samples alone = seen(dataset, 1, options, 3);
     for (const int ranks : {2, 3, 4, 6, 12}) {
@@ -188,7 +212,7 @@ TEST(BatchLoader, TheSeedChangesTheOrder) {
 
 TEST(BatchLoader, SeekGivesWhatRunningThereGives) {
   const NumberedDataset dataset(103);
-  for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
     const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = tail, .seed = 3, .threads = 3};
     BatchLoader running(dataset, {.rank = 1, .size = 2}, options);
     BatchLoader seeking(dataset, {.rank = 1, .size = 2}, options);
@@ -241,7 +265,7 @@ TEST(BatchLoader, ABatchStaysUntouchedUntilTheNextCall) {
 
 TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
   const NumberedDataset dataset(47);
-  for (const Tail tail : {Tail::drop, Tail::carry}) {
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat}) {
     const LoaderOptions options{.batch = 4, .accumulation = 4, .tail = tail};
     try {
       const BatchLoader loader(dataset, {.rank = 2, .size = 3}, options);
@@ -253,6 +277,12 @@ TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
     }
   }
   EXPECT_NO_THROW(BatchLoader(NumberedDataset(48), {.rank = 2, .size = 3}, {.batch = 4, .accumulation = 4}));
+}
+
+TEST(BatchLoader, RefusesMoreSamplesThanCanBeNumbered) {
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { const BatchLoader loader(NumberedDataset(std::int64_t{1} << 31), {}, {}); }),
+            "the dataset has 2147483648 samples: at most 2147483647 are possible");
 }
 
 // Broken from its 40th sample on; says which rank its readers believe to be.

@@ -321,7 +321,7 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
        "synthetic?"},
       {"data.format=parquet",
        "data.format = \"parquet\": allowed are idx, cifar_binary, jpeg_folder, synthetic"},
-      {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry; did you mean carry?"},
+      {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry, repeat; did you mean carry?"},
       {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cuda?"},
       {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);

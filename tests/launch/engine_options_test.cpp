@@ -42,7 +42,7 @@ std::map<std::string, std::string> told(const Config& config) {
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
-  tell("loader.tail", name_of(loader.tail, {"drop", "carry", "pad"}));
+  tell("loader.tail", name_of(loader.tail, {"drop", "carry", "repeat", "pad"}));
   tell("loader.seed", loader.seed);
   tell("loader.threads", loader.threads);
   tell("loader.device", to_string(loader.device));
@@ -202,6 +202,7 @@ std::vector<Case> cases() {
       {"data.crop_padding=3", {"network.crop_padding=3"}},
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
       {"data.tail=carry", {"loader.tail=carry"}},
+      {"data.tail=repeat", {"loader.tail=repeat"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},

@@ -188,6 +188,19 @@ TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
   EXPECT_TRUE(says(whole, "\n3 epochs of 64 steps, global batch 8\n")) << whole.output;
   expect_rate(3 * 64);
 
+  const ProgramResult dropped = run({"train.batch=48"});
+  EXPECT_TRUE(says(dropped,
+                   "\n3 epochs of 10 steps, global batch 48; each epoch leaves 32 samples out "
+                   "(data.tail)\n"))
+      << dropped.output;
+  expect_rate(30);
+  const ProgramResult repeated = run({"train.batch=48", "data.tail=repeat"});
+  EXPECT_TRUE(
+      says(repeated, "\n3 epochs of 11 steps, global batch 48; each epoch repeats 16 samples (data.tail)\n"))
+      << repeated.output;
+  EXPECT_TRUE(says(repeated, "\nepoch 3/3  11/11  ")) << repeated.output;
+  expect_rate(33);
+
   // 512 samples are 10 batches of 48 and 32 samples for the next epoch.
   const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
   EXPECT_TRUE(says(carried, "\n32 steps in 3 epochs of 10, global batch 48\n")) << carried.output;

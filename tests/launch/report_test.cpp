@@ -167,6 +167,21 @@ TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
             std::string::npos);
 }
 
+TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
+  ReportOptions tail = options(false);
+  tail.dropped_samples = 1;
+  EXPECT_NE(output_of([&] {
+              Report(tail).header("x");
+            }).find("global batch 128; each epoch leaves 1 sample out (data.tail)\n"),
+            std::string::npos);
+  tail.dropped_samples = 0;
+  tail.repeated_samples = 50;
+  EXPECT_NE(output_of([&] {
+              Report(tail).header("x");
+            }).find("global batch 128; each epoch repeats 50 samples (data.tail)\n"),
+            std::string::npos);
+}
+
 TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
   Report report(options(false));
   const std::string output = output_of([&] { run_epoch(report, 2, 937); });
