@@ -95,6 +95,7 @@ class CifarDataset final : public Dataset {
     std::memcpy(image.data(), pixels_.data() + at * kPixels, kPixels);
     return labels_[at];
   }
+  std::vector<std::int64_t> class_counts() const override { return counts_of(labels_, classes_); }
   bool verified() const override { return true; }
   std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
   std::uint64_t fingerprint() const override {

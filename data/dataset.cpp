@@ -25,6 +25,31 @@ std::uint64_t Dataset::fingerprint() const {
   return hash;
 }
 
+std::vector<std::int64_t> counts_of(std::span<const std::uint8_t> labels, std::int64_t classes) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(classes));
+  for (const std::uint8_t label : labels) ++counts[label];
+  return counts;
+}
+
+std::string counted_images(const Dataset& train, const Dataset& test) {
+  const ImageShape shape = train.image_shape();
+  return fmt::format("{} training and {} test images of {}x{}x{} in {} classes", train.size(), test.size(),
+                     shape.height, shape.width, shape.channels, train.classes());
+}
+
+std::string summary_of(const Dataset& train, const Dataset& test) {
+  const std::vector<std::int64_t> counts = train.class_counts();
+  const std::string images = counted_images(train, test);
+  if (counts.empty()) return images;
+  const auto least = std::ranges::min_element(counts), most = std::ranges::max_element(counts);
+  if (*least == *most) return fmt::format("{}, {} of each", images, *least);
+  const auto name = [&, names = train.class_names()](auto place) {
+    const std::ptrdiff_t label = place - counts.begin();
+    return names.empty() ? fmt::format("class {}", label) : names[static_cast<std::size_t>(label)];
+  };
+  return fmt::format("{}, from {} ({}) to {} ({}) of each", images, *least, name(least), *most, name(most));
+}
+
 std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted) {
   const std::int64_t count = std::min(size, wanted);
   std::vector<std::int64_t> indices;

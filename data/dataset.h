@@ -32,6 +32,10 @@ class Dataset {
   virtual ImageShape image_shape() const = 0;
   // Labels are in [0, classes()).
   virtual std::int64_t classes() const = 0;
+  // How many samples each class has, where that is known without reading them, and what classes are called,
+  // where they have names: classes() of them, or none.
+  virtual std::vector<std::int64_t> class_counts() const { return {}; }
+  virtual std::vector<std::string> class_names() const { return {}; }
   // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe, and the same at every call. Throws
   // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
   // IoError for one that cannot be read, which ends the job.
@@ -48,6 +52,15 @@ class Dataset {
   // file. Here of the pixels and labels of some samples; those that know their labels hash them all.
   virtual std::uint64_t fingerprint() const;
 };
+
+// How many of so many classes' samples have each label.
+std::vector<std::int64_t> counts_of(std::span<const std::uint8_t> labels, std::int64_t classes);
+
+// "60000 training and 10000 test images of 28x28x1 in 10 classes"
+std::string counted_images(const Dataset& train, const Dataset& test);
+// The same, and how many training images the classes have, where that is known: "6000 of each", "from 12
+// (cat) to 900 (dog) of each".
+std::string summary_of(const Dataset& train, const Dataset& test);
 
 // Indices of at most `wanted` of `size` samples, the first and the last among them, evenly apart: what a
 // fingerprint looks into.

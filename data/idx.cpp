@@ -189,6 +189,7 @@ class IdxDataset final : public Dataset {
     std::copy_n(pixels_.begin() + index * shape_.bytes(), shape_.bytes(), image.begin());
     return labels_[static_cast<std::size_t>(index)];
   }
+  std::vector<std::int64_t> class_counts() const override { return counts_of(labels_, classes_); }
   bool verified() const override { return true; }
   std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
   // Of everything: memory is read faster than a few files are.

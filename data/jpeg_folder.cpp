@@ -19,15 +19,12 @@
 
 #include "core/error.h"
 #include "data/damage_log.h"
+#include "data/image_names.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostImageBytes = std::int64_t{256} << 20;  // of a file, and of an image
-constexpr const char* kExpected =
-    "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg (or val/ in place of "
-    "test/)";
-
 class Descriptor {
  public:
   // O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
@@ -196,93 +193,22 @@ std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)), seed);
 }
 
-bool is_jpeg(std::string_view name) {
-  const auto ends_with = [&](std::string_view suffix) {
-    return name.size() >= suffix.size() &&
-           std::equal(suffix.begin(), suffix.end(), name.end() - static_cast<std::ptrdiff_t>(suffix.size()),
-                      [](char lower, char c) { return lower == (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
-  };
-  return ends_with(".jpg") || ends_with(".jpeg");
-}
-
-enum class Entries { folders, jpegs };
-
-// Names, sorted. What an entry is comes with its name from most file systems, without a look at the file; a
-// link that leads nowhere counts as a file, so that reading it fails.
-std::vector<std::string> list(const std::filesystem::path& folder, Entries wanted) {
-  std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (wanted == Entries::jpegs && !is_jpeg(name)) continue;
-    std::error_code unknown;
-    if (entry->is_directory(unknown) == (wanted == Entries::folders)) names.push_back(std::move(name));
-  }
-  if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-void require_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (std::filesystem::is_directory(folder, error)) return;
-  throw IoError(
-      fmt::format("{}: {}; {}", folder.string(), error ? error.message() : "not a folder", kExpected));
-}
-
-std::filesystem::path split_folder(const std::filesystem::path& folder, Split split) {
-  require_folder(folder);
-  require_folder(folder / "train");
-  if (split == Split::train) return folder / "train";
-  for (const char* name : {"test", "val"}) {
-    std::error_code error;
-    if (std::filesystem::is_directory(folder / name, error)) return folder / name;
-  }
-  throw IoError(fmt::format("{}: holds neither test/ nor val/; {}", folder.string(), kExpected));
-}
-
-// An empty one would be a class that is never seen, left by a mistake in preparing the images.
-std::vector<std::string> training_images(const std::filesystem::path& class_folder) {
-  std::vector<std::string> names = list(class_folder, Entries::jpegs);
-  if (names.empty()) {
-    throw DataError(
-        fmt::format("{}: no .jpg or .jpeg files in this folder of a class (folders within it are not "
-                    "searched); {}",
-                    class_folder.string(), kExpected));
-  }
-  return names;
-}
-
 class JpegFolder final : public Dataset {
  public:
-  JpegFolder(const std::filesystem::path& folder, Split split) : folder_(split_folder(folder, split)) {
-    const std::filesystem::path train = folder / "train";
-    classes_ = list(train, Entries::folders);
-    if (classes_.empty()) {
-      throw DataError(fmt::format("{}: no folders of classes; {}", train.string(), kExpected));
-    }
-    std::string first;
-    if (split == Split::train) {
-      for (const std::string& name : classes_) add_class(training_images(train / name));
-      first = path(0);
-    } else {
-      list_test_images();
-      first = (train / classes_[0] / training_images(train / classes_[0]).front()).string();
-    }
-    names_.shrink_to_fit();
-    name_ends_.shrink_to_fit();
+  JpegFolder(const std::filesystem::path& folder, Split split) : names_(folder, split) {
     Jpeg& jpeg = Jpeg::of_this_thread();
-    shape_ = jpeg.load(first, Jpeg::Extent::header);
+    shape_ = jpeg.load(names_.first_of_training(), Jpeg::Extent::header);
     if (shape_.bytes() > kMostImageBytes) {
       jpeg.fail(fmt::format("{} pixels wide and {} high: at most {} bytes are possible; resize all images",
                             shape_.width, shape_.height, kMostImageBytes));
     }
   }
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(name_ends_.size()); }
+  std::int64_t size() const override { return names_.size(); }
   ImageShape image_shape() const override { return shape_; }
-  std::int64_t classes() const override { return static_cast<std::int64_t>(classes_.size()); }
+  std::int64_t classes() const override { return static_cast<std::int64_t>(names_.classes().size()); }
+  std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
+  std::vector<std::string> class_names() const override { return names_.classes(); }
 
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
@@ -290,22 +216,16 @@ class JpegFolder final : public Dataset {
     Jpeg& jpeg = load(index, Jpeg::Extent::whole);
     jpeg.decode(shape_, image);
     if (!jpeg.warning().empty()) {
-      damage_.add(index,
-                  fmt::format("{}: damaged, decoded as far as it goes: {}", path(index), jpeg.warning()));
+      damage_.add(index, fmt::format("{}: damaged, decoded as far as it goes: {}", names_.path(index),
+                                     jpeg.warning()));
     }
-    return label(index);
+    return names_.label(index);
   }
 
-  // Of all names, and so labels, and of the bytes of some files: decoders may differ in a pixel's last bit.
+  // Of all names, and of the bytes of some files: decoders may differ in a pixel's last bit.
   std::uint64_t fingerprint() const override {
-    std::uint64_t hash = 0;
-    for (const std::string& name : classes_) hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
-    hash = XXH3_64bits_withSeed(names_.data(), names_.size(), hash);
-    hash = XXH3_64bits_withSeed(name_ends_.data(), sizeof(std::size_t) * name_ends_.size(), hash);
-    hash = XXH3_64bits_withSeed(class_ends_.data(), sizeof(std::int64_t) * class_ends_.size(), hash);
-    for (const std::int64_t index : some_samples(size(), 32)) {
-      hash = hash_of_file(path(index), hash);
-    }
+    std::uint64_t hash = names_.hash();
+    for (const std::int64_t index : some_samples(size(), 32)) hash = hash_of_file(names_.path(index), hash);
     return hash;
   }
 
@@ -315,44 +235,12 @@ class JpegFolder final : public Dataset {
   }
 
   std::int64_t damaged() const override { return damage_.count(); }
-
-  std::size_t memory_bytes() const override {
-    std::size_t bytes = names_.capacity() + sizeof(std::size_t) * name_ends_.capacity() +
-                        sizeof(std::int64_t) * class_ends_.capacity();
-    for (const std::string& name : classes_) bytes += sizeof(name) + name.capacity();
-    return bytes;
-  }
+  std::size_t memory_bytes() const override { return names_.memory_bytes(); }
 
  private:
-  void list_test_images() {
-    const std::vector<std::string> found = list(folder_, Entries::folders);
-    for (const std::string& name : found) {
-      if (!std::binary_search(classes_.begin(), classes_.end(), name)) {
-        throw DataError(fmt::format("{}: a class that train/ has no folder of; the two must have the same",
-                                    (folder_ / name).string()));
-      }
-    }
-    for (const std::string& name : classes_) {
-      const bool there = std::binary_search(found.begin(), found.end(), name);
-      add_class(there ? list(folder_ / name, Entries::jpegs) : std::vector<std::string>());
-    }
-    if (size() == 0) {
-      throw DataError(fmt::format("{}: no .jpg or .jpeg files in its folders of classes; {}",
-                                  folder_.string(), kExpected));
-    }
-  }
-
-  void add_class(const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-      names_ += name;
-      name_ends_.push_back(names_.size());
-    }
-    class_ends_.push_back(size());
-  }
-
   Jpeg& load(std::int64_t index, Jpeg::Extent extent) const {
     Jpeg& jpeg = Jpeg::of_this_thread();
-    const ImageShape found = jpeg.load(path(index), extent);
+    const ImageShape found = jpeg.load(names_.path(index), extent);
     if (found.height != shape_.height || found.width != shape_.width) {
       jpeg.fail(fmt::format(
           "{} pixels wide and {} high, expected {} and {} as in the first image of train/; resize all images "
@@ -362,22 +250,7 @@ class JpegFolder final : public Dataset {
     return jpeg;
   }
 
-  std::int32_t label(std::int64_t index) const {
-    return static_cast<std::int32_t>(std::upper_bound(class_ends_.begin(), class_ends_.end(), index) -
-                                     class_ends_.begin());
-  }
-  std::string path(std::int64_t index) const {
-    const auto at = static_cast<std::size_t>(index);
-    const std::size_t begin = at == 0 ? 0 : name_ends_[at - 1];
-    return fmt::format("{}/{}/{}", folder_.native(), classes_[static_cast<std::size_t>(label(index))],
-                       std::string_view(names_).substr(begin, name_ends_[at] - begin));
-  }
-
-  std::filesystem::path folder_;  // of the split
-  std::vector<std::string> classes_;
-  std::string names_;                     // of all files, one after the other
-  std::vector<std::size_t> name_ends_;    // in names_
-  std::vector<std::int64_t> class_ends_;  // in samples
+  ImageNames names_;
   ImageShape shape_;
   mutable DamageLog damage_{"damaged and decoded as far as they go"};
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datasets of JPEG files, one folder for each class, as torchvision's ImageFolder reads them. Only the files'
-// names are held in memory; each image is read and decoded (libjpeg-turbo) by the thread that asks for it.
+// Datasets of JPEG files, one folder for each class (data/image_names.h says which files). Only their names
+// are held in memory; each image is read and decoded (libjpeg-turbo) by the thread that asks for it.
 #pragma once
 
 #include <filesystem>
@@ -11,19 +11,16 @@
 
 namespace lockstep {
 
-// The folder holds train/CLASS/*.jpg and test/CLASS/*.jpg (.jpeg, too, in any case; val/ where there is no
-// test/); other files, and folders within a CLASS, are ignored. Labels number the folders under train/,
-// sorted bytewise, for both splits; samples are sorted by class, then by name. The shape is that of the first
-// image of train/, 1 channel where that one is grayscale and 3 (RGB) otherwise; all others are converted to
-// as many channels and must have its size.
+// The shape is that of the first image of train/, 1 channel where that one is grayscale and 3 (RGB)
+// otherwise; all others are converted to as many channels and must have its size.
 //
 // CMYK and YCCK images are converted without a colour profile, their values taken as Adobe's programs write
 // them (255 is no ink), as Pillow does. An image that TurboJPEG decodes with a warning (stray bytes, a
 // missing end) is taken as far as it goes, counted by damaged(), and logged; what is missing of it is gray.
 //
-// Throws IoError for a missing folder; DataError where there are no images, or the first one of train/ is
-// broken. read() throws DataError for an image that cannot be decoded or has another size, IoError for a file
-// that cannot be read; probe() reads the file's header only.
+// Throws what ImageNames does, and DataError where the first image of train/ is broken. read() throws
+// DataError for an image that cannot be decoded or has another size, IoError for a file that cannot be read;
+// probe() reads the file's header only.
 std::unique_ptr<Dataset> open_jpeg_folder(const std::filesystem::path& folder, Split split);
 
 }  // namespace lockstep

@@ -9,10 +9,8 @@
 namespace lockstep {
 
 std::string describe_data(const Dataset& train, const Dataset& test) {
-  const ImageShape shape = train.image_shape();
-  return fmt::format("{} training and {} test images of {}x{}x{} in {} classes (hashes {:016x}, {:016x})",
-                     train.size(), test.size(), shape.height, shape.width, shape.channels, train.classes(),
-                     train.fingerprint(), test.fingerprint());
+  return fmt::format("{} (hashes {:016x}, {:016x})", counted_images(train, test), train.fingerprint(),
+                     test.fingerprint());
 }
 
 void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,

@@ -184,6 +184,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   }
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
   run.report->header(header_line(run.config, world, *run.training));
+  run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));

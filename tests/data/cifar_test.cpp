@@ -56,6 +56,7 @@ TEST(Cifar, ReadsAllFilesOfCifar10ChannelsLast) {
   EXPECT_EQ(train->size(), 6);
   EXPECT_EQ(train->image_shape(), (ImageShape{32, 32, 3}));
   EXPECT_EQ(train->classes(), 10);
+  EXPECT_EQ(train->class_counts(), (std::vector<std::int64_t>{0, 0, 1, 2, 1, 1, 0, 0, 0, 1}));
   EXPECT_GE(train->memory_bytes(), 6u * 3 * kPlane);
   expect_image(*train, 0, 3, 7);
   expect_image(*train, 1, 9, 8);

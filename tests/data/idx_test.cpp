@@ -32,6 +32,9 @@ void expect_the_three_images(const Dataset& dataset) {
   EXPECT_EQ(dataset.size(), 3);
   EXPECT_EQ(dataset.image_shape(), (ImageShape{2, 3, 1}));
   EXPECT_EQ(dataset.classes(), 10);
+  EXPECT_EQ(dataset.class_counts(), (std::vector<std::int64_t>{1, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(summary_of(dataset, dataset),
+            "3 training and 3 test images of 2x3x1 in 10 classes, from 0 (class 1) to 1 (class 0) of each");
   Bytes image(6);
   EXPECT_EQ(dataset.read(2, image), 9);
   EXPECT_EQ(image, (Bytes{12, 13, 14, 15, 16, 17}));

@@ -202,5 +202,37 @@ TEST(OpenDataset, OpensAJpegFolder) {
             std::string::npos);
 }
 
+TEST(JpegFolder, ImagesThatAreLeftOutAreTold) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", flat_jpeg({1}));
+  folder.write("train/b/1.JPEG", flat_jpeg({1}));
+  folder.write("train/b/notes.txt", {1});
+  folder.write("test/a/1.jpg", flat_jpeg({1}));
+  const auto warnings = [&](Split split) {
+    testing::internal::CaptureStderr();
+    open_jpeg_folder(folder.path(), split);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warnings(Split::train), "");
+  for (const char* name : {"train/a/2.png", "train/b/2.PNG", "train/b/3.webp"}) folder.write(name, {1});
+  expect_parts(warnings(Split::train), {(folder.path() / "train").string() + ": images other than .jpg",
+                                        "left out (2 .png, 1 .webp)", "convert them"});
+  EXPECT_EQ(warnings(Split::test), "");
+}
+
+TEST(JpegFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/ape/1.jpg", "train/bee/1.jpg", "train/bee/2.jpg", "test/bee/1.jpg"})
+    folder.write(name, flat_jpeg({1}));
+  const auto summary = [&] {
+    return summary_of(*open_jpeg_folder(folder.path(), Split::train),
+                      *open_jpeg_folder(folder.path(), Split::test));
+  };
+  EXPECT_EQ(summary(),
+            "3 training and 1 test images of 8x12x1 in 2 classes, from 1 (ape) to 2 (bee) of each");
+  folder.write("train/ape/2.jpg", flat_jpeg({1}));
+  EXPECT_EQ(summary(), "4 training and 1 test images of 8x12x1 in 2 classes, 2 of each");
+}
+
 }  // namespace
 }  // namespace lockstep

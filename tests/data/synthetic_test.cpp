@@ -29,6 +29,7 @@ TEST(Synthetic, HasTheShapeAndTheNumbersThatWereAskedFor) {
   EXPECT_EQ(train->image_shape(), (ImageShape{5, 3, 2}));
   EXPECT_EQ(train->size(), 40);
   EXPECT_EQ(train->classes(), 7);
+  EXPECT_EQ(train->class_counts(), (std::vector<std::int64_t>{6, 6, 6, 6, 6, 5, 5}));
   EXPECT_EQ(train->memory_bytes(), 0u);
   EXPECT_EQ(open_synthetic(options, Split::test)->size(), 9);
   EXPECT_EQ(

