@@ -7,12 +7,11 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "core/error.h"
+#include "data/held_images.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ImageShape kShape{.height = 32, .width = 32, .channels = 3};
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // of a file; those published have 154 MB
 constexpr std::size_t kPlane = 32 * 32, kPixels = 3 * kPlane;
 
 // How many values a byte in front of the pixels may have, and what it is called; the last one is the label.
@@ -78,69 +78,58 @@ const Version& version_in(const fs::path& folder) {
   return ten ? cifar10() : cifar100();
 }
 
-class CifarDataset final : public Dataset {
+// Of one file after the other.
+class Reader {
  public:
-  CifarDataset(const fs::path& folder, const Version& version, Split split)
-      : classes_(version.labels.back().values) {
-    for (const char* name : version.files(split)) add_file(folder / name, version);
-  }
+  explicit Reader(const Version& version) : version_(version) {}
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
-  ImageShape image_shape() const override { return kShape; }
-  std::int64_t classes() const override { return classes_; }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    CHECK(index >= 0 && index < size() && image.size() == kPixels, "sample {} of {} into {} bytes", index,
-          size(), image.size());
-    const auto at = static_cast<std::size_t>(index);
-    std::memcpy(image.data(), pixels_.data() + at * kPixels, kPixels);
-    return labels_[at];
-  }
-  std::vector<std::int64_t> class_counts() const override { return counts_of(labels_, classes_); }
-  bool verified() const override { return true; }
-  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
-  std::uint64_t fingerprint() const override {
-    return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(), XXH3_64bits(labels_.data(), labels_.size()));
-  }
-
- private:
   // Record by record, so that memory grows with what is there.
-  void add_file(const fs::path& path, const Version& version) {
+  void add_file(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) fail_to_read(path);
     std::error_code unknown;
     if (const std::uintmax_t bytes = fs::file_size(path, unknown); !unknown) {
-      const std::size_t records = bytes / version.record();
+      const std::size_t records = std::min<std::uint64_t>(bytes, kMostBytes) / version_.record();
       pixels_.reserve(pixels_.size() + records * kPixels);
       labels_.reserve(labels_.size() + records);
     }
     const std::size_t first = labels_.size();
-    std::vector<std::uint8_t> record(version.record());
+    std::vector<std::uint8_t> record(version_.record());
     for (std::uint64_t offset = 0;; offset += record.size()) {
       file.read(reinterpret_cast<char*>(record.data()), static_cast<std::streamsize>(record.size()));
       if (file.bad()) fail_to_read(path);
       const auto got = static_cast<std::size_t>(file.gcount());
       if (got == 0) break;
+      if (offset > kMostBytes) {
+        throw DataError(fmt::format("{}: at byte {}: at most {} bytes are read of a file of {}",
+                                    path.string(), offset, kMostBytes, version_.name));
+      }
       if (got < record.size()) {
         throw DataError(fmt::format(
             "{}: at byte {}: the file ends in the middle of a record: {} bytes of {} ({}'s records)",
-            path.string(), offset, got, record.size(), version.name));
+            path.string(), offset, got, record.size(), version_.name));
       }
-      add_record(record, version, path, offset);
+      add_record(record, path, offset);
     }
     if (labels_.size() == first) throw DataError(fmt::format("{}: the file is empty", path.string()));
   }
 
-  void add_record(const std::vector<std::uint8_t>& record, const Version& version, const fs::path& path,
-                  std::uint64_t offset) {
-    for (std::size_t i = 0; i < version.labels.size(); ++i) {
-      if (record[i] >= version.labels[i].values) {
+  std::unique_ptr<Dataset> held() {
+    return std::make_unique<HeldImages>(kShape, version_.labels.back().values, std::move(pixels_),
+                                        std::move(labels_));
+  }
+
+ private:
+  void add_record(const std::vector<std::uint8_t>& record, const fs::path& path, std::uint64_t offset) {
+    for (std::size_t i = 0; i < version_.labels.size(); ++i) {
+      if (record[i] >= version_.labels[i].values) {
         throw DataError(fmt::format("{}: at byte {}: {} {}: {} has them from 0 to {}", path.string(),
-                                    offset + i, version.labels[i].name, record[i], version.name,
-                                    version.labels[i].values - 1));
+                                    offset + i, version_.labels[i].name, record[i], version_.name,
+                                    version_.labels[i].values - 1));
       }
     }
-    labels_.push_back(record[version.labels.size() - 1]);
-    const std::uint8_t* planes = record.data() + version.labels.size();
+    labels_.push_back(record[version_.labels.size() - 1]);
+    const std::uint8_t* planes = record.data() + version_.labels.size();
     const std::size_t begin = pixels_.size();
     pixels_.resize(begin + kPixels);
     for (std::size_t i = 0; i < kPlane; ++i)
@@ -152,7 +141,7 @@ class CifarDataset final : public Dataset {
     throw IoError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
   }
 
-  std::int64_t classes_;
+  const Version& version_;
   std::vector<std::uint8_t> pixels_;
   std::vector<std::uint8_t> labels_;
 };
@@ -160,7 +149,10 @@ class CifarDataset final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_cifar(const fs::path& folder, Split split) {
-  return std::make_unique<CifarDataset>(folder, version_in(folder), split);
+  const Version& version = version_in(folder);
+  Reader reader(version);
+  for (const char* name : version.files(split)) reader.add_file(folder / name);
+  return reader.held();
 }
 
 }  // namespace lockstep

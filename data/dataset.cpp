@@ -25,12 +25,6 @@ std::uint64_t Dataset::fingerprint() const {
   return hash;
 }
 
-std::vector<std::int64_t> counts_of(std::span<const std::uint8_t> labels, std::int64_t classes) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(classes));
-  for (const std::uint8_t label : labels) ++counts[label];
-  return counts;
-}
-
 std::string counted_images(const Dataset& train, const Dataset& test) {
   const ImageShape shape = train.image_shape();
   return fmt::format("{} training and {} test images of {}x{}x{} in {} classes", train.size(), test.size(),

@@ -53,9 +53,6 @@ class Dataset {
   virtual std::uint64_t fingerprint() const;
 };
 
-// How many of so many classes' samples have each label.
-std::vector<std::int64_t> counts_of(std::span<const std::uint8_t> labels, std::int64_t classes);
-
 // "60000 training and 10000 test images of 28x28x1 in 10 classes"
 std::string counted_images(const Dataset& train, const Dataset& test);
 // The same, and how many training images the classes have, where that is known: "6000 of each", "from 12

@@ -8,13 +8,13 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <zlib.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "core/error.h"
+#include "data/held_images.h"
 
 namespace lockstep {
 namespace {
@@ -165,65 +165,48 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
       path));
 }
 
-class IdxDataset final : public Dataset {
- public:
-  IdxDataset(const std::filesystem::path& images, std::uint32_t magic, const std::filesystem::path& labels) {
-    read_images(images, magic);
-    IdxFile file(labels);
-    file.expect_magic(kLabelMagic, "labels");
-    const std::uint32_t count = file.word();
-    if (count != count_) {
-      file.fail(4, fmt::format("{} labels, but {} has {} images", count, images.filename().string(), count_));
-    }
-    labels_ = file.bytes(count);
-    file.expect_end();
-    classes_ = std::int64_t{*std::max_element(labels_.begin(), labels_.end())} + 1;
-  }
-
-  std::int64_t size() const override { return count_; }
-  ImageShape image_shape() const override { return shape_; }
-  std::int64_t classes() const override { return classes_; }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    CHECK(index >= 0 && index < count_ && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
-          "sample {} of {} into {} bytes", index, count_, image.size());
-    std::copy_n(pixels_.begin() + index * shape_.bytes(), shape_.bytes(), image.begin());
-    return labels_[static_cast<std::size_t>(index)];
-  }
-  std::vector<std::int64_t> class_counts() const override { return counts_of(labels_, classes_); }
-  bool verified() const override { return true; }
-  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
-  // Of everything: memory is read faster than a few files are.
-  std::uint64_t fingerprint() const override {
-    return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(), XXH3_64bits(labels_.data(), labels_.size()));
-  }
-
- private:
-  void read_images(const std::filesystem::path& path, std::uint32_t magic) {
-    IdxFile file(path);
-    file.expect_magic(magic, "images");
-    count_ = file.word();
-    shape_ = {.height = file.word(), .width = file.word(), .channels = 1};
-    if (magic == kColourMagic) shape_.channels = file.word();
-    constexpr std::int64_t kMaxSide = 1 << 16;
-    constexpr std::int64_t kMaxChannels = 1 << 10;
-    if (count_ < 1 || shape_.height < 1 || shape_.width < 1 || shape_.channels < 1 ||
-        shape_.height > kMaxSide || shape_.width > kMaxSide || shape_.channels > kMaxChannels ||
-        static_cast<std::uint64_t>(count_) > kMaxBytes / static_cast<std::uint64_t>(shape_.bytes())) {
-      file.fail(
-          4, fmt::format("{} images of {}x{}{}: at least 1 each, and at most {} bytes in all, are possible",
-                         count_, shape_.height, shape_.width,
-                         magic == kColourMagic ? fmt::format("x{}", shape_.channels) : "", kMaxBytes));
-    }
-    pixels_ = file.bytes(static_cast<std::uint64_t>(count_ * shape_.bytes()));
-    file.expect_end();
-  }
-
-  std::int64_t count_ = 0;
-  std::int64_t classes_ = 0;
-  ImageShape shape_;
-  std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+// The images of a file, one after the other.
+struct Images {
+  std::uint32_t count = 0;
+  ImageShape shape;
+  std::vector<std::uint8_t> pixels;
 };
+
+Images read_images(const std::filesystem::path& path, std::uint32_t magic) {
+  IdxFile file(path);
+  file.expect_magic(magic, "images");
+  Images images{.count = file.word(), .shape = {}, .pixels = {}};
+  ImageShape& shape = images.shape;
+  shape = {.height = file.word(), .width = file.word(), .channels = 1};
+  if (magic == kColourMagic) shape.channels = file.word();
+  constexpr std::int64_t kMaxSide = 1 << 16;
+  constexpr std::int64_t kMaxChannels = 1 << 10;
+  if (images.count < 1 || shape.height < 1 || shape.width < 1 || shape.channels < 1 ||
+      shape.height > kMaxSide || shape.width > kMaxSide || shape.channels > kMaxChannels ||
+      images.count > kMaxBytes / static_cast<std::uint64_t>(shape.bytes())) {
+    file.fail(4,
+              fmt::format("{} images of {}x{}{}: at least 1 each, and at most {} bytes in all, are possible",
+                          images.count, shape.height, shape.width,
+                          magic == kColourMagic ? fmt::format("x{}", shape.channels) : "", kMaxBytes));
+  }
+  images.pixels = file.bytes(images.count * static_cast<std::uint64_t>(shape.bytes()));
+  file.expect_end();
+  return images;
+}
+
+// As many as there are images.
+std::vector<std::uint8_t> read_labels(const std::filesystem::path& path, std::uint32_t images,
+                                      const std::filesystem::path& images_path) {
+  IdxFile file(path);
+  file.expect_magic(kLabelMagic, "labels");
+  if (const std::uint32_t count = file.word(); count != images) {
+    file.fail(4,
+              fmt::format("{} labels, but {} has {} images", count, images_path.filename().string(), images));
+  }
+  std::vector<std::uint8_t> labels = file.bytes(images);
+  file.expect_end();
+  return labels;
+}
 
 }  // namespace
 
@@ -232,8 +215,11 @@ std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split spl
   const std::filesystem::path colour = look_for(folder, prefix + "-images-idx4-ubyte");
   const bool grey = colour.empty() || !look_for(folder, prefix + "-images-idx3-ubyte").empty();
   const std::filesystem::path images = grey ? find_file(folder, prefix + "-images-idx3-ubyte") : colour;
-  return std::make_unique<IdxDataset>(images, grey ? kImageMagic : kColourMagic,
-                                      find_file(folder, prefix + "-labels-idx1-ubyte"));
+  Images read = read_images(images, grey ? kImageMagic : kColourMagic);
+  std::vector<std::uint8_t> labels =
+      read_labels(find_file(folder, prefix + "-labels-idx1-ubyte"), read.count, images);
+  const std::int64_t classes = std::int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
+  return std::make_unique<HeldImages>(read.shape, classes, std::move(read.pixels), std::move(labels));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/held_images.h"
+
+#include <algorithm>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+HeldImages::HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::uint8_t> pixels,
+                       std::vector<std::uint8_t> labels)
+    : shape_(shape), classes_(classes), pixels_(std::move(pixels)), labels_(std::move(labels)) {
+  CHECK(static_cast<std::int64_t>(pixels_.size()) == size() * shape_.bytes(),
+        "{} bytes of pixels for {} labels", pixels_.size(), labels_.size());
+}
+
+std::vector<std::int64_t> HeldImages::class_counts() const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(classes_));
+  for (const std::uint8_t label : labels_) ++counts[label];
+  return counts;
+}
+
+std::int32_t HeldImages::read(std::int64_t index, std::span<std::uint8_t> image) const {
+  CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
+        "sample {} of {} into {} bytes", index, size(), image.size());
+  std::copy_n(pixels_.begin() + index * shape_.bytes(), shape_.bytes(), image.begin());
+  return labels_[static_cast<std::size_t>(index)];
+}
+
+std::uint64_t HeldImages::fingerprint() const {
+  return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(), XXH3_64bits(labels_.data(), labels_.size()));
+}
+
+}  // namespace lockstep

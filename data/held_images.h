@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HeldImages: a dataset that is held in memory, and was checked when it was read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+class HeldImages final : public Dataset {
+ public:
+  // pixels: uint8 [N, H, W, C], for N labels, all below classes.
+  HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::uint8_t> pixels,
+             std::vector<std::uint8_t> labels);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
+  ImageShape image_shape() const override { return shape_; }
+  std::int64_t classes() const override { return classes_; }
+  std::vector<std::int64_t> class_counts() const override;
+  bool verified() const override { return true; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override;
+  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
+  // Of everything: memory is read faster than a few files are.
+  std::uint64_t fingerprint() const override;
+
+ private:
+  ImageShape shape_;
+  std::int64_t classes_;
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+};
+
+}  // namespace lockstep
