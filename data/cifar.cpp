@@ -83,16 +83,20 @@ class Reader {
  public:
   explicit Reader(const Version& version) : version_(version) {}
 
-  // Record by record, so that memory grows with what is there.
+  // Record by record, which are checked and turned one by one.
   void add_file(const fs::path& path) {
+    std::error_code error;  // of what is no file, too
+    const std::uintmax_t bytes = fs::file_size(path, error);
+    if (error) throw IoError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
+    if (bytes > kMostBytes) {
+      throw DataError(fmt::format("{}: {} bytes; at most {} are read as a file of {}", path.string(), bytes,
+                                  kMostBytes, version_.name));
+    }
     std::ifstream file(path, std::ios::binary);
     if (!file) fail_to_read(path);
-    std::error_code unknown;
-    if (const std::uintmax_t bytes = fs::file_size(path, unknown); !unknown) {
-      const std::size_t records = std::min<std::uint64_t>(bytes, kMostBytes) / version_.record();
-      pixels_.reserve(pixels_.size() + records * kPixels);
-      labels_.reserve(labels_.size() + records);
-    }
+    const std::size_t records = bytes / version_.record();
+    pixels_.reserve(pixels_.size() + records * kPixels);
+    labels_.reserve(labels_.size() + records);
     const std::size_t first = labels_.size();
     std::vector<std::uint8_t> record(version_.record());
     for (std::uint64_t offset = 0;; offset += record.size()) {
@@ -100,10 +104,6 @@ class Reader {
       if (file.bad()) fail_to_read(path);
       const auto got = static_cast<std::size_t>(file.gcount());
       if (got == 0) break;
-      if (offset > kMostBytes) {
-        throw DataError(fmt::format("{}: at byte {}: at most {} bytes are read of a file of {}",
-                                    path.string(), offset, kMostBytes, version_.name));
-      }
       if (got < record.size()) {
         throw DataError(fmt::format(
             "{}: at byte {}: the file ends in the middle of a record: {} bytes of {} ({}'s records)",

@@ -13,8 +13,9 @@ namespace lockstep {
 
 // The folder is what the archive unpacks to: data_batch_1.bin to data_batch_5.bin and test_batch.bin for
 // CIFAR-10; train.bin and test.bin for CIFAR-100, whose fine labels are taken. Images are [32, 32, 3], in
-// RGB. Throws IoError for a missing file; DataError for one that is no whole number of records, or has a
-// label that there is not, which names the file and the offset; and for a folder that has files of both.
+// RGB. Throws IoError for a missing file; DataError for one that is no whole number of records, has more than
+// 4 GiB or a label that there is not, which names the file and the offset; and for a folder that has files of
+// both.
 std::unique_ptr<Dataset> open_cifar(const std::filesystem::path& folder, Split split);
 
 }  // namespace lockstep

@@ -103,7 +103,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        {1, 1024}},
       {"data.synthetic.classes",
        MEMBER(dataset.synthetic.classes),
-       "synthetic: labels, each of which has as many images",
+       "synthetic: labels, in turn",
        {1, 1000000}},
       {"data.synthetic.train_samples",
        MEMBER(dataset.synthetic.train_samples),
@@ -128,9 +128,8 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "training images: half of them mirrored"},
       {"data.tail", MEMBER(loader.tail),
-       "samples left over by an epoch's batches: left out, kept for the next epoch, or filled up with some "
-       "that "
-       "the epoch had before"},
+       "samples left over by an epoch's batches: left out, kept for the next epoch, or filled up with its "
+       "first"},
       {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
       {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},

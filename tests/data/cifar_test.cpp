@@ -101,6 +101,8 @@ TEST(Cifar, MissingFiles) {
   folder.remove("data_batch_4.bin");
   expect_parts(error_of<IoError>(folder), {"data_batch_4.bin: cannot be read: No such file"});
   EXPECT_NO_THROW(open_cifar(folder.path(), Split::test));
+  std::filesystem::create_symlink("/dev/zero", folder.path() / "data_batch_4.bin");
+  expect_parts(error_of<IoError>(folder), {"data_batch_4.bin: cannot be read: "});
 }
 
 TEST(Cifar, FilesOfBothVersionsAreRefused) {
@@ -124,6 +126,10 @@ TEST(Cifar, DamagedFilesAreNamedWithTheOffset) {
   expect_parts(error_of<DataError>(folder), {"data_batch_3.bin", "empty"});
   folder.write("data_batch_3.bin", sound + record({10}, 0));
   expect_parts(error_of<DataError>(folder), {"data_batch_3.bin: at byte 3073: label 10", "0 to 9"});
+
+  std::filesystem::resize_file(folder.path() / "data_batch_3.bin", std::uint64_t{5} << 30);  // of nothing
+  expect_parts(error_of<DataError>(folder),
+               {"data_batch_3.bin: 5368709120 bytes; at most 4294967296 are read"});
 
   const TemporaryFolder hundred;
   hundred.write("train.bin", record({20, 0}, 0));
