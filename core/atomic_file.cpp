@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 fs::path temporary_for(const fs::path& target) {
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
-  return target.string() + fmt::format(".partial-{:016x}", number);
+  return target.string() + fmt::format("{}{:016x}", kPartialMark, number);
 }
 
 }  // namespace

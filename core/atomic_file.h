@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+// What stands in a temporary's name behind the path's.
+inline constexpr std::string_view kPartialMark = ".partial-";
+
 class AtomicFile {
  public:
   // Creates the temporary, so that a path that cannot be written is told at once. Throws IoError, as do the

@@ -10,9 +10,15 @@
 #include "data/cifar.h"
 #include "data/idx.h"
 #include "data/jpeg_folder.h"
+#include "data/records/records.h"
 #include "data/synthetic.h"
 
 namespace lockstep {
+
+std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) const {
+  CHECK(false, "a dataset of pixels has no other form");
+  return 0;
+}
 
 std::uint64_t Dataset::fingerprint() const {
   std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes()));
@@ -58,6 +64,7 @@ const std::vector<DatasetFormat>& dataset_formats() {
       {"cifar_binary", [](const Options& options, Split split) { return open_cifar(options.path, split); }},
       {"jpeg_folder",
        [](const Options& options, Split split) { return open_jpeg_folder(options.path, split); }},
+      {"records", [](const Options& options, Split split) { return open_records(options.path, split); }},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
   return table;

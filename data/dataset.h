@@ -24,6 +24,12 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
+// Of an image in a file, and of a file that is one image.
+inline constexpr std::int64_t kMostImageBytes = std::int64_t{256} << 20;
+
+// How the bytes of an image are kept.
+enum class ImageCoding { pixels, jpeg };
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -40,6 +46,11 @@ class Dataset {
   // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
   // IoError for one that cannot be read, which ends the job.
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
+  // How its images lie where it reads them, and of a coding other than pixels such an image as it lies there,
+  // in place of what the vector holds. Returns and throws as read() does, but what cannot be decoded is not
+  // found out.
+  virtual ImageCoding coding() const { return ImageCoding::pixels; }
+  virtual std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const;
   // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
   virtual void probe(std::int64_t index) const { static_cast<void>(index); }
   // Whether read() can fail for no sample: what is computed, or was checked when it was opened.

@@ -14,9 +14,7 @@ namespace lockstep {
 // The shape is that of the first image of train/, 1 channel where that one is grayscale and 3 (RGB)
 // otherwise; all others are converted to as many channels and must have its size.
 //
-// CMYK and YCCK images are converted without a colour profile, their values taken as Adobe's programs write
-// them (255 is no ink), as Pillow does. An image that TurboJPEG decodes with a warning (stray bytes, a
-// missing end) is taken as far as it goes, counted by damaged(), and logged; what is missing of it is gray.
+// An image that is decoded with a warning (data/jpeg_decoder.h) is counted by damaged(), and logged.
 //
 // Throws what ImageNames does, and DataError where the first image of train/ is broken. read() throws
 // DataError for an image that cannot be decoded or has another size, IoError for a file that cannot be read;

@@ -9,16 +9,18 @@
 namespace lockstep {
 
 extern const CommandEntry train_command, plan_command, profile_command, tune_command, init_command,
-    keys_command, info_command, completion_command, help_command, version_command;
+    pack_command, inspect_command, keys_command, info_command, completion_command, help_command,
+    version_command;
 
 const std::vector<const CommandEntry*>& shipped_commands() {
   static const std::vector<const CommandEntry*> table = {
-      &train_command, &plan_command, &profile_command,    &tune_command, &init_command,
-      &keys_command,  &info_command, &completion_command, &help_command, &version_command};
+      &train_command, &plan_command,       &profile_command, &tune_command,
+      &init_command,  &pack_command,       &inspect_command, &keys_command,
+      &info_command,  &completion_command, &help_command,    &version_command};
   return table;
 }
 
-void add_training_flags(CLI::App& app, Command& command) {
+void add_configuration_flags(CLI::App& app, Command& command) {
   const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));
   app.add_option("CONFIG", command.config, "A TOML file, or a shipped preset: " + presets)->required();
   app.add_option("--set", command.overrides,
@@ -26,6 +28,10 @@ void add_training_flags(CLI::App& app, Command& command) {
                  "lockstep keys")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+}
+
+void add_training_flags(CLI::App& app, Command& command) {
+  add_configuration_flags(app, command);
   app.add_option("--device", command.device, "Where to compute: short for --set world.device=...")
       ->type_name("auto|cpu|cuda");
   app.add_flag("--print-config", command.print_config, "Print the configuration as TOML and stop");

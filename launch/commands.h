@@ -32,7 +32,9 @@ struct CommandEntry {
   bool lists_keys = false;  // its help ends with the keys of the configuration
 };
 
-// Flags that several commands have: of those that build a training, and of those that can trace it.
+// What several commands have: a configuration, of those that read one; flags beside it, of those that build a
+// training, and of those that can trace it.
+void add_configuration_flags(CLI::App& app, Command& command);
 void add_training_flags(CLI::App& app, Command& command);
 void add_trace_flag(CLI::App& app, Command& command);
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/jpeg_decoder.h"
+
+#include <turbojpeg.h>
+
+#include "core/error.h"
+#include "data/luma.h"
+
+namespace lockstep {
+namespace {
+
+// Of ink the values say how much is missing: see data/jpeg_decoder.h.
+std::uint8_t mixed(std::uint8_t colour, std::uint8_t black) {
+  return static_cast<std::uint8_t>((colour * black + 127) / 255);
+}
+
+}  // namespace
+
+void JpegDecoder::Destroy::operator()(void* handle) const { tjDestroy(handle); }
+
+JpegDecoder& JpegDecoder::of_this_thread() {
+  thread_local JpegDecoder decoder;
+  return decoder;
+}
+
+ImageShape JpegDecoder::open(std::string_view name, std::span<const std::uint8_t> image) {
+  name_ = name;
+  image_ = image;
+  if (image_.empty()) fail("the file is empty, expected a JPEG image");
+  tolerate(parse_header());
+  if (width_ < 1 || height_ < 1) fail("a JPEG file without an image");  // it may hold tables only
+  return shape();
+}
+
+std::optional<ImageShape> JpegDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part) {
+  name_ = name;
+  image_ = part;
+  if (parse_header() != 0 || width_ < 1) return std::nullopt;
+  return shape();
+}
+
+void JpegDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> image) {
+  CHECK(shape.height == height_ && shape.width == width_ &&
+            static_cast<std::int64_t>(image.size()) == shape.bytes(),
+        "{} is {} x {}, not {} x {} in {} bytes", name_, height_, width_, shape.height, shape.width,
+        image.size());
+  if (colours_ != TJCS_CMYK && colours_ != TJCS_YCCK) {
+    return decode_as(shape.channels == 1 ? TJPF_GRAY : TJPF_RGB, image.data());
+  }
+  const auto pixels = static_cast<std::size_t>(shape.height * shape.width);
+  if (inks_.size() < 4 * pixels) inks_.resize(4 * pixels);
+  decode_as(TJPF_CMYK, inks_.data());
+  for (std::size_t i = 0; i < pixels; ++i) {
+    const std::uint8_t* ink = inks_.data() + 4 * i;
+    const std::uint8_t red = mixed(ink[0], ink[3]);
+    const std::uint8_t green = mixed(ink[1], ink[3]);
+    const std::uint8_t blue = mixed(ink[2], ink[3]);
+    if (shape.channels == 1) {
+      image[i] = luma(red, green, blue);
+    } else {
+      image[3 * i] = red;
+      image[3 * i + 1] = green;
+      image[3 * i + 2] = blue;
+    }
+  }
+}
+
+void JpegDecoder::fail(const std::string& what) const { throw DataError(fmt::format("{}: {}", name_, what)); }
+
+ImageShape JpegDecoder::shape() const {
+  return {.height = height_, .width = width_, .channels = colours_ == TJCS_GRAY ? 1 : 3};
+}
+
+// By a new decompressor, which takes a third of a microsecond: one keeps tables of the image before, and
+// after an error its place in it, so that an image's pixels would depend on what else its thread has read.
+int JpegDecoder::parse_header() {
+  decompressor_.reset(tjInitDecompress());
+  CHECK(decompressor_ != nullptr, "TurboJPEG: {}", tjGetErrorStr2(nullptr));
+  warning_.clear();
+  width_ = height_ = 0;
+  int subsampling = 0;
+  return tjDecompressHeader3(decompressor_.get(), image_.data(), image_.size(), &width_, &height_,
+                             &subsampling, &colours_);
+}
+
+void JpegDecoder::decode_as(int format, std::uint8_t* pixels) {
+  constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
+  tolerate(tjDecompress2(decompressor_.get(), image_.data(), image_.size(), pixels, width_, 0, height_,
+                         format, kFlags));
+}
+
+void JpegDecoder::tolerate(int result) {
+  if (result == 0) return;
+  const char* reason = tjGetErrorStr2(decompressor_.get());
+  if (tjGetErrorCode(decompressor_.get()) != TJERR_WARNING) {
+    fail(fmt::format("not a JPEG image, truncated or corrupt: {}", reason));
+  }
+  if (warning_.empty()) warning_ = reason;
+}
+
+}  // namespace lockstep

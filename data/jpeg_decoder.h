@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JpegDecoder: JPEG images in memory, decoded by libjpeg-turbo. Each thread has one, whose memory serves all
+// its images.
+//
+// CMYK and YCCK images are converted without a colour profile, their values taken as Adobe's programs write
+// them (255 is no ink), as Pillow does. An image that TurboJPEG decodes with a warning (stray bytes, a
+// missing end) is taken as far as it goes; what is missing of it is gray.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+class JpegDecoder {
+ public:
+  static JpegDecoder& of_this_thread();
+
+  // Reads the header of an image, whose bytes stay where they are until it is decoded: its height and width,
+  // and 1 channel for grayscale, 3 for any other. name: for messages. Throws DataError for what is no JPEG
+  // image.
+  ImageShape open(std::string_view name, std::span<const std::uint8_t> image);
+  // The same of an image's first bytes alone; nothing where these do not tell.
+  std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
+
+  // What open() was given. The shape has the image's height and width, and 1 or 3 channels of either kind;
+  // pixels are [H, W, C]. Throws DataError.
+  void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
+
+  // What TurboJPEG warned of since open(); empty: nothing.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  struct Destroy {
+    void operator()(void* handle) const;
+  };
+
+  JpegDecoder() = default;
+
+  ImageShape shape() const;
+  int parse_header();
+  void decode_as(int format, std::uint8_t* pixels);
+  void tolerate(int result);
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::unique_ptr<void, Destroy> decompressor_;
+  std::string name_;
+  std::span<const std::uint8_t> image_;
+  std::vector<std::uint8_t> inks_;  // of a CMYK image
+  int width_ = 0;
+  int height_ = 0;
+  int colours_ = 0;  // TJCS
+  std::string warning_;
+};
+
+}  // namespace lockstep

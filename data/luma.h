@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Grayscale of a colour, as libjpeg makes it; of gray the same gray.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+inline std::uint8_t luma(std::uint8_t red, std::uint8_t green, std::uint8_t blue) {
+  return static_cast<std::uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/record_file.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint32_t kMostClasses = 1'000'000;
+constexpr std::uint32_t kMostNameBytes = 64 << 20;
+
+bool all_zero(std::span<const char> bytes) {
+  return std::ranges::all_of(bytes, [](char c) { return c == 0; });
+}
+
+std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
+  return crc32c({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+}  // namespace
+
+// One bit for each record whose image was found to be right, or is being read by somebody who looks.
+class RecordFile::CheckedRecords {
+ public:
+  explicit CheckedRecords(std::size_t records) : words_((records + 63) / 64) {}
+  bool has(std::int64_t index) const {
+    return (word(index).load(std::memory_order_relaxed) >> (index % 64) & 1) != 0;
+  }
+  void add(std::int64_t index) {
+    word(index).fetch_or(std::uint64_t{1} << (index % 64), std::memory_order_relaxed);
+  }
+  std::size_t memory_bytes() const { return words_.capacity() * sizeof(std::uint64_t); }
+
+ private:
+  std::atomic<std::uint64_t>& word(std::int64_t index) const {
+    return words_[static_cast<std::size_t>(index / 64)];
+  }
+  mutable std::vector<std::atomic<std::uint64_t>> words_;
+};
+
+// O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
+RecordFile::RecordFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) fail_to_read(errno);
+  try {
+    struct stat status = {};
+    if (fstat(descriptor_, &status) != 0) fail_to_read(errno);
+    if (!S_ISREG(status.st_mode))
+      throw IoError(fmt::format("{}: cannot be read: not a regular file", path_.string()));
+    file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+    read_header();
+    map_table(read_footer());
+    check_table();
+    checked_ = std::make_unique<CheckedRecords>(table_.size());
+  } catch (...) {
+    if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
+    close(descriptor_);
+    throw;
+  }
+}
+
+RecordFile::~RecordFile() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
+  close(descriptor_);
+}
+
+void RecordFile::read_header() {
+  if (file_bytes_ < sizeof(header_) + sizeof(RecordFooter))
+    fail(0, fmt::format("{} bytes are no record file, which has {} or more", file_bytes_,
+                        sizeof(header_) + sizeof(RecordFooter)));
+  read_at(0, &header_, sizeof(header_));
+  if (std::string_view(header_.magic, sizeof(header_.magic)) != kRecordMagic)
+    fail(0, "not a record file: it does not begin as one");
+  if (header_.byte_order != kByteOrder) fail(offsetof(RecordHeader, byte_order), "another order of bytes");
+  if (header_.version != kRecordVersion)
+    fail(offsetof(RecordHeader, version),
+         fmt::format("version {}; this program reads version {}", header_.version, kRecordVersion));
+  if (crc32c(checked_part(header_)) != header_.header_crc) fail(0, "the header is damaged");
+  const std::uint64_t area = std::uint64_t{header_.height} * header_.width;  // below 2^64
+  const bool jpeg = header_.coding == static_cast<std::uint32_t>(ImageCoding::jpeg);
+  const bool sound_shape = area > 0 && area <= kMostImageBytes && header_.channels > 0 &&
+                           area * header_.channels <= kMostImageBytes &&
+                           (!jpeg || header_.channels == 1 || header_.channels == 3);
+  if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::jpeg) ||
+      header_.classes == 0 || header_.classes > kMostClasses || header_.shard >= header_.shards ||
+      header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
+    fail(0, "the header has values that this program does not write");
+  }
+  read_names();
+}
+
+void RecordFile::read_names() {
+  if (header_.name_bytes > file_bytes_ - sizeof(header_) - sizeof(RecordFooter))
+    fail(sizeof(header_), "the file ends within the names of the classes");
+  std::string names(header_.name_bytes, '\0');
+  read_at(sizeof(header_), names.data(), names.size());
+  if (crc32c(names) != header_.names_crc) fail(sizeof(header_), "the names of the classes are damaged");
+  std::string_view rest = names;
+  while (!rest.empty()) {
+    std::uint16_t length = 0;
+    if (rest.size() < sizeof(length)) fail(sizeof(header_), "the names of the classes end too early");
+    std::memcpy(&length, rest.data(), sizeof(length));
+    rest.remove_prefix(sizeof(length));
+    if (rest.size() < length) fail(sizeof(header_), "the names of the classes end too early");
+    class_names_.emplace_back(rest.substr(0, length));
+    rest.remove_prefix(length);
+  }
+  if (!class_names_.empty() && class_names_.size() != header_.classes)
+    fail(sizeof(header_), fmt::format("{} names for {} classes", class_names_.size(), header_.classes));
+}
+
+RecordFooter RecordFile::read_footer() const {
+  RecordFooter footer;
+  const std::uint64_t at = file_bytes_ - sizeof(footer);
+  read_at(at, &footer, sizeof(footer));
+  if (std::string_view(footer.end, sizeof(footer.end)) != kRecordEnd)
+    fail(at, "the file does not end as a record file does: it was cut off or lengthened");
+  if (crc32c(checked_part(footer)) != footer.footer_crc) fail(at, "the footer is damaged");
+  if (footer.header_crc != header_.header_crc) fail(at, "the footer is that of another file");
+  if (footer.file_bytes != file_bytes_)
+    fail(at, fmt::format("{} bytes, expected {}: the file was cut off or lengthened", file_bytes_,
+                         footer.file_bytes));
+  const std::uint64_t begin = sizeof(header_) + header_.name_bytes;
+  if (footer.table % kTableAlignment != 0 || footer.table < begin || footer.table > at ||
+      (at - footer.table) / sizeof(RecordEntry) != footer.records ||
+      (at - footer.table) % sizeof(RecordEntry) != 0 || footer.records == 0 || !all_zero(footer.zeros)) {
+    fail(at, "the footer has values that this program does not write");
+  }
+  return footer;
+}
+
+// From the page on in which the last image ends, so that the zeros behind it are there, too.
+void RecordFile::map_table(const RecordFooter& footer) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t from = (footer.table - std::min(footer.table, kTableAlignment)) / page * page;
+  mapped_bytes_ = file_bytes_ - from;
+  void* mapping = mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(from));
+  if (mapping == MAP_FAILED) fail_to_read(errno);
+  mapping_ = mapping;
+  const char* table = static_cast<const char*>(mapping) + (footer.table - from);
+  table_ = {reinterpret_cast<const RecordEntry*>(table), static_cast<std::size_t>(footer.records)};
+  table_begin_ = footer.table;
+
+  const RecordEntry& last = table_.back();
+  if (last.bytes > footer.table || last.offset > footer.table - last.bytes ||
+      footer.table - (last.offset + last.bytes) >= kTableAlignment) {
+    fail(footer.table + (table_.size() - 1) * sizeof(RecordEntry),
+         "the last image does not end at the table");
+  }
+  const std::uint64_t zeros = footer.table - (last.offset + last.bytes);
+  const std::string_view covered(table - zeros, zeros + table_.size_bytes());
+  if (crc32c(covered) != footer.table_crc) fail(footer.table, "the table is damaged");
+  fingerprint_ = XXH3_64bits_withSeed(covered.data(), covered.size(), footer.header_crc);
+}
+
+// Images follow each other without a gap, so that no byte is without a checksum.
+void RecordFile::check_table() const {
+  std::uint64_t expected = sizeof(header_) + header_.name_bytes;
+  const std::uint64_t pixels = std::uint64_t{header_.height} * header_.width * header_.channels;
+  const bool holds_pixels = header_.coding == static_cast<std::uint32_t>(ImageCoding::pixels);
+  for (std::int64_t i = 0; i < size(); ++i) {
+    const RecordEntry& found = entry(i);
+    const auto in_table = [&] { return table_begin_ + static_cast<std::uint64_t>(i) * sizeof(RecordEntry); };
+    if (found.offset != expected || found.bytes > table_begin_ - expected || found.zero != 0)
+      fail(in_table(), fmt::format("record {}: it does not begin where the one before ends", i));
+    if (found.bytes > kMostImageBytes || (holds_pixels ? found.bytes != pixels : found.bytes == 0))
+      fail(in_table(), fmt::format("record {}: {} bytes for an image of {}x{}x{}", i, found.bytes,
+                                   header_.height, header_.width, header_.channels));
+    if (found.label < 0 || static_cast<std::uint32_t>(found.label) >= header_.classes)
+      fail(in_table(), fmt::format("record {}: label {} of {} classes", i, found.label, header_.classes));
+    expected += found.bytes;
+  }
+}
+
+std::string RecordFile::place(std::int64_t index) const {
+  return fmt::format("{}: record {}, at byte {}", path_.string(), index, entry(index).offset);
+}
+
+void RecordFile::read(std::int64_t index, std::span<std::uint8_t> image) const {
+  const RecordEntry& found = entry(index);
+  CHECK(image.size() == found.bytes, "{}: {} bytes into {}", place(index), found.bytes, image.size());
+  read_at(found.offset, image.data(), image.size());
+  if (checked_->has(index)) return;
+  if (checksum(image) != found.crc)
+    throw DataError(
+        fmt::format("{}: the image is damaged: its checksum is not that of the table", place(index)));
+  checked_->add(index);
+}
+
+void RecordFile::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor_, at, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_to_read(errno);
+    if (got == 0) fail(offset, "the file ends here: it was cut off while it was read");
+    at += got;
+    offset += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+std::size_t RecordFile::memory_bytes() const { return checked_->memory_bytes(); }
+
+void RecordFile::fail(std::uint64_t offset, const std::string& what) const {
+  throw DataError(fmt::format("{}: at byte {}: {}", path_.string(), offset, what));
+}
+
+void RecordFile::fail_to_read(int error) const {
+  throw IoError(fmt::format("{}: cannot be read: {}", path_.string(), std::strerror(error)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/records.h"
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/error.h"
+#include "data/damage_log.h"
+#include "data/jpeg_decoder.h"
+#include "data/records/record_file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// By split and in order of names, which is that of shards.
+using FilesOfSplits = std::map<std::string, std::vector<fs::path>>;
+
+FilesOfSplits record_files_in(const fs::path& folder) {
+  FilesOfSplits files;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(kRecordSuffix)) files[name.substr(0, name.find('-'))].push_back(entry->path());
+  }
+  if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+  for (auto& [split, paths] : files) std::ranges::sort(paths);
+  return files;
+}
+
+// What shards of one set have in common.
+bool same_set(const RecordHeader& a, const RecordHeader& b) {
+  const auto schema = [](const RecordHeader& header) {
+    return std::tuple(header.coding, header.height, header.width, header.channels, header.classes,
+                      header.shards, header.source, header.names_crc);
+  };
+  return schema(a) == schema(b);
+}
+
+class Records final : public Dataset {
+ public:
+  Records(const fs::path& folder, Split split) {
+    for (const fs::path& path : record_files(folder, split)) add(std::make_unique<RecordFile>(path));
+    const RecordHeader& header = files_.front()->header();
+    if (files_.size() != header.shards) {
+      throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing",
+                                  folder.string(), files_.size(), header.shards,
+                                  files_.back()->path().filename().string()));
+    }
+    shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
+    coding_ = static_cast<ImageCoding>(header.coding);
+    counts_.resize(header.classes);
+    for (const auto& file : files_)
+      for (std::int64_t i = 0; i < file->size(); ++i)
+        ++counts_[static_cast<std::size_t>(file->entry(i).label)];
+  }
+
+  std::int64_t size() const override { return ends_.back(); }
+  ImageShape image_shape() const override { return shape_; }
+  std::int64_t classes() const override { return static_cast<std::int64_t>(counts_.size()); }
+  std::vector<std::int64_t> class_counts() const override { return counts_; }
+  std::vector<std::string> class_names() const override { return files_.front()->class_names(); }
+  ImageCoding coding() const override { return coding_; }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    const auto [file, record] = find(index);
+    CHECK(static_cast<std::int64_t>(image.size()) == shape_.bytes(), "an image of {} bytes into {}",
+          shape_.bytes(), image.size());
+    if (coding_ == ImageCoding::pixels) {
+      file.read(record, image);
+    } else {
+      decode(index, file, record, image);
+    }
+    return file.entry(record).label;
+  }
+
+  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
+    const auto [file, record] = find(index);
+    const RecordEntry& entry = file.entry(record);
+    bytes.resize(entry.bytes);
+    file.read(record, bytes);
+    return entry.label;
+  }
+
+  std::int64_t damaged() const override { return damage_.count(); }
+  std::size_t memory_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& file : files_) bytes += file->memory_bytes();
+    return bytes;
+  }
+  // Of all labels and of the checksums of all images.
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = 0;
+    for (const auto& file : files_) {
+      const std::uint64_t each = file->fingerprint();
+      hash = XXH3_64bits_withSeed(&each, sizeof(each), hash);
+    }
+    return hash;
+  }
+
+ private:
+  struct Place {
+    const RecordFile& file;
+    std::int64_t record;
+  };
+
+  void add(std::unique_ptr<RecordFile> file) {
+    if (!files_.empty() && !same_set(file->header(), files_.front()->header())) {
+      throw DataError(fmt::format("{} and {} are shards of different sets; keep each in a folder of its own",
+                                  files_.front()->path().string(), file->path().string()));
+    }
+    if (file->header().shard != files_.size() && files_.size() < file->header().shards) {
+      throw DataError(
+          fmt::format("{}: it is shard {} of {}, and number {} in its folder; a shard is missing "
+                      "or has another's name",
+                      file->path().string(), file->header().shard, file->header().shards, files_.size()));
+    }
+    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + file->size());
+    files_.push_back(std::move(file));
+  }
+
+  Place find(std::int64_t index) const {
+    CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
+    const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    return {.file = *files_[at], .record = index - (at == 0 ? 0 : ends_[at - 1])};
+  }
+
+  void decode(std::int64_t index, const RecordFile& file, std::int64_t record,
+              std::span<std::uint8_t> image) const {
+    thread_local std::vector<std::uint8_t> stored;
+    stored.resize(file.entry(record).bytes);
+    file.read(record, stored);
+    JpegDecoder& decoder = JpegDecoder::of_this_thread();
+    const std::string place = file.place(record);
+    const ImageShape found = decoder.open(place, stored);
+    if (found.height != shape_.height || found.width != shape_.width) {
+      throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}", place,
+                                  found.width, found.height, shape_.width, shape_.height));
+    }
+    decoder.decode(shape_, image);
+    if (!decoder.warning().empty())
+      damage_.add(index, fmt::format("{}: damaged when it was packed, decoded as far as it goes: {}", place,
+                                     decoder.warning()));
+  }
+
+  std::vector<std::unique_ptr<RecordFile>> files_;
+  std::vector<std::int64_t> ends_;  // of each file, in samples
+  std::vector<std::int64_t> counts_;
+  ImageShape shape_;
+  ImageCoding coding_ = ImageCoding::pixels;
+  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+};
+
+}  // namespace
+
+std::string shard_name(const std::string& split, std::int64_t shard, std::int64_t shards) {
+  return fmt::format("{}-{:05}-of-{:05}{}", split, shard, shards, kRecordSuffix);
+}
+
+std::vector<fs::path> record_files(const fs::path& folder, Split split) {
+  FilesOfSplits files = record_files_in(folder);
+  const std::vector<std::string> names =
+      split == Split::train ? std::vector<std::string>{"train"} : std::vector<std::string>{"test", "val"};
+  for (const std::string& name : names) {
+    if (files.contains(name)) return files.at(name);
+  }
+  throw IoError(
+      fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack has written",
+                  folder.string(), fmt::join(names, "-* or "), kRecordSuffix));
+}
+
+std::unique_ptr<Dataset> open_records(const fs::path& folder, Split split) {
+  return std::make_unique<Records>(folder, split);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep pack: any dataset a configuration can name, as record files.
+#include <algorithm>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+#include "core/timeline.h"
+#include "core/wrapped_text.h"
+#include "data/records/pack.h"
+#include "launch/commands.h"
+#include "launch/config.h"
+#include "launch/progress_line.h"
+#include "launch/terminal.h"
+
+namespace lockstep {
+namespace {
+
+struct PackFlags {
+  std::string folder;
+  std::string as = "pixels";
+  std::int64_t shard_mib = 1024;
+  int threads = 0;  // 0: as many as there are cores
+  bool leave_out_damaged = false;
+};
+
+// On a terminal, a few times a second.
+class PackBar {
+ public:
+  explicit PackBar(const Terminal& terminal) : terminal_(terminal) {}
+
+  void show(const PackProgress& progress) {
+    const std::int64_t now = now_ns();
+    if (!terminal_.present || (now - shown_ns_ < kPauseNs && progress.done < progress.samples)) return;
+    shown_ns_ = now;
+    const double seconds = static_cast<double>(now - began_ns_) * 1e-9;
+    const auto done = static_cast<double>(progress.done), all = static_cast<double>(progress.samples);
+    ProgressLine line{.start = "packing",
+                      .fraction = done / all,
+                      .parts = {fmt::format("{}/{}", progress.done, progress.samples)}};
+    if (progress.done > 0) line.parts.push_back(duration(seconds * (all - done) / done) + " left");
+    say(kClearLine + bar_line(line, terminal_.columns));
+  }
+  void clear() const {
+    if (terminal_.present) say(kClearLine);
+  }
+  double seconds() const { return static_cast<double>(now_ns() - began_ns_) * 1e-9; }
+
+ private:
+  static constexpr std::int64_t kPauseNs = 100'000'000;
+  Terminal terminal_;
+  std::int64_t began_ns_ = now_ns();
+  std::int64_t shown_ns_ = 0;
+};
+
+std::uint64_t bytes_in(const std::filesystem::path& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
+  return bytes;
+}
+
+PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::string& folder,
+                             const PackOptions& options, PackBar& bar) try {
+  return pack(splits, folder, options, [&](const PackProgress& progress) { bar.show(progress); });
+} catch (const DataError& error) {
+  bar.clear();
+  throw DataError(fmt::format("{}\n--leave-out-damaged packs the others", error.what()));
+}
+
+int run_pack(const Command& command) {
+  if (launched_rank() != 0) return exit_code::done;
+  const auto& flags = command.own<PackFlags>();
+  const Config config = load_config(command.config, command.overrides, command.registry);
+  const auto train = open_dataset(config.dataset, Split::train, command.registry.formats);
+  const auto test = open_dataset(config.dataset, Split::test, command.registry.formats);
+  const PackOptions options = {
+      .coding = flags.as == "jpeg" ? ImageCoding::jpeg : ImageCoding::pixels,
+      .shard_bytes = flags.shard_mib << 20,
+      .threads = flags.threads > 0 ? flags.threads
+                                   : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
+      .leave_out_damaged = flags.leave_out_damaged};
+  PackBar bar(find_terminal());
+  const PackProgress packed =
+      pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},
+                      flags.folder, options, bar);
+  bar.clear();
+  std::string text =
+      fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary_of(*train, *test),
+                  static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
+  if (packed.kept_shards > 0)
+    text += fmt::format("; {} files of an earlier run were kept", packed.kept_shards);
+  if (packed.left_out > 0)
+    text += fmt::format("; {} image{} that cannot be decoded {} left out", packed.left_out,
+                        packed.left_out == 1 ? "" : "s", packed.left_out == 1 ? "was" : "were");
+  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}\n", wrapped(text, {}),
+             flags.folder);
+  return exit_code::done;
+}
+
+void pack_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<PackFlags>();
+  add_configuration_flags(app, command);
+  app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
+  app.add_option(
+         "--as", flags.as,
+         "What an image is in the files: its pixels, which are read fastest, or the JPEG file it was, "
+         "which takes less room and is decoded at every reading")
+      ->type_name("pixels|jpeg")
+      ->check(CLI::IsMember({"pixels", "jpeg"}));
+  app.add_option("--shard-mib", flags.shard_mib, "Begin a new file after about so many MiB of pixels (1024)")
+      ->type_name("MIB")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  app.add_option("--threads", flags.threads,
+                 "Threads that read images; by default as many as there are cores")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--leave-out-damaged", flags.leave_out_damaged,
+               "Leave out images that cannot be decoded, instead of ending with exit code 65");
+}
+
+}  // namespace
+
+extern const CommandEntry pack_command = {
+    .name = "pack",
+    .description = "Write a dataset as record files, which are read fastest",
+    .example =
+        "lockstep pack cifar10_resnet18 cifar10-records --set data.path=cifar10\n"
+        "lockstep inspect cifar10-records",
+    .flags = pack_flags,
+    .alone = run_pack};
+
+}  // namespace lockstep

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Record files: what is packed is what is read, and a file that is not whole is named.
+#include "data/records/records.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/atomic_file.h"
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "data/jpeg_folder.h"
+#include "data/records/pack.h"
+#include "data/records/record_layout.h"
+#include "data/records/record_writer.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Small images of noise, of three classes in turn.
+class NoiseDataset : public Dataset {
+ public:
+  explicit NoiseDataset(std::int64_t size, std::int64_t undecodable = -1, std::int64_t changed = -1)
+      : size_(size), undecodable_(undecodable), changed_(changed) {}
+  std::int64_t size() const override { return size_; }
+  ImageShape image_shape() const override { return {3, 2, 3}; }
+  std::int64_t classes() const override { return 3; }
+  std::vector<std::string> class_names() const override { return {"cat", "", "dog \xc3\xbc"}; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index == undecodable_) throw DataError("sample seven");
+    std::ranges::copy(noise(image_shape(), static_cast<std::uint32_t>(index)), image.begin());
+    if (index == changed_) image[5] ^= 1;
+    return static_cast<std::int32_t>(index % 3);
+  }
+  std::uint64_t fingerprint() const override { return static_cast<std::uint64_t>(size_); }
+
+ private:
+  std::int64_t size_, undecodable_, changed_;
+};
+
+Bytes bytes_in(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// By name.
+std::map<std::string, Bytes> files_in(const fs::path& folder) {
+  std::map<std::string, Bytes> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    files[entry.path().filename().string()] = bytes_in(entry.path());
+  return files;
+}
+
+PackProgress pack_train(const Dataset& dataset, const fs::path& folder, const PackOptions& options = {}) {
+  return pack({{.name = "train", .dataset = &dataset}}, folder, options);
+}
+
+// 18 bytes an image: 7 in a shard.
+constexpr PackOptions kSevenInAShard{.shard_bytes = 7 * 18};
+
+void expect_same(const Dataset& found, const Dataset& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  EXPECT_EQ(found.image_shape(), expected.image_shape());
+  EXPECT_EQ(found.classes(), expected.classes());
+  EXPECT_EQ(found.class_names(), expected.class_names());
+  Bytes image(static_cast<std::size_t>(expected.image_shape().bytes()));
+  for (std::int64_t i = 0; i < expected.size(); ++i) {
+    const std::int32_t label = expected.read(i, image);
+    EXPECT_EQ(read(found, i), image) << i;
+    EXPECT_EQ(found.read(i, image), label) << i;
+  }
+}
+
+TEST(Records, HoldWhatWasPackedInAnyNumberOfShards) {
+  const NoiseDataset dataset(20);
+  for (const std::int64_t in_shard : {1, 7, 20, 1000}) {
+    const TemporaryFolder folder;
+    const PackProgress progress =
+        pack_train(dataset, folder.path() / "r", {.shard_bytes = in_shard * 18, .threads = 3});
+    EXPECT_EQ(progress.done, 20);
+    const auto records =
+        open_dataset({.format = "records", .path = folder.path() / "r", .synthetic = {}}, Split::train);
+    expect_same(*records, dataset);
+    EXPECT_EQ(records->class_counts(), (std::vector<std::int64_t>{7, 7, 6}));
+    EXPECT_FALSE(fs::exists(folder.path() / "r.partial"));
+  }
+}
+
+TEST(Records, SplitsLieSideBySide) {
+  const TemporaryFolder folder;
+  const NoiseDataset train(5), test(3);
+  pack({{.name = "train", .dataset = &train}, {.name = "val", .dataset = &test}}, folder.path() / "r", {});
+  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 5);
+  EXPECT_EQ(open_records(folder.path() / "r", Split::test)->size(), 3);
+  EXPECT_EQ(record_files(folder.path() / "r", Split::test).front().filename(), "val-00000-of-00001.lsr");
+}
+
+TEST(Records, BytesDoNotDependOnThreads) {
+  const NoiseDataset dataset(50);
+  std::map<std::string, Bytes> first;
+  for (const int threads : {1, 2, 5}) {
+    const TemporaryFolder folder;
+    PackOptions options = kSevenInAShard;
+    options.threads = threads;
+    pack_train(dataset, folder.path() / "r", options);
+    if (first.empty()) first = files_in(folder.path() / "r");
+    EXPECT_EQ(files_in(folder.path() / "r"), first);
+  }
+  EXPECT_EQ(first.size(), 8u);
+}
+
+TEST(Records, FingerprintHoldsEveryPixel) {
+  const auto print_of = [](const Dataset& dataset) {
+    const TemporaryFolder folder;
+    pack_train(dataset, folder.path() / "r");
+    return open_records(folder.path() / "r", Split::train)->fingerprint();
+  };
+  const std::uint64_t print = print_of(NoiseDataset(9));
+  EXPECT_EQ(print_of(NoiseDataset(9)), print);
+  EXPECT_NE(print_of(NoiseDataset(10)), print);
+  EXPECT_NE(print_of(NoiseDataset(9, -1, 4)), print);
+}
+
+TEST(Records, JpegFilesStayAsTheyAre) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/b/2.jpg", "test/a/1.jpg"})
+    folder.write(name, encode(kColour, noise(kColour, static_cast<std::uint32_t>(name[8]))));
+  const auto images = open_jpeg_folder(folder.path(), Split::train);
+  pack_train(*images, folder.path() / "r", {.coding = ImageCoding::jpeg});
+  const auto records = open_records(folder.path() / "r", Split::train);
+  expect_same(*records, *images);
+  Bytes stored;
+  EXPECT_EQ(records->read_stored(2, stored), 1);
+  EXPECT_EQ(stored, bytes_in(folder.path() / "train/b/2.jpg"));
+  // And again from those.
+  pack_train(*records, folder.path() / "again", {.coding = ImageCoding::jpeg});
+  expect_same(*open_records(folder.path() / "again", Split::train), *images);
+  pack_train(*records, folder.path() / "pixels");
+  expect_same(*open_records(folder.path() / "pixels", Split::train), *images);
+
+  expect_parts(message_of<ConfigError>(
+                   [&] { pack_train(NoiseDataset(3), folder.path() / "no", {.coding = ImageCoding::jpeg}); }),
+               {"train", "no JPEG files", "pixels"});
+}
+
+TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
+  const TemporaryFolder folder;
+  const NoiseDataset dataset(20, 7);
+  EXPECT_EQ(message_of<DataError>([&] { pack_train(dataset, folder.path() / "r", kSevenInAShard); }),
+            "sample seven");
+  EXPECT_FALSE(fs::exists(folder.path() / "r"));
+  PackOptions options = kSevenInAShard;
+  options.leave_out_damaged = true;
+  // Of another kind than what was begun.
+  expect_parts(message_of<ConfigError>([&] { pack_train(dataset, folder.path() / "r", options); }),
+               {"r.partial", "with other options", "remove"});
+  fs::remove_all(folder.path() / "r.partial");
+  EXPECT_EQ(pack_train(dataset, folder.path() / "r", options).left_out, 1);
+  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 19);
+}
+
+// As a process that is killed leaves it: some files whole, one begun.
+TEST(Records, PackingGoesOnToTheSameBytes) {
+  const TemporaryFolder folder;
+  const NoiseDataset dataset(30);
+  pack_train(dataset, folder.path() / "whole", kSevenInAShard);
+  const std::map<std::string, Bytes> whole = files_in(folder.path() / "whole");
+  ASSERT_EQ(whole.size(), 5u);
+  for (std::size_t there = 0; there <= whole.size(); ++there) {
+    std::size_t written = 0;
+    for (const auto& [name, bytes] : whole) {
+      if (written++ < there) folder.write("r.partial/" + name, bytes);
+      if (written == there + 1)
+        folder.write(fmt::format("r.partial/{}{}12ab", name, kPartialMark),
+                     Bytes(bytes.begin(), bytes.begin() + 40));
+    }
+    fs::create_directories(folder.path() / "r.partial");
+    EXPECT_THROW(open_records(folder.path() / "r", Split::train), IoError);
+    if (there < whole.size()) {
+      EXPECT_ANY_THROW(open_records(folder.path() / "r.partial", Split::train));
+    }
+    EXPECT_EQ(pack_train(dataset, folder.path() / "r", kSevenInAShard).kept_shards,
+              static_cast<std::int64_t>(there));
+    EXPECT_EQ(files_in(folder.path() / "r"), whole) << there;
+    fs::remove_all(folder.path() / "r");
+  }
+  // A file that is not sound is written again.
+  Bytes damaged = whole.begin()->second;
+  damaged.back() ^= 1;
+  folder.write("r.partial/" + whole.begin()->first, damaged);
+  EXPECT_EQ(pack_train(dataset, folder.path() / "r", kSevenInAShard).kept_shards, 0);
+  EXPECT_EQ(files_in(folder.path() / "r"), whole);
+}
+
+TEST(Records, PackingKeepsWhatIsThere) {
+  const TemporaryFolder folder;
+  const NoiseDataset dataset(8);
+  folder.write("r/mine.txt", {1});
+  expect_parts(message_of<ConfigError>([&] { pack_train(dataset, folder.path() / "r"); }),
+               {"r is there already", "another folder"});
+  folder.write("s.partial/mine.txt", {1});
+  expect_parts(message_of<ConfigError>([&] { pack_train(dataset, folder.path() / "s"); }),
+               {"mine.txt", "remove it"});
+  EXPECT_EQ(files_in(folder.path() / "s.partial").size(), 1u);
+  // What packing another dataset of the same size has begun.
+  pack_train(NoiseDataset(9), folder.path() / "t", kSevenInAShard);
+  fs::rename(folder.path() / "t", folder.path() / "t.partial");
+  expect_parts(
+      message_of<ConfigError>([&] { pack_train(NoiseDataset(10), folder.path() / "t", kSevenInAShard); }),
+      {"t.partial", "another dataset"});
+}
+
+class OneFile {
+ public:
+  OneFile() {
+    pack_train(NoiseDataset(3), folder_.path() / "r");
+    bytes_ = bytes_in(path());
+  }
+  fs::path path() const { return folder_.path() / "r/train-00000-of-00001.lsr"; }
+  const Bytes& bytes() const { return bytes_; }
+  void put(const Bytes& bytes) const { folder_.write("r/train-00000-of-00001.lsr", bytes); }
+  // What opening it and reading all of it says.
+  std::string complaint() const {
+    return message_of<DataError>([&] {
+      const auto records = open_records(folder_.path() / "r", Split::train);
+      for (std::int64_t i = 0; i < records->size(); ++i) read(*records, i);
+    });
+  }
+
+ private:
+  TemporaryFolder folder_;
+  Bytes bytes_;
+};
+
+TEST(Records, EveryFlippedByteIsNamed) {
+  const OneFile file;
+  EXPECT_EQ(file.complaint(), "");
+  for (std::size_t at = 0; at < file.bytes().size(); ++at) {
+    for (const int bit : {0, 7}) {
+      Bytes bytes = file.bytes();
+      bytes[at] ^= static_cast<std::uint8_t>(1 << bit);
+      file.put(bytes);
+      const std::string complaint = file.complaint();
+      EXPECT_TRUE(complaint.starts_with(file.path().string() + ": ")) << at << ": " << complaint;
+      EXPECT_NE(complaint.find("at byte "), std::string::npos) << at << ": " << complaint;
+    }
+  }
+}
+
+TEST(Records, EveryTruncationAndEveryTailIsNamed) {
+  const OneFile file;
+  for (std::size_t length = 0; length < file.bytes().size(); ++length) {
+    file.put(Bytes(file.bytes().begin(), file.bytes().begin() + static_cast<long>(length)));
+    EXPECT_TRUE(file.complaint().starts_with(file.path().string() + ": at byte "))
+        << length << file.complaint();
+  }
+  Bytes longer = file.bytes();
+  longer.push_back(0);
+  file.put(longer);
+  EXPECT_NE(file.complaint().find("cut off or lengthened"), std::string::npos);
+}
+
+TEST(Records, ADamagedImageIsFoundWhenItIsRead) {
+  const OneFile file;
+  Bytes bytes = file.bytes();
+  const NoiseDataset dataset(3);
+  const Bytes second = read(dataset, 1);
+  const auto at = std::ranges::search(bytes, second).begin();
+  *at ^= 1;
+  file.put(bytes);
+  const auto records = open_records(file.path().parent_path(), Split::train);
+  EXPECT_EQ(read(*records, 0), read(dataset, 0));
+  for (int turn = 0; turn < 2; ++turn) {
+    expect_parts(message_of<DataError>([&] { read(*records, 1); }),
+                 {file.path().string(), "record 1, at byte ", "damaged"});
+  }
+  EXPECT_EQ(read(*records, 2), read(dataset, 2));
+}
+
+// Whose checksums are right.
+TEST(Records, ValuesThatNobodyWritesAreRefused) {
+  const OneFile file;
+  const auto changed = [&](const auto& change) {
+    Bytes bytes = file.bytes();
+    RecordHeader header;
+    RecordFooter footer;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    std::uint8_t* end = bytes.data() + bytes.size() - sizeof(footer);
+    std::memcpy(&footer, end, sizeof(footer));
+    auto* table = reinterpret_cast<RecordEntry*>(bytes.data() + footer.table);
+    change(header, footer, table);
+    header.header_crc = crc32c(checked_part(header));
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    footer.header_crc = header.header_crc;
+    const std::uint64_t images = sizeof(header) + header.name_bytes + 3 * 18;
+    footer.table_crc = crc32c({reinterpret_cast<const char*>(bytes.data()) + images,
+                               static_cast<std::size_t>(end - bytes.data()) - images});
+    footer.footer_crc = crc32c(checked_part(footer));
+    std::memcpy(end, &footer, sizeof(footer));
+    file.put(bytes);
+    return file.complaint();
+  };
+  using Header = RecordHeader;
+  using Footer = RecordFooter;
+  EXPECT_EQ(changed([](Header&, Footer&, RecordEntry*) {}), "");
+  const std::string expected = "values that this program does not write";
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.height = 0; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.width = h.height = ~0u; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.channels = ~0u; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.classes = 0; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.coding = 9; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.shard = 1; }).find(expected), std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer& f, RecordEntry*) { f.records = ~0ull; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer& f, RecordEntry*) { f.table = ~0ull - 63; }).find(expected),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.version = 2; }).find("version 2"),
+            std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.classes = 4; }).find("3 names for 4 classes"),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[1].offset = ~0ull - 5; }).find("record 1: "),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[1].bytes = 17; }).find("record 1: 17 bytes"),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[2].bytes = ~0u; }).find("last image"),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[1].label = 3; }).find("record 1: label 3"),
+            std::string::npos);
+  EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[1].label = -1; }).find("record 1: label -1"),
+            std::string::npos);
+}
+
+TEST(Records, MissingAndForeignFiles) {
+  const TemporaryFolder folder;
+  const fs::path records = folder.path() / "r";
+  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }), {"r", "No such file"});
+  fs::create_directories(records);
+  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }),
+               {"no record files train-*.lsr", "lockstep pack"});
+  fs::remove(records);
+  const NoiseDataset dataset(20);
+  pack_train(dataset, records, kSevenInAShard);
+  expect_parts(message_of<IoError>([&] { open_records(records, Split::test); }), {"test-* or val-*"});
+  const std::string error_without[] = {
+      "it is shard 1 of 3, and number 0", "it is shard 2 of 3, and number 1",
+      "2 of 3 shards are there; what follows train-00001-of-00003.lsr is missing"};
+  for (std::int64_t shard = 0; shard < 3; ++shard) {
+    const fs::path one = records / shard_name("train", shard, 3);
+    fs::rename(one, folder.path() / "away");
+    expect_parts(message_of<DataError>([&] { open_records(records, Split::train); }),
+                 {error_without[static_cast<std::size_t>(shard)]});
+    fs::rename(folder.path() / "away", one);
+  }
+  // A shard of another set under the name of one of this.
+  pack_train(NoiseDataset(21), folder.path() / "other", kSevenInAShard);
+  fs::copy_file(folder.path() / "other" / shard_name("train", 1, 3), records / shard_name("train", 1, 3),
+                fs::copy_options::overwrite_existing);
+  expect_parts(message_of<DataError>([&] { open_records(records, Split::train); }), {"different sets"});
+  // What is no file.
+  fs::remove(records / shard_name("train", 1, 3));
+  fs::create_directory(records / shard_name("train", 1, 3));
+  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }), {"not a regular file"});
+}
+
+}  // namespace
+}  // namespace lockstep

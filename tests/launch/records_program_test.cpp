@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep pack` and `lockstep inspect`, and training on what they make and see.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <random>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSynthetic =
+    " --set data.format=synthetic --set data.synthetic.height=16 --set data.synthetic.width=16"
+    " --set data.synthetic.train_samples=20000 --set data.synthetic.test_samples=500";
+
+class Records : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  ProgramResult pack(const std::string& to, const std::string& more) const {
+    return run_shell(fmt::format("{} pack cifar10_resnet18 {}{}", program("lockstep"), path(to), more));
+  }
+  ProgramResult inspect(const std::string& arguments) const {
+    return run_shell(
+        fmt::format("cd {} && {} inspect {}", folder_.path().string(), program("lockstep"), arguments));
+  }
+  std::map<std::string, std::string> files_in(const std::string& name) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(path(name)))
+      files[entry.path().filename().string()] = text_of(entry.path());
+    return files;
+  }
+  // What so many ranks end with that train on the data.
+  std::string digest(int ranks, const std::string& data) const {
+    const ProgramResult result = run_ranks(
+        ranks, fmt::format("{} train cifar10_resnet18 {} --digest {} --set run.dir={} --set model.name=cnn "
+                           "--set train.precision=fp32 --set world.device=cpu --set train.batch=4 "
+                           "--set train.accumulation={} --set train.reproducible=true --set train.threads=1 "
+                           "--set kernels.choose=direct --set train.epochs=2",
+                           program("lockstep"), data, path("digest"), path("run"), 2 / ranks));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return text_of(path("digest"));
+  }
+  void write_photos() const {
+    for (int i = 0; i < 36; ++i) {
+      folder_.write(
+          fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+          encode({.height = 28, .width = 28, .channels = 3},
+                 noise({.height = 28, .width = 28, .channels = 3}, static_cast<std::uint32_t>(i))));
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+// However lines are broken.
+int count_words(std::string text, const std::string& words) {
+  std::ranges::replace(text, '\n', ' ');
+  return count(text, words);
+}
+
+TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
+  write_photos();
+  const std::string photos = " --set data.path=" + path("photos");
+  const ProgramResult packed = pack("pixels", photos);
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_GE(count_words(packed.output, "24 training and 12 test images of 28x28x3 in 2 classes"), 1)
+      << packed.output;
+  EXPECT_GE(count(packed.output, "--set data.format=records --set data.path="), 1) << packed.output;
+  ASSERT_EQ(pack("jpeg", photos + " --as jpeg").exit_code, 0);
+  const std::string expected = digest(1, photos);
+  EXPECT_EQ(digest(2, photos), expected);
+  for (const char* records : {"pixels", "jpeg"}) {
+    const std::string data = " --set data.format=records --set data.path=" + path(records);
+    EXPECT_EQ(digest(1, data), expected) << records;
+    EXPECT_EQ(digest(2, data), expected) << records;
+  }
+}
+
+TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
+  write_photos();
+  const std::string photos = " --set data.path=" + path("photos");
+  expect_failure(pack("photos", photos), exit_code::config, {"is there already and stays as it is"});
+  expect_failure(pack("r", photos + " --as png"), exit_code::usage, {"--as"});
+  expect_failure(pack("r", std::string(kSynthetic) + " --as jpeg"), exit_code::config, {"no JPEG files"});
+  EXPECT_FALSE(fs::exists(path("r")));
+}
+
+TEST_F(Records, ADamagedPhotoEndsPackingWithTheWayRound) {
+  write_photos();
+  folder_.write("photos/train/dog/01.jpg", {'n', 'o'});
+  const std::string photos = " --set data.path=" + path("photos");
+  expect_failure(pack("r", photos), exit_code::data, {"train/dog/01.jpg", "--leave-out-damaged"});
+  EXPECT_FALSE(fs::exists(path("r")));
+  fs::remove_all(path("r.partial"));
+  const ProgramResult packed = pack("r", photos + " --leave-out-damaged");
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_GE(count_words(packed.output, "1 image that cannot be decoded was left out"), 1) << packed.output;
+}
+
+TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
+  ASSERT_EQ(pack("r", kSynthetic).exit_code, 0);
+  const ProgramResult told = inspect("r --sheet sheet.png");
+  ASSERT_EQ(told.exit_code, 0) << told.output;
+  for (const char* part :
+       {"20000 training and 500 test images of 16x16x3 in 10 classes", "All 20500 images are sound."})
+    EXPECT_EQ(count(told.output, part), 1) << part << told.output;
+  EXPECT_TRUE(text_of(path("sheet.png")).starts_with("\x89PNG"));
+  const nlohmann::json json = nlohmann::json::parse(inspect("r --json").output);
+  EXPECT_EQ(json["train"]["samples"], 20000);
+  EXPECT_EQ(json["train"]["samples_of_class"], std::vector<int>(10, 2000));
+  EXPECT_EQ(json["test"]["images"], "pixels");
+
+  const std::string file = path("r/train-00000-of-00001.lsr");
+  std::string bytes = text_of(file);
+  bytes[128 + 7 * 16 * 16 * 3 + 5] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  expect_failure(
+      inspect("r"), exit_code::data,
+      {"1 sample cannot be read", "train-00000-of-00001.lsr: record 7, at byte 5504: the image is damaged"});
+  EXPECT_EQ(inspect("r --quick").exit_code, 0);
+  expect_failure(inspect("nothing"), exit_code::io, {"nothing: cannot be read: No such file"});
+}
+
+// The program is killed at random moments, by a signal that it cannot catch.
+TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
+  const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
+  ASSERT_EQ(pack("whole", small).exit_code, 0);
+  const std::map<std::string, std::string> whole = files_in("whole");
+  ASSERT_GT(whole.size(), 10u);
+  const std::string command = fmt::format("exec {} pack cifar10_resnet18 {}{} >/dev/null 2>&1",
+                                          program("lockstep"), path("r"), small);
+  std::mt19937 random(1);
+  int killed = 0, kept = 0;
+  for (int turn = 0; turn < 200 && killed < 50; ++turn) {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (fs::exists(path("r"))) {  // it was done before
+      EXPECT_EQ(files_in("r"), whole);
+      fs::remove_all(path("r"));
+      continue;
+    }
+    ++killed;
+    if (fs::exists(path("r.partial"))) {
+      const std::size_t files = files_in("r.partial").size();
+      if (files < whole.size()) {
+        EXPECT_NE(inspect("r.partial").exit_code, 0);
+      }
+      kept += files > 0 ? 1 : 0;
+    }
+    // Most turns go on where the last one was killed.
+    if (turn % 10 == 9) {
+      EXPECT_EQ(pack("r", small).exit_code, 0);
+      EXPECT_EQ(files_in("r"), whole) << "turn " << turn;
+      EXPECT_FALSE(fs::exists(path("r.partial")));
+      fs::remove_all(path("r"));
+    }
+  }
+  EXPECT_EQ(killed, 50);
+  EXPECT_GT(kept, 5);
+}
+
+}  // namespace
+}  // namespace lockstep
