@@ -24,16 +24,6 @@ struct Options : BenchOptions {
   std::string json;
 };
 
-struct Spread {
-  double typical = 0;  // median
-  double least = 0;
-  double most = 0;
-};
-
-Spread spread_of(const std::vector<double>& values) {
-  return {median(values), *std::ranges::min_element(values), *std::ranges::max_element(values)};
-}
-
 template <typename Work>
 double seconds_on(Stream& stream, Work work) {
   const std::int64_t begin = now_ns();

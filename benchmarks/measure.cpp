@@ -59,6 +59,10 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+Spread spread_of(const std::vector<double>& values) {
+  return {median(values), *std::ranges::min_element(values), *std::ranges::max_element(values)};
+}
+
 ResidentMemory resident_memory() { return {.now = kibibytes("VmRSS"), .peak = kibibytes("VmHWM")}; }
 
 nlohmann::json describe_machine() {

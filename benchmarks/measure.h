@@ -20,6 +20,13 @@ int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int(
 
 double median(std::vector<double> values);
 
+struct Spread {
+  double typical = 0;  // median
+  double least = 0;
+  double most = 0;
+};
+Spread spread_of(const std::vector<double>& values);
+
 struct ResidentMemory {
   std::size_t now = 0;
   std::size_t peak = 0;  // since the process began

@@ -53,7 +53,7 @@ class RecordFile::CheckedRecords {
 };
 
 // O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
-RecordFile::RecordFile(std::filesystem::path path)
+RecordFile::RecordFile(std::filesystem::path path, Access access)
     : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) fail_to_read(errno);
   try {
@@ -63,7 +63,7 @@ RecordFile::RecordFile(std::filesystem::path path)
       throw IoError(fmt::format("{}: cannot be read: not a regular file", path_.string()));
     file_bytes_ = static_cast<std::uint64_t>(status.st_size);
     read_header();
-    map_table(read_footer());
+    map(read_footer(), access);
     check_table();
     checked_ = std::make_unique<CheckedRecords>(table_.size());
   } catch (...) {
@@ -143,14 +143,19 @@ RecordFooter RecordFile::read_footer() const {
   return footer;
 }
 
-// From the page on in which the last image ends, so that the zeros behind it are there, too.
-void RecordFile::map_table(const RecordFooter& footer) {
+// All of it, or from the page on in which the last image ends, so that the zeros behind it are there, too.
+void RecordFile::map(const RecordFooter& footer, Access access) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const std::uint64_t from = (footer.table - std::min(footer.table, kTableAlignment)) / page * page;
+  const std::uint64_t from =
+      access == Access::mapped ? 0 : (footer.table - std::min(footer.table, kTableAlignment)) / page * page;
   mapped_bytes_ = file_bytes_ - from;
   void* mapping = mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(from));
   if (mapping == MAP_FAILED) fail_to_read(errno);
   mapping_ = mapping;
+  if (access == Access::mapped) {
+    images_ = static_cast<const std::uint8_t*>(mapping);
+    madvise(mapping, mapped_bytes_, MADV_WILLNEED);  // a hint: what it is worth is the system's to say
+  }
   const char* table = static_cast<const char*>(mapping) + (footer.table - from);
   table_ = {reinterpret_cast<const RecordEntry*>(table), static_cast<std::size_t>(footer.records)};
   table_begin_ = footer.table;
@@ -193,9 +198,30 @@ std::string RecordFile::place(std::int64_t index) const {
 void RecordFile::read(std::int64_t index, std::span<std::uint8_t> image) const {
   const RecordEntry& found = entry(index);
   CHECK(image.size() == found.bytes, "{}: {} bytes into {}", place(index), found.bytes, image.size());
-  read_at(found.offset, image.data(), image.size());
+  if (images_ != nullptr) {
+    std::memcpy(image.data(), images_ + found.offset, image.size());
+  } else {
+    read_at(found.offset, image.data(), image.size());
+  }
+  check(index, image);
+}
+
+std::span<const std::uint8_t> RecordFile::look_at(std::int64_t index,
+                                                  std::vector<std::uint8_t>& scratch) const {
+  const RecordEntry& found = entry(index);
+  if (images_ == nullptr) {
+    scratch.resize(found.bytes);
+    read(index, scratch);
+    return scratch;
+  }
+  const std::span<const std::uint8_t> image(images_ + found.offset, found.bytes);
+  check(index, image);
+  return image;
+}
+
+void RecordFile::check(std::int64_t index, std::span<const std::uint8_t> image) const {
   if (checked_->has(index)) return;
-  if (checksum(image) != found.crc)
+  if (checksum(image) != entry(index).crc)
     throw DataError(
         fmt::format("{}: the image is damaged: its checksum is not that of the table", place(index)));
   checked_->add(index);

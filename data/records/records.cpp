@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -47,10 +48,25 @@ bool same_set(const RecordHeader& a, const RecordHeader& b) {
   return schema(a) == schema(b);
 }
 
+// Of small sets, most of which is in the page cache before long.
+RecordFile::Access access_of(const std::vector<fs::path>& paths) {
+  std::uintmax_t bytes = 0;
+  for (const fs::path& path : paths) {
+    std::error_code error;
+    const std::uintmax_t each = fs::file_size(path, error);
+    if (!error) bytes += each;  // RecordFile says what is wrong with others
+  }
+  const auto memory = static_cast<std::uintmax_t>(sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::uintmax_t>(sysconf(_SC_PAGESIZE));
+  return bytes <= memory / 4 ? RecordFile::Access::mapped : RecordFile::Access::read;
+}
+
 class Records final : public Dataset {
  public:
   Records(const fs::path& folder, Split split) {
-    for (const fs::path& path : record_files(folder, split)) add(std::make_unique<RecordFile>(path));
+    const std::vector<fs::path> paths = record_files(folder, split);
+    const RecordFile::Access access = access_of(paths);
+    for (const fs::path& path : paths) add(std::make_unique<RecordFile>(path, access));
     const RecordHeader& header = files_.front()->header();
     if (files_.size() != header.shards) {
       throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing",
@@ -137,9 +153,8 @@ class Records final : public Dataset {
 
   void decode(std::int64_t index, const RecordFile& file, std::int64_t record,
               std::span<std::uint8_t> image) const {
-    thread_local std::vector<std::uint8_t> stored;
-    stored.resize(file.entry(record).bytes);
-    file.read(record, stored);
+    thread_local std::vector<std::uint8_t> scratch;
+    const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
     JpegDecoder& decoder = JpegDecoder::of_this_thread();
     const std::string place = file.place(record);
     const ImageShape found = decoder.open(place, stored);

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How fast can samples be had, and what is in the way? The training set of a configuration, in the shuffled
+// order of training, stage by stage and in turns:
+//
+//   files    its files, one after the other in large pieces: what the disk or the page cache carries
+//   copy     as many bytes as its images have, from random places of memory as large as the set (at most 1
+//            GiB): what memory carries
+//   stored   images as they lie in their files, where these are not pixels: found and read, not decoded
+//   decode   such images out of memory, by libjpeg-turbo alone
+//   read     the dataset's own read(), decoded, by one thread after another
+//   loader   batches of the loader
+//   augment  a batch cropped, flipped and normalised, by the compute threads
+//
+// Before a cold turn the system is told to forget the files; whether it does is its business (it keeps what
+// was not written to disk yet).
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include <fcntl.h>
+#include <turbojpeg.h>
+#include <unistd.h>
+
+#include "benchmarks/measure.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "data/batch_loader.h"
+#include "data/sample_order.h"
+#include "kernels/backend.h"
+#include "launch/config.h"
+
+namespace lockstep {
+namespace {
+
+struct LoaderBenchOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::vector<int> threads = {1, 2};
+  std::int64_t samples = 20000;
+  int turns = 5;
+  bool cold = false;
+  std::string json;
+};
+
+// What is timed: takes so many samples, from a place of the order on that moves from turn to turn.
+struct Stage {
+  std::string name;
+  int threads = 1;
+  std::function<void(std::int64_t first, std::int64_t samples)> run;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const std::int64_t begin = now_ns();
+  work();
+  return static_cast<double>(now_ns() - begin) * 1e-9;
+}
+
+// Of a folder, and of those in it.
+std::vector<std::filesystem::path> regular_files(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
+    if (entry.is_regular_file(error)) files.push_back(entry.path());
+  return files;
+}
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& path) : value_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (value_ < 0) throw IoError(fmt::format("{}: cannot be read", path.string()));
+  }
+  ~OpenFile() { close(value_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+void forget(const std::vector<std::filesystem::path>& files) {
+  for (const auto& path : files) posix_fadvise(OpenFile(path).get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+std::uint64_t read_all(const std::vector<std::filesystem::path>& files) {
+  static std::vector<char> piece(std::size_t{1} << 20);
+  std::uint64_t bytes = 0;
+  for (const auto& path : files) {
+    const OpenFile file(path);
+    for (ssize_t got = 0; (got = read(file.get(), piece.data(), piece.size())) > 0;)
+      bytes += static_cast<std::uint64_t>(got);
+  }
+  return bytes;
+}
+
+// Every thread takes its share.
+void in_threads(int threads, std::int64_t samples,
+                const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i)
+    all.emplace_back([&, i] { work(samples * i / threads, samples * (i + 1) / threads); });
+  for (std::thread& thread : all) thread.join();
+}
+
+// Memory as large as the images, at most 1 GiB, and a place for one.
+class CopiedImages {
+ public:
+  CopiedImages(std::int64_t images, std::int64_t bytes)
+      : bytes_(bytes),
+        places_(std::clamp<std::int64_t>((std::int64_t{1} << 30) / bytes, 1, images)),
+        from_(static_cast<std::size_t>(places_ * bytes), 1),
+        to_(static_cast<std::size_t>(bytes * kBatch)) {}
+
+  // As a loader does it: image behind image into a batch.
+  void copy(std::int64_t first, std::int64_t samples) {
+    const SampleOrder order(places_, 1, static_cast<std::uint64_t>(first));
+    for (std::int64_t i = 0; i < samples; ++i)
+      std::copy_n(from_.begin() + order(i % places_) * bytes_, bytes_, to_.begin() + i % kBatch * bytes_);
+  }
+
+ private:
+  static constexpr std::int64_t kBatch = 64;
+  std::int64_t bytes_, places_;
+  std::vector<std::uint8_t> from_, to_;
+};
+
+// Some images of the set, as they lie in their files.
+class StoredImages {
+ public:
+  explicit StoredImages(const Dataset& dataset) : shape_(dataset.image_shape()) {
+    const SampleOrder order(dataset.size(), 1, 0);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset.size(), 2000); ++i)
+      dataset.read_stored(order(i), images_.emplace_back());
+  }
+
+  // With one decompressor for all, as fast as the library decodes.
+  void decode(std::int64_t samples) const {
+    const std::unique_ptr<void, int (*)(void*)> decompressor(tjInitDecompress(), &tjDestroy);
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape_.bytes()));
+    for (std::int64_t i = 0; i < samples; ++i) {
+      const std::vector<std::uint8_t>& image = images_[static_cast<std::size_t>(i) % images_.size()];
+      tjDecompress2(decompressor.get(), image.data(), image.size(), pixels.data(),
+                    static_cast<int>(shape_.width), 0, static_cast<int>(shape_.height),
+                    shape_.channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT);
+    }
+  }
+
+ private:
+  ImageShape shape_;
+  std::vector<std::vector<std::uint8_t>> images_;
+};
+
+class LoaderBench {
+ public:
+  LoaderBench(const LoaderBenchOptions& options, const Config& config)
+      : options_(options), config_(config), dataset_(open_dataset(config.dataset, Split::train)) {
+    if (config.dataset.format != "synthetic") files_ = regular_files(config.dataset.path);
+    add_stages();
+  }
+
+  nlohmann::json run() {
+    const ImageShape shape = dataset_->image_shape();
+    fmt::print("{} samples of {}x{}x{}, {}; {} a turn, {} turns, {}\n", dataset_->size(), shape.height,
+               shape.width, shape.channels, config_.dataset.format, options_.samples, options_.turns,
+               options_.cold ? "cold" : "warm");
+    const bool has_files = !files_.empty();
+    std::vector<std::vector<double>> rates(stages_.size());
+    std::vector<double> megabytes;                        // of files, each second
+    for (int turn = -1; turn < options_.turns; ++turn) {  // one to warm up
+      const auto make_cold = [&] {
+        if (options_.cold) forget(files_);
+      };
+      if (has_files) {
+        make_cold();
+        std::uint64_t bytes = 0;
+        const double seconds = seconds_of([&] { bytes = read_all(files_); });
+        if (turn >= 0) megabytes.push_back(static_cast<double>(bytes) * 1e-6 / seconds);
+      }
+      for (std::size_t i = 0; i < stages_.size(); ++i) {
+        make_cold();
+        const double seconds =
+            seconds_of([&] { stages_[i].run((turn + 1) * options_.samples, options_.samples); });
+        if (turn >= 0) rates[i].push_back(static_cast<double>(options_.samples) / seconds);
+      }
+    }
+    return report(rates, megabytes);
+  }
+
+ private:
+  void add_stages() {
+    copied_ = std::make_unique<CopiedImages>(dataset_->size(), dataset_->image_shape().bytes());
+    stages_.push_back(
+        {"copy", 1, [this](std::int64_t first, std::int64_t samples) { copied_->copy(first, samples); }});
+    if (dataset_->coding() != ImageCoding::pixels) {
+      stored_ = std::make_unique<StoredImages>(*dataset_);
+      stages_.push_back({"stored", 1, [this](std::int64_t first, std::int64_t samples) {
+                           std::vector<std::uint8_t> bytes;
+                           for_each(first, 0, samples,
+                                    [&](std::int64_t index) { dataset_->read_stored(index, bytes); });
+                         }});
+      stages_.push_back(
+          {"decode", 1, [this](std::int64_t, std::int64_t samples) { stored_->decode(samples); }});
+    }
+    for (const int threads : options_.threads) {
+      stages_.push_back(
+          {"read", threads, [this, threads](std::int64_t first, std::int64_t samples) {
+             in_threads(threads, samples, [&](std::int64_t begin, std::int64_t end) {
+               std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset_->image_shape().bytes()));
+               for_each(first, begin, end, [&](std::int64_t index) { dataset_->read(index, image); });
+             });
+           }});
+      add_loader(threads);
+    }
+    add_augment();
+  }
+
+  void add_loader(int threads) {
+    LoaderOptions loader = config_.loader;
+    loader.threads = threads;
+    loaders_.push_back(std::make_unique<BatchLoader>(*dataset_, Shard{}, loader));
+    stages_.push_back(
+        {"loader", threads, [this, &batches = *loaders_.back()](std::int64_t first, std::int64_t samples) {
+           // Which also empties what was filled ahead in the other stages' time.
+           batches.seek(0, first / config_.loader.batch);
+           for (std::int64_t i = 0; i < samples; i += config_.loader.batch) batches.next();
+         }});
+  }
+
+  void add_augment() {
+    const ImageShape shape = dataset_->image_shape();
+    const std::int64_t batch = config_.loader.batch;
+    kernel_ = backend_for(Device{}).image_input({.batch = batch,
+                                                 .height = shape.height,
+                                                 .width = shape.width,
+                                                 .channels = shape.channels,
+                                                 .augmentation = config_.network.augmentation});
+    stream_ = std::make_unique<Stream>(Device{}, StreamUse::compute);
+    images_.resize(static_cast<std::size_t>(batch * shape.bytes()));
+    output_ = Buffer(kernel_->output().bytes(), Device{});
+    for (std::int64_t i = 0; i < batch; ++i)
+      ids_.push_back({.epoch = 0, .index = static_cast<std::int32_t>(i)});
+    stages_.push_back({"augment", static_cast<int>(std::thread::hardware_concurrency()),
+                       [this, batch](std::int64_t, std::int64_t samples) {
+                         for (std::int64_t i = 0; i < samples; i += batch)
+                           kernel_->run(*stream_, images_.data(), output_.data(), ids_.data());
+                         stream_->synchronize();
+                       }});
+  }
+
+  // Samples at places [first + begin, first + end) of the order.
+  template <typename Work>
+  void for_each(std::int64_t first, std::int64_t begin, std::int64_t end, Work work) const {
+    const SampleOrder order(dataset_->size(), 1, 0);
+    for (std::int64_t i = begin; i < end; ++i) work(order((first + i) % dataset_->size()));
+  }
+
+  nlohmann::json report(const std::vector<std::vector<double>>& rates,
+                        const std::vector<double>& megabytes) const {
+    const double image_megabytes = static_cast<double>(dataset_->image_shape().bytes()) * 1e-6;
+    const auto ratios_to = [&](const std::string& stage, const std::vector<double>& of) -> nlohmann::json {
+      for (std::size_t i = 0; i < stages_.size(); ++i) {
+        if (stages_[i].name != stage) continue;
+        std::vector<double> ratios;
+        for (std::size_t turn = 0; turn < of.size(); ++turn) ratios.push_back(of[turn] / rates[i][turn]);
+        const Spread spread = spread_of(ratios);
+        return {{"median", spread.typical}, {"least", spread.least}, {"most", spread.most}};
+      }
+      return nullptr;
+    };
+    nlohmann::json rows = nlohmann::json::array();
+    fmt::print("{:<8} {:>7} {:>12} {:>10} {:>9} {:>10}   {}\n", "stage", "threads", "samples/s", "MB/s",
+               "of copy", "of decode", "from .. to");
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const Spread rate = spread_of(rates[i]);
+      const nlohmann::json of_copy = ratios_to("copy", rates[i]), of_decode = ratios_to("decode", rates[i]);
+      const auto percent = [](const nlohmann::json& ratio) {
+        return ratio.is_null() ? std::string("-")
+                               : fmt::format("{:.0f} %", 100 * ratio["median"].get<double>());
+      };
+      fmt::print("{:<8} {:>7} {:>12.0f} {:>10.0f} {:>9} {:>10}   {:.0f} .. {:.0f}\n", stages_[i].name,
+                 stages_[i].threads, rate.typical, rate.typical * image_megabytes, percent(of_copy),
+                 percent(of_decode), rate.least, rate.most);
+      rows.push_back({{"stage", stages_[i].name},
+                      {"threads", stages_[i].threads},
+                      {"samples_per_second", rate.typical},
+                      {"samples_per_second_spread", {rate.least, rate.most}},
+                      {"of_copy", of_copy},
+                      {"of_decode", of_decode}});
+    }
+    nlohmann::json result = {
+        {"format", config_.dataset.format},
+        {"samples", dataset_->size()},
+        {"image",
+         {dataset_->image_shape().height, dataset_->image_shape().width, dataset_->image_shape().channels}},
+        {"batch", config_.loader.batch},
+        {"cache", options_.cold ? "cold" : "warm"},
+        {"turns", options_.turns},
+        {"rows", rows}};
+    if (!megabytes.empty()) {
+      const Spread files = spread_of(megabytes);
+      fmt::print("files, plainly read: {:.0f} MB/s, {:.0f} .. {:.0f}\n", files.typical, files.least,
+                 files.most);
+      result["files_megabytes_per_second"] = {
+          {"median", files.typical}, {"least", files.least}, {"most", files.most}};
+    }
+    return result;
+  }
+
+  const LoaderBenchOptions& options_;
+  const Config& config_;
+  std::unique_ptr<Dataset> dataset_;
+  std::vector<std::filesystem::path> files_;
+  std::unique_ptr<CopiedImages> copied_;
+  std::unique_ptr<StoredImages> stored_;
+  std::vector<std::unique_ptr<BatchLoader>> loaders_;
+  std::unique_ptr<ImageInputKernel> kernel_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::uint8_t> images_;
+  std::vector<SampleId> ids_;
+  Buffer output_;
+  std::vector<Stage> stages_;
+};
+
+int run(const LoaderBenchOptions& options) {
+  const Config config = load_config(options.config, options.overrides);
+  LoaderBench bench(options, config);
+  const nlohmann::json result = bench.run();
+  write_json(options.json,
+             {{"benchmark", "loader_bench"}, {"machine", describe_machine()}, {"result", result}});
+  return exit_code::done;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::LoaderBenchOptions options;
+  CLI::App app(
+      "How fast the samples of a configuration's training set can be had, stage by stage and in turns: their "
+      "files "
+      "read plainly; as many bytes copied in memory (\"of copy\" is against that); images as they are "
+      "stored, and "
+      "decoded by libjpeg-turbo alone (\"of decode\"), where they are no pixels; the dataset's read(); the "
+      "loader's "
+      "batches; and augmentation by all cores. MB/s are of decoded images.",
+      "loader_bench");
+  app.add_option("CONFIG", options.config, "a preset or a TOML file; its [data] keys and train.batch count")
+      ->required();
+  app.add_option("--set", options.overrides, "override a key of it; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--threads", options.threads, "numbers of loader threads")->check(CLI::Range(1, 64));
+  app.add_option("--samples", options.samples, "of a turn of a stage")->check(CLI::PositiveNumber);
+  app.add_option("--turns", options.turns, "of each stage; medians count")->check(CLI::PositiveNumber);
+  app.add_flag("--cold", options.cold, "tell the system to forget the files before each stage");
+  app.add_option("--json", options.json, "write the result here, too");
+  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+}
