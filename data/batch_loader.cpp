@@ -203,7 +203,9 @@ struct BatchLoader::State {
     std::exception_ptr reason;
     if (at.sample >= 0) {
       try {
-        label = dataset.read(at.sample, image);
+        label = options.tail == Tail::pad
+                    ? dataset.read(at.sample, image)
+                    : dataset.read_augmented(at.sample, {.seed = options.seed, .epoch = at.epoch}, image);
         weight = 1;
         slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
                            .index = static_cast<std::int32_t>(at.sample)};

@@ -9,8 +9,9 @@
 #include "core/error.h"
 #include "data/cifar.h"
 #include "data/idx.h"
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 #include "data/records/records.h"
+#include "data/resized.h"
 #include "data/synthetic.h"
 
 namespace lockstep {
@@ -18,6 +19,13 @@ namespace lockstep {
 std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) const {
   CHECK(false, "a dataset of pixels has no other form");
   return 0;
+}
+
+std::int32_t Dataset::read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const {
+  image.shape = image.whole = image_shape();
+  least(image.whole);
+  image.pixels.resize(static_cast<std::size_t>(image.whole.bytes()));
+  return read(index, image.pixels);
 }
 
 std::uint64_t Dataset::fingerprint() const {
@@ -62,8 +70,11 @@ const std::vector<DatasetFormat>& dataset_formats() {
   static const std::vector<DatasetFormat> table = {
       {"idx", [](const Options& options, Split split) { return open_idx(options.path, split); }},
       {"cifar_binary", [](const Options& options, Split split) { return open_cifar(options.path, split); }},
-      {"jpeg_folder",
-       [](const Options& options, Split split) { return open_jpeg_folder(options.path, split); }},
+      {"image_folder",
+       [](const Options& options, Split split) {
+         const SizesOfImages sizes = options.resize.size > 0 ? SizesOfImages::any : SizesOfImages::same;
+         return open_image_folder(options.path, split, sizes);
+       }},
       {"records", [](const Options& options, Split split) { return open_records(options.path, split); }},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
@@ -74,7 +85,10 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
                                       const std::vector<DatasetFormat>& formats) {
   std::string names;
   for (const DatasetFormat& format : formats) {
-    if (format.name == options.format) return format.open(options, split);
+    if (format.name == options.format) {
+      std::unique_ptr<Dataset> dataset = format.open(options, split);
+      return options.resize.size > 0 ? resized(std::move(dataset), options.resize) : std::move(dataset);
+    }
     names += (names.empty() ? "" : ", ") + format.name;
   }
   throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));

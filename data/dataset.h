@@ -28,7 +28,22 @@ struct ImageShape {
 inline constexpr std::int64_t kMostImageBytes = std::int64_t{256} << 20;
 
 // How the bytes of an image are kept.
-enum class ImageCoding { pixels, jpeg };
+enum class ImageCoding { pixels, file };
+
+// What random choices depend on, beside the sample.
+struct Draw {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+};
+
+// An image in the size that it has, or in a smaller one that it could be decoded in at once.
+struct OwnSizeImage {
+  std::vector<std::uint8_t> pixels;  // [H, W, C] of shape
+  ImageShape shape;
+  ImageShape whole;  // the image's own
+};
+// How many pixels are wanted of an image of this size, at least, if it has them; channels do not count.
+using LeastSize = std::function<ImageShape(const ImageShape& whole)>;
 
 class Dataset {
  public:
@@ -46,9 +61,21 @@ class Dataset {
   // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
   // IoError for one that cannot be read, which ends the job.
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  // How its images lie where it reads them, and of a coding other than pixels such an image as it lies there,
-  // in place of what the vector holds. Returns and throws as read() does, but what cannot be decoded is not
-  // found out.
+  // The same, for training: what draws at random what it makes of an image does it here.
+  virtual std::int32_t read_augmented(std::int64_t index, const Draw& draw,
+                                      std::span<std::uint8_t> image) const {
+    static_cast<void>(draw);
+    return read(index, image);
+  }
+  // The size of the image itself, as its header says. Thread-safe; throws what read() throws of a header.
+  virtual ImageShape own_shape(std::int64_t index) const {
+    static_cast<void>(index);
+    return image_shape();
+  }
+  // As read(), of an image of any size, with image_shape()'s channels. Asks once what is wanted of it.
+  virtual std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const;
+  // How its images lie where it reads them: as pixels, or as a JPEG or PNG file; and such a file, in place of
+  // what the vector holds. Returns and throws as read() does, but what cannot be decoded is not found out.
   virtual ImageCoding coding() const { return ImageCoding::pixels; }
   virtual std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const;
   // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
@@ -81,9 +108,17 @@ struct SyntheticOptions {
   std::int64_t train_samples = 50000, test_samples = 10000;
 };
 
+// Of images that are all made the same size (data/resized.h).
+struct ResizeOptions {
+  std::int64_t size = 0;     // height and width; 0: they are left as they are
+  bool random_crop = false;  // to train: a random part of each image
+  double center_share = 1;   // otherwise: this share of the shorter side is kept, about the middle
+};
+
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
+  ResizeOptions resize;
   SyntheticOptions synthetic;
 };
 
@@ -91,7 +126,7 @@ struct DatasetOptions {
 struct DatasetFormat {
   std::string name;
   // Throws IoError for missing files (with the path and what to install), DataError for corrupt ones (file
-  // and offset).
+  // and offset). What is to be resized is resized later: images may differ in size then.
   std::function<std::unique_ptr<Dataset>(const DatasetOptions& options, Split split)> open;
 };
 // Those that are shipped.

@@ -21,8 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExpected =
-    "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg (or val/ in place of "
-    "test/)";
+    "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/ in "
+    "place "
+    "of test/)";
 
 // In lower case, with its dot; "" where there is none.
 std::string suffix_of(const fs::path& name) {
@@ -32,11 +33,11 @@ std::string suffix_of(const fs::path& name) {
   return suffix;
 }
 
-bool is_read(std::string_view suffix) { return suffix == ".jpg" || suffix == ".jpeg"; }
+bool is_read(std::string_view suffix) { return suffix == ".jpg" || suffix == ".jpeg" || suffix == ".png"; }
 
 bool is_other_image(std::string_view suffix) {
-  constexpr std::string_view kOthers[] = {".avif", ".bmp", ".gif", ".heic", ".jp2", ".jpe",  ".jxl",
-                                          ".pgm",  ".png", ".ppm", ".tga",  ".tif", ".tiff", ".webp"};
+  constexpr std::string_view kOthers[] = {".avif", ".bmp", ".gif", ".heic", ".jp2",  ".jpe", ".jxl",
+                                          ".pgm",  ".ppm", ".tga", ".tif",  ".tiff", ".webp"};
   return std::ranges::count(kOthers, suffix) > 0;
 }
 
@@ -48,7 +49,7 @@ void tell(const LeftOut& left_out, const fs::path& folder) {
   std::vector<std::string> counts;
   for (const auto& [suffix, count] : left_out) counts.push_back(fmt::format("{} {}", count, suffix));
   log::shared_warning(
-      "{}: images other than .jpg and .jpeg are left out ({}); convert them to have them read",
+      "{}: images other than .jpg, .jpeg and .png are left out ({}); convert them to have them read",
       folder.string(), fmt::join(counts, ", "));
 }
 
@@ -104,7 +105,7 @@ std::vector<std::string> training_images(const fs::path& class_folder, LeftOut& 
   std::vector<std::string> names = images_in(class_folder, left_out);
   if (names.empty()) {
     throw DataError(
-        fmt::format("{}: no .jpg or .jpeg files in this folder of a class (folders within it are not "
+        fmt::format("{}: no .jpg, .jpeg or .png files in this folder of a class (folders within it are not "
                     "searched); {}",
                     class_folder.string(), kExpected));
   }
@@ -146,8 +147,8 @@ void ImageNames::add_test_images() {
     add_class(there ? images_in(folder_ / name, left_out) : std::vector<std::string>());
   }
   if (size() == 0) {
-    throw DataError(
-        fmt::format("{}: no .jpg or .jpeg files in its folders of classes; {}", folder_.string(), kExpected));
+    throw DataError(fmt::format("{}: no .jpg, .jpeg or .png files in its folders of classes; {}",
+                                folder_.string(), kExpected));
   }
   tell(left_out, folder_);
 }

@@ -15,11 +15,11 @@ namespace lockstep {
 
 class ImageNames {
  public:
-  // The files of a split that end in .jpg or .jpeg, in any case: those of train/CLASS/ and test/CLASS/, or
-  // val/CLASS/ where there is no test/. The classes are the folders under train/, sorted bytewise, for both
-  // splits; files are sorted by class, then by name. Folders within a CLASS and other files are left out;
-  // where these are images, a warning says how many. Throws IoError for a missing folder; DataError for a
-  // class without images in train/, a class of the other split that train/ has not, and no images at all.
+  // The files of a split that end in .jpg, .jpeg or .png, in any case: those of train/CLASS/ and test/CLASS/,
+  // or val/CLASS/ where there is no test/. The classes are the folders under train/, sorted bytewise, for
+  // both splits; files are sorted by class, then by name. Folders within a CLASS and other files are left
+  // out; where these are images, a warning says how many. Throws IoError for a missing folder; DataError for
+  // a class without images in train/, a class of the other split that train/ has not, and no images at all.
   ImageNames(const std::filesystem::path& folder, Split split);
 
   std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/jpeg_decoder.h"
 
+#include <algorithm>
+
 #include <turbojpeg.h>
 
 #include "core/error.h"
@@ -8,6 +10,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::int64_t kParts[] = {1, 2, 4, 8};
 
 // Of ink the values say how much is missing: see data/jpeg_decoder.h.
 std::uint8_t mixed(std::uint8_t colour, std::uint8_t black) {
@@ -17,11 +21,6 @@ std::uint8_t mixed(std::uint8_t colour, std::uint8_t black) {
 }  // namespace
 
 void JpegDecoder::Destroy::operator()(void* handle) const { tjDestroy(handle); }
-
-JpegDecoder& JpegDecoder::of_this_thread() {
-  thread_local JpegDecoder decoder;
-  return decoder;
-}
 
 ImageShape JpegDecoder::open(std::string_view name, std::span<const std::uint8_t> image) {
   name_ = name;
@@ -40,16 +39,18 @@ std::optional<ImageShape> JpegDecoder::open_part(std::string_view name, std::spa
 }
 
 void JpegDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> image) {
-  CHECK(shape.height == height_ && shape.width == width_ &&
-            static_cast<std::int64_t>(image.size()) == shape.bytes(),
+  const bool has_this_size = std::ranges::any_of(kParts, [&](std::int64_t part) {
+    return shape.height == (height_ + part - 1) / part && shape.width == (width_ + part - 1) / part;
+  });
+  CHECK(has_this_size && static_cast<std::int64_t>(image.size()) == shape.bytes(),
         "{} is {} x {}, not {} x {} in {} bytes", name_, height_, width_, shape.height, shape.width,
         image.size());
   if (colours_ != TJCS_CMYK && colours_ != TJCS_YCCK) {
-    return decode_as(shape.channels == 1 ? TJPF_GRAY : TJPF_RGB, image.data());
+    return decode_as(shape.channels == 1 ? TJPF_GRAY : TJPF_RGB, shape, image.data());
   }
   const auto pixels = static_cast<std::size_t>(shape.height * shape.width);
   if (inks_.size() < 4 * pixels) inks_.resize(4 * pixels);
-  decode_as(TJPF_CMYK, inks_.data());
+  decode_as(TJPF_CMYK, shape, inks_.data());
   for (std::size_t i = 0; i < pixels; ++i) {
     const std::uint8_t* ink = inks_.data() + 4 * i;
     const std::uint8_t red = mixed(ink[0], ink[3]);
@@ -83,10 +84,10 @@ int JpegDecoder::parse_header() {
                              &subsampling, &colours_);
 }
 
-void JpegDecoder::decode_as(int format, std::uint8_t* pixels) {
+void JpegDecoder::decode_as(int format, const ImageShape& shape, std::uint8_t* pixels) {
   constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
-  tolerate(tjDecompress2(decompressor_.get(), image_.data(), image_.size(), pixels, width_, 0, height_,
-                         format, kFlags));
+  tolerate(tjDecompress2(decompressor_.get(), image_.data(), image_.size(), pixels,
+                         static_cast<int>(shape.width), 0, static_cast<int>(shape.height), format, kFlags));
 }
 
 void JpegDecoder::tolerate(int result) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JpegDecoder: JPEG images in memory, decoded by libjpeg-turbo. Each thread has one, whose memory serves all
-// its images.
+// JpegDecoder: JPEG images in memory, decoded by libjpeg-turbo. One serves many images, of one thread.
 //
 // CMYK and YCCK images are converted without a colour profile, their values taken as Adobe's programs write
 // them (255 is no ink), as Pillow does. An image that TurboJPEG decodes with a warning (stray bytes, a
@@ -22,8 +21,6 @@ namespace lockstep {
 
 class JpegDecoder {
  public:
-  static JpegDecoder& of_this_thread();
-
   // Reads the header of an image, whose bytes stay where they are until it is decoded: its height and width,
   // and 1 channel for grayscale, 3 for any other. name: for messages. Throws DataError for what is no JPEG
   // image.
@@ -31,8 +28,8 @@ class JpegDecoder {
   // The same of an image's first bytes alone; nothing where these do not tell.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
 
-  // What open() was given. The shape has the image's height and width, and 1 or 3 channels of either kind;
-  // pixels are [H, W, C]. Throws DataError.
+  // What open() was given. The shape has the image's height and width, or a half, a quarter or an eighth of
+  // both, rounded up, and 1 or 3 channels of either kind; pixels are [H, W, C]. Throws DataError.
   void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
 
   // What TurboJPEG warned of since open(); empty: nothing.
@@ -43,11 +40,9 @@ class JpegDecoder {
     void operator()(void* handle) const;
   };
 
-  JpegDecoder() = default;
-
   ImageShape shape() const;
   int parse_header();
-  void decode_as(int format, std::uint8_t* pixels);
+  void decode_as(int format, const ImageShape& shape, std::uint8_t* pixels);
   void tolerate(int result);
   [[noreturn]] void fail(const std::string& what) const;
 

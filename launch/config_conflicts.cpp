@@ -17,6 +17,10 @@ class Conflicts {
 
   std::vector<ConfigConflict> find() {
     find_in_normalization();
+    if (config_.dataset.resize.random_crop) {
+      key_ = "data.random_resized_crop", value_ = "data.random_resized_crop = true";
+      need(config_.dataset.resize.size > 0, "a data.resize above 0", "parts of images differ in size");
+    }
     if (config_.reproducible) {
       key_ = "train.reproducible", value_ = "train.reproducible = true";
       need(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",

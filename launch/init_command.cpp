@@ -37,10 +37,12 @@ int run_init(const Command& command) {
   const std::string name = folder.filename().empty() ? "images" : folder.filename().string();
   const std::string output = command.output.empty() ? name + ".toml" : command.output;
 
-  const DatasetOptions options{.format = "jpeg_folder", .path = folder};
+  DatasetOptions options{.format = "image_folder", .path = folder};
+  options.resize.size = size_for(*open_dataset(options, Split::train));
   const std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
   const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
-  const ImageSummary summary = summarize(*train);
+  ImageSummary summary = summarize(*train);
+  summary.resized = options.resize.size > 0;
   write_new(output, starter_config(summary, folder, name));
   const std::string shown =
       output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;
@@ -54,8 +56,7 @@ int run_init(const Command& command) {
 }
 
 void init_flags(CLI::App& app, Command& command) {
-  app.add_option("FOLDER", command.folder,
-                 "Holds train/CLASS/*.jpg and test/CLASS/*.jpg (or val/), all images of one size")
+  app.add_option("FOLDER", command.folder, "Holds train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/)")
       ->required();
   app.add_option("--output", command.output,
                  "File to write, never over another; by default FOLDER's name and .toml, here")

@@ -38,7 +38,45 @@ std::int64_t starter_epochs(std::int64_t steps_per_epoch) {
   return std::clamp<std::int64_t>(kSteps / steps_per_epoch, 15, 100);
 }
 
+// Up to the line that mirrors images.
+std::string augmentation(const ImageSummary& summary) {
+  if (summary.resized) {
+    return fmt::format(
+        R"(# Images differ in size and are all made this one. To train, a random part of each is taken and, in half of
+# all cases, mirrored. Not for digits, letters or anything else that means something else in a mirror.
+resize = {}
+random_resized_crop = true
+center_crop = 0.875  # of the shorter side, to test
+)",
+        summary.shape.height);
+  }
+  return fmt::format(
+      R"(# Training images are moved by up to this many pixels and, in half of all cases, mirrored. Not for
+# digits, letters or anything else that means something else in a mirror.
+crop_padding = {}
+)",
+      std::max<std::int64_t>(summary.shape.height / 8, 1));
+}
+
 }  // namespace
+
+std::int64_t size_for(const Dataset& dataset) {
+  constexpr std::int64_t kSizes[] = {224, 192, 160, 128, 96, 64, 32};
+  std::vector<std::int64_t> shorter;
+  bool differ = false;
+  ImageShape first;
+  for (const std::int64_t index : some_samples(dataset.size(), kSampled)) {
+    const ImageShape shape = dataset.own_shape(index);
+    if (shorter.empty()) first = shape;
+    differ = differ || shape.height != first.height || shape.width != first.width;
+    shorter.push_back(std::min(shape.height, shape.width));
+  }
+  if (!differ) return 0;
+  const auto middle = shorter.begin() + std::ssize(shorter) / 2;
+  std::ranges::nth_element(shorter, middle);
+  const auto* size = std::ranges::find_if(kSizes, [&](std::int64_t each) { return each <= *middle; });
+  return size == std::end(kSizes) ? kSizes[std::size(kSizes) - 1] : *size;
+}
 
 ImageSummary summarize(const Dataset& dataset) {
   ImageSummary summary{
@@ -78,15 +116,12 @@ std::string starter_config(const ImageSummary& summary, const std::filesystem::p
 name = {}  # see lockstep keys for others
 
 [data]
-format = "jpeg_folder"
+format = "image_folder"
 path = {}
 # Of the images' pixels, measured.
 mean = [{}]
 deviation = [{}]
-# Training images are moved by up to this many pixels and, in half of all cases, mirrored. Not for
-# digits, letters or anything else that means something else in a mirror.
-crop_padding = {}
-horizontal_flip = {}
+{}horizontal_flip = {}
 loader_threads = 2
 
 [train]
@@ -109,7 +144,7 @@ dir = {}
       summary.images, summary.classes, shape.width, shape.height, colour ? "colour" : "gray",
       detail::quoted(std::max(shape.height, shape.width) <= kSmallHeight ? "resnet20" : "resnet18"),
       detail::quoted(folder.string()), fmt::join(rounded(summary.mean), ", "),
-      fmt::join(rounded(summary.deviation), ", "), std::max<std::int64_t>(shape.height / 8, 1), colour, batch,
+      fmt::join(rounded(summary.deviation), ", "), augmentation(summary), colour, batch,
       starter_epochs(std::max<std::int64_t>(summary.images / batch, 1)), detail::quoted("runs/" + run_name));
 }
 

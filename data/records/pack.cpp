@@ -45,7 +45,8 @@ std::uint64_t source_of(const Dataset& dataset, const PackOptions& options, std:
 std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, const PackOptions& options) {
   const Dataset& dataset = *split.dataset;
   if (options.coding != ImageCoding::pixels && dataset.coding() != options.coding) {
-    throw ConfigError(fmt::format("the images of {} are no JPEG files; pack them as pixels", split.name));
+    throw ConfigError(fmt::format(
+        "the images of {} are no files of their own, or are resized; pack them as pixels", split.name));
   }
   const std::int64_t in_shard =
       std::max<std::int64_t>(1, options.shard_bytes / dataset.image_shape().bytes());

@@ -91,11 +91,11 @@ void RecordFile::read_header() {
          fmt::format("version {}; this program reads version {}", header_.version, kRecordVersion));
   if (crc32c(checked_part(header_)) != header_.header_crc) fail(0, "the header is damaged");
   const std::uint64_t area = std::uint64_t{header_.height} * header_.width;  // below 2^64
-  const bool jpeg = header_.coding == static_cast<std::uint32_t>(ImageCoding::jpeg);
+  const bool jpeg = header_.coding == static_cast<std::uint32_t>(ImageCoding::file);
   const bool sound_shape = area > 0 && area <= kMostImageBytes && header_.channels > 0 &&
                            area * header_.channels <= kMostImageBytes &&
                            (!jpeg || header_.channels == 1 || header_.channels == 3);
-  if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::jpeg) ||
+  if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::file) ||
       header_.classes == 0 || header_.classes > kMostClasses || header_.shard >= header_.shards ||
       header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
     fail(0, "the header has values that this program does not write");

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "data/damage_log.h"
-#include "data/jpeg_decoder.h"
+#include "data/image_decoder.h"
 #include "data/records/record_file.h"
 
 namespace lockstep {
@@ -155,7 +155,7 @@ class Records final : public Dataset {
               std::span<std::uint8_t> image) const {
     thread_local std::vector<std::uint8_t> scratch;
     const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
-    JpegDecoder& decoder = JpegDecoder::of_this_thread();
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
     const std::string place = file.place(record);
     const ImageShape found = decoder.open(place, stored);
     if (found.height != shape_.height || found.width != shape_.width) {

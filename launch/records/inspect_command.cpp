@@ -49,7 +49,7 @@ Found find(const std::string& folder, Split split) {
   return found;
 }
 
-const char* word_of(ImageCoding coding) { return coding == ImageCoding::pixels ? "pixels" : "JPEG files"; }
+const char* word_of(ImageCoding coding) { return coding == ImageCoding::pixels ? "pixels" : "image files"; }
 
 Json description(const Found& found) {
   const RecordFile first(found.files.front());

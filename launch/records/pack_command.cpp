@@ -76,7 +76,7 @@ int run_pack(const Command& command) {
   const auto train = open_dataset(config.dataset, Split::train, command.registry.formats);
   const auto test = open_dataset(config.dataset, Split::test, command.registry.formats);
   const PackOptions options = {
-      .coding = flags.as == "jpeg" ? ImageCoding::jpeg : ImageCoding::pixels,
+      .coding = flags.as == "files" ? ImageCoding::file : ImageCoding::pixels,
       .shard_bytes = flags.shard_mib << 20,
       .threads = flags.threads > 0 ? flags.threads
                                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
@@ -105,10 +105,10 @@ void pack_flags(CLI::App& app, Command& command) {
   app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
   app.add_option(
          "--as", flags.as,
-         "What an image is in the files: its pixels, which are read fastest, or the JPEG file it was, "
+         "What an image is in the files: its pixels, which are read fastest, or the JPEG or PNG file it was, "
          "which takes less room and is decoded at every reading")
-      ->type_name("pixels|jpeg")
-      ->check(CLI::IsMember({"pixels", "jpeg"}));
+      ->type_name("pixels|files")
+      ->check(CLI::IsMember({"pixels", "files"}));
   app.add_option("--shard-mib", flags.shard_mib, "Begin a new file after about so many MiB of pixels (1024)")
       ->type_name("MIB")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "data/idx.h"
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/data/numbered_dataset.h"
@@ -35,7 +35,7 @@ class JpegFingerprint : public testing::Test {
       folder.write(name, flat_jpeg({20}));
   }
   static std::uint64_t of(const TemporaryFolder& folder) {
-    return open_jpeg_folder(folder.path(), Split::train)->fingerprint();
+    return open_image_folder(folder.path(), Split::train)->fingerprint();
   }
   JpegFingerprint() { fill(folder_); }
   std::uint64_t fingerprint() const { return of(folder_); }

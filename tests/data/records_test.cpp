@@ -14,7 +14,7 @@
 #include "core/atomic_file.h"
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 #include "data/records/pack.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
@@ -131,26 +131,26 @@ TEST(Records, FingerprintHoldsEveryPixel) {
   EXPECT_NE(print_of(NoiseDataset(9, -1, 4)), print);
 }
 
-TEST(Records, JpegFilesStayAsTheyAre) {
+TEST(Records, ImageFilesStayAsTheyAre) {
   const TemporaryFolder folder;
   for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/b/2.jpg", "test/a/1.jpg"})
     folder.write(name, encode(kColour, noise(kColour, static_cast<std::uint32_t>(name[8]))));
-  const auto images = open_jpeg_folder(folder.path(), Split::train);
-  pack_train(*images, folder.path() / "r", {.coding = ImageCoding::jpeg});
+  const auto images = open_image_folder(folder.path(), Split::train);
+  pack_train(*images, folder.path() / "r", {.coding = ImageCoding::file});
   const auto records = open_records(folder.path() / "r", Split::train);
   expect_same(*records, *images);
   Bytes stored;
   EXPECT_EQ(records->read_stored(2, stored), 1);
   EXPECT_EQ(stored, bytes_in(folder.path() / "train/b/2.jpg"));
   // And again from those.
-  pack_train(*records, folder.path() / "again", {.coding = ImageCoding::jpeg});
+  pack_train(*records, folder.path() / "again", {.coding = ImageCoding::file});
   expect_same(*open_records(folder.path() / "again", Split::train), *images);
   pack_train(*records, folder.path() / "pixels");
   expect_same(*open_records(folder.path() / "pixels", Split::train), *images);
 
   expect_parts(message_of<ConfigError>(
-                   [&] { pack_train(NoiseDataset(3), folder.path() / "no", {.coding = ImageCoding::jpeg}); }),
-               {"train", "no JPEG files", "pixels"});
+                   [&] { pack_train(NoiseDataset(3), folder.path() / "no", {.coding = ImageCoding::file}); }),
+               {"train", "no files of their own", "pixels"});
 }
 
 TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {

@@ -88,7 +88,7 @@ void try_input(std::string_view input) {
 
 std::vector<std::string> seeds() {
   const std::string pixels = file_of(ImageCoding::pixels, 3, {"cat", "dog"});
-  const std::string jpeg = file_of(ImageCoding::jpeg, 1, {});
+  const std::string jpeg = file_of(ImageCoding::file, 1, {});
   return {std::string(1, '\0') + pixels, std::string(1, '\1') + pixels, std::string(1, '\1') + jpeg,
           std::string(1, '\0') + pixels.substr(0, pixels.size() - 1)};
 }

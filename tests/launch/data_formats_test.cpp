@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "data/png.h"
+#include "tests/data/jpeg_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/launch/program.h"
 
@@ -65,6 +67,45 @@ TEST(DataFormats, CifarBinaryIsLearned) {
 
   folder.remove("data_batch_5.bin");
   expect_failure(run_ranks(2, command), exit_code::io, {"data_batch_5.bin: cannot be read: No such file"});
+}
+
+// JPEG and PNG images of many sizes, whose brighter half tells the class: above or below.
+TEST(DataFormats, ImagesOfAnySizeAreLearned) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 120; ++i) {
+    const ImageShape shape{.height = 20 + i % 7 * 5, .width = 24 + i % 5 * 9, .channels = 3};
+    Bytes pixels = noise(shape, static_cast<std::uint32_t>(i));
+    for (std::size_t at = 0; at < pixels.size(); ++at) {
+      const bool above = at < pixels.size() / 2;
+      pixels[at] = static_cast<std::uint8_t>(pixels[at] / 4 + (above == (i % 2 == 0) ? 150 : 30));
+    }
+    const bool png = i % 3 == 0;
+    folder.write(fmt::format("images/{}/{}/{:03}.{}", i < 80 ? "train" : "test",
+                             i % 2 == 0 ? "above" : "below", i, png ? "png" : "jpg"),
+                 png ? encode_png(shape, pixels) : encode(shape, pixels));
+  }
+  const std::string path = (folder.path() / "images").string();
+  const auto run = [&](int ranks, const std::vector<std::string>& more) {
+    return run_ranks(ranks, train(folder, kSmall +
+                                              std::vector<std::string>{"data.path=" + path, "data.resize=16",
+                                                                       "train.batch=10", "train.epochs=6"} +
+                                              more));
+  };
+  const ProgramResult result = run(2, {"data.random_resized_crop=true", "data.center_crop=0.875"});
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(result.output, "80 training and 40 test images of 16x16x3 in 2 classes"), 1)
+      << result.output;
+  EXPECT_GE(count(result.output, "test accuracy 100.00 %"), 1) << result.output;
+
+  expect_failure(run(2, {"data.resize=0"}), exit_code::data, {" samples cannot be read:"});
+  expect_failure(run(2, {"data.resize=0", "data.random_resized_crop=true"}), exit_code::config,
+                 {"data.random_resized_crop = true: allowed with a data.resize above 0"});
+
+  const ProgramResult init =
+      run_shell(fmt::format("cd {} && {} init images", folder.path().string(), program("lockstep")));
+  ASSERT_EQ(init.exit_code, 0) << init.output;
+  const std::string text = text_of(folder.path() / "images.toml");
+  EXPECT_EQ(count(text, "\nresize = 32\nrandom_resized_crop = true\n"), 1) << text;
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ std::vector<Case> cases() {
       {"model.zero_init_residual=true", {"choice.zero_init_residual=true"}},
       {"model.sync_batch_norm=true", {"choice.sync_batch_norm=true"}},
       {"model.dropout=0.25", {"choice.dropout=0.25"}},
-      {"data.format=jpeg_folder", {"dataset.format=jpeg_folder"}},
+      {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},
       {"data.path=/elsewhere", {"dataset.path=/elsewhere"}},

@@ -110,7 +110,7 @@ TEST(OwnImages, InitNamesWhatIsMissing) {
 TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
   const OwnImages images(2, 32, 16);
   images.write("own.toml",
-               "[model]\nname = \"resnet18\"\n[data]\nformat = \"jpeg_folder\"\npath = \"flowers\"\n"
+               "[model]\nname = \"resnet18\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
                "[train]\nbatch = 8\nepochs = 4\n[run]\ndir = \"run\"\n");
   const ProgramResult trained = run_shell(images.here("train own.toml") + kQuick);
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
@@ -134,7 +134,7 @@ TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
 TEST(OwnImages, OptimizersSchedulesAndPrecisionsGoThroughTheProgram) {
   const OwnImages images(2, 12, 16);
   images.write("own.toml",
-               "[model]\nname = \"cnn\"\n[data]\nformat = \"jpeg_folder\"\npath = \"flowers\"\n"
+               "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
                "[train]\nbatch = 8\nepochs = 2\n[run]\ndir = \"run\"\n[optimizer]\nlearning_rate = 0.01\n");
   std::map<std::string, std::string> digests;
   for (const char* settings :

@@ -81,10 +81,10 @@ TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
   EXPECT_GE(count_words(packed.output, "24 training and 12 test images of 28x28x3 in 2 classes"), 1)
       << packed.output;
   EXPECT_GE(count(packed.output, "--set data.format=records --set data.path="), 1) << packed.output;
-  ASSERT_EQ(pack("jpeg", photos + " --as jpeg").exit_code, 0);
+  ASSERT_EQ(pack("files", photos + " --as files").exit_code, 0);
   const std::string expected = digest(1, photos);
   EXPECT_EQ(digest(2, photos), expected);
-  for (const char* records : {"pixels", "jpeg"}) {
+  for (const char* records : {"pixels", "files"}) {
     const std::string data = " --set data.format=records --set data.path=" + path(records);
     EXPECT_EQ(digest(1, data), expected) << records;
     EXPECT_EQ(digest(2, data), expected) << records;
@@ -96,7 +96,8 @@ TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
   const std::string photos = " --set data.path=" + path("photos");
   expect_failure(pack("photos", photos), exit_code::config, {"is there already and stays as it is"});
   expect_failure(pack("r", photos + " --as png"), exit_code::usage, {"--as"});
-  expect_failure(pack("r", std::string(kSynthetic) + " --as jpeg"), exit_code::config, {"no JPEG files"});
+  expect_failure(pack("r", std::string(kSynthetic) + " --as files"), exit_code::config,
+                 {"no files of their own"});
   EXPECT_FALSE(fs::exists(path("r")));
 }
 

@@ -2,7 +2,8 @@
 //
 // A folder of images: the names of a class and of a file in it, and the file's bytes.
 #include "core/error.h"
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
+#include "data/png.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
@@ -37,15 +38,22 @@ void try_input(std::string_view input) {
     std::filesystem::create_directories(top / split / of_class);
     if (!name.empty()) put(top / split / of_class / name, bytes);
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(top, Split::train);
-  const ImageShape shape = dataset->image_shape();
+  const std::unique_ptr<Dataset> dataset = open_dataset({.format = "image_folder",
+                                                         .path = top.string(),
+                                                         .resize = {.size = 8, .random_crop = true},
+                                                         .synthetic = {}},
+                                                        Split::train);
+  std::vector<std::uint8_t> small(static_cast<std::size_t>(dataset->image_shape().bytes()));
+  const std::unique_ptr<Dataset> as_it_is = open_image_folder(top, Split::train);
+  const ImageShape shape = as_it_is->image_shape();
   require(dataset->size() == 1 && dataset->classes() == 1, "one class, one image");
   dataset->fingerprint();
   dataset->probe(0);
   // What is larger takes its time and tells no more.
   if (shape.bytes() > 1 << 20) return;
   std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
-  require(dataset->read(0, image) == 0, "of the one class");
+  require(as_it_is->read(0, image) == 0, "of the one class");
+  require(dataset->read_augmented(0, {}, small) == 0, "of the one class");
 }
 
 std::vector<std::string> seeds() {
@@ -55,8 +63,13 @@ std::vector<std::string> seeds() {
   };
   std::string wide = gray;
   wide[75] = wide[77] = '\xff';
-  return {input("cat", "a.jpg", gray), input("cat", "A.JPEG", gray.substr(0, 100)),
-          input("c\x1b[2J", "\x1b]0;x\a.jpg", "no image"), input("", "a.jpg", gray),
+  const ImageShape shape{.height = 3, .width = 2, .channels = 3};
+  const std::vector<std::uint8_t> png = encode_png(shape, std::vector<std::uint8_t>(18, 7));
+  return {input("cat", "a.png", {reinterpret_cast<const char*>(png.data()), png.size()}),
+          input("cat", "a.jpg", gray),
+          input("cat", "A.JPEG", gray.substr(0, 100)),
+          input("c\x1b[2J", "\x1b]0;x\a.jpg", "no image"),
+          input("", "a.jpg", gray),
           input("dog", "wide.jpg", wide)};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -27,7 +27,7 @@ void expect_near(const Bytes& image, const Bytes& expected, int tolerance) {
   EXPECT_LE(most, tolerance);
 }
 
-TEST(JpegFolder, SortsClassesAndFilesBytewise) {
+TEST(ImageFolder, SortsClassesAndFilesBytewise) {
   const TemporaryFolder folder;
   // Gray levels in the expected order: Z < _ < a < é, 10 < 2 < A < b.
   const char* names[] = {"Z/10.jpg", "Z/2.JPG", "Z/A.jpeg",      "Z/b.JpEg",
@@ -35,7 +35,7 @@ TEST(JpegFolder, SortsClassesAndFilesBytewise) {
   for (const int i : {3, 0, 5, 6, 1, 4, 2}) {
     folder.write(std::string("train/") + names[i], flat_jpeg({static_cast<std::uint8_t>(30 * i)}));
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   ASSERT_EQ(dataset->size(), 7);
   EXPECT_EQ(dataset->classes(), 4);
   EXPECT_EQ(dataset->image_shape(), kGray);
@@ -46,14 +46,14 @@ TEST(JpegFolder, SortsClassesAndFilesBytewise) {
   }
 }
 
-TEST(JpegFolder, LabelsOfTheTestSplitAreThoseOfTrain) {
+TEST(ImageFolder, LabelsOfTheTestSplitAreThoseOfTrain) {
   const TemporaryFolder folder;
   for (const char* name : {"ant", "bee", "cat"}) {
     folder.write(fmt::format("train/{}/1.jpg", name), flat_jpeg({1, 2, 3}));
   }
   folder.write("val/bee/1.jpg", flat_jpeg({200, 0, 0}));
   folder.write("val/cat/1.jpg", flat_jpeg({0, 200, 0}));
-  std::unique_ptr<Dataset> test = open_jpeg_folder(folder.path(), Split::test);
+  std::unique_ptr<Dataset> test = open_image_folder(folder.path(), Split::test);
   ASSERT_EQ(test->size(), 2);
   EXPECT_EQ(test->classes(), 3);
   EXPECT_EQ(label(*test, 0), 1);
@@ -61,53 +61,53 @@ TEST(JpegFolder, LabelsOfTheTestSplitAreThoseOfTrain) {
   expect_near(read(*test, 1), flat(kColour, {0, 200, 0}), 3);
 
   folder.write("test/cat/1.jpg", flat_jpeg({5, 5, 5}));  // test/ is taken where both exist
-  test = open_jpeg_folder(folder.path(), Split::test);
+  test = open_image_folder(folder.path(), Split::test);
   EXPECT_EQ(test->size(), 1);
   EXPECT_EQ(label(*test, 0), 2);
 }
 
-TEST(JpegFolder, IgnoresWhatIsNoImage) {
+TEST(ImageFolder, IgnoresWhatIsNoImage) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1, 2, 3}));
-  folder.write("train/a/0.png", {1, 2, 3});
+  folder.write("train/a/0.gif", {1, 2, 3});
   folder.write("train/a/0jpg", {1, 2, 3});
   folder.write("train/a/.DS_Store", {1, 2, 3});
   folder.write("train/a/0.jpg/deeper.jpg", {1, 2, 3});
   folder.write("train/0.jpg", {1, 2, 3});
   folder.write("labels.txt", {1, 2, 3});
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   EXPECT_EQ(dataset->size(), 1);
   EXPECT_EQ(dataset->classes(), 1);
   expect_near(read(*dataset, 0), flat(kColour, {1, 2, 3}), 3);
 }
 
-TEST(JpegFolder, FollowsLinks) {
+TEST(ImageFolder, FollowsLinks) {
   const TemporaryFolder folder;
   folder.write("elsewhere/1.jpg", flat_jpeg({1, 2, 3}));
   std::filesystem::create_directory(folder.path() / "train");
   std::filesystem::create_symlink("../elsewhere", folder.path() / "train/a");
   std::filesystem::create_symlink("1.jpg", folder.path() / "elsewhere/2.jpg");
   std::filesystem::create_symlink("nowhere.jpg", folder.path() / "elsewhere/3.jpg");
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_EQ(read(*dataset, 0), read(*dataset, 1));
   expect_parts(message_of<IoError>([&] { read(*dataset, 2); }), {"3.jpg: cannot be read: "});
 }
 
-TEST(JpegFolder, PixelsAreThoseOfTheImageInRgbOrder) {
+TEST(ImageFolder, PixelsAreThoseOfTheImageInRgbOrder) {
   const TemporaryFolder folder;
   const std::vector<Bytes> colours = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {200, 100, 50}};
   for (std::size_t i = 0; i < colours.size(); ++i) {
     folder.write(fmt::format("train/a/{}.jpg", i), flat_jpeg(colours[i]));
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   EXPECT_EQ(dataset->image_shape(), kColour);
   for (std::size_t i = 0; i < colours.size(); ++i) {
     expect_near(read(*dataset, static_cast<std::int64_t>(i)), flat(kColour, colours[i]), 3);
   }
 }
 
-TEST(JpegFolder, BytesAreThoseOfTurboJpegsAccurateDecoding) {
+TEST(ImageFolder, BytesAreThoseOfTurboJpegsAccurateDecoding) {
   const TemporaryFolder folder;
   constexpr ImageShape kOdd{.height = 37, .width = 51, .channels = 3};
   std::vector<Bytes> files;
@@ -118,29 +118,29 @@ TEST(JpegFolder, BytesAreThoseOfTurboJpegsAccurateDecoding) {
       folder.write(fmt::format("train/a/{:02}.jpg", seed), files.back());
     }
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   ASSERT_EQ(dataset->size(), static_cast<std::int64_t>(files.size()));
   for (std::size_t i = 0; i < files.size(); ++i) {
     EXPECT_EQ(read(*dataset, static_cast<std::int64_t>(i)), decode(files[i], kOdd)) << i;
   }
 }
 
-TEST(JpegFolder, ConvertsToTheChannelsOfTheFirstImage) {
+TEST(ImageFolder, ConvertsToTheChannelsOfTheFirstImage) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({250, 10, 10}));
   folder.write("train/a/2.jpg", flat_jpeg({77}));
-  std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   EXPECT_EQ(dataset->image_shape(), kColour);
   expect_near(read(*dataset, 1), flat(kColour, {77, 77, 77}), 2);
 
   folder.write("train/a/0.jpg", flat_jpeg({0}));
-  dataset = open_jpeg_folder(folder.path(), Split::train);
+  dataset = open_image_folder(folder.path(), Split::train);
   EXPECT_EQ(dataset->image_shape(), kGray);
   expect_near(read(*dataset, 1), flat(kGray, {82}), 3);  // 0.299 * 250 + 0.587 * 10 + 0.114 * 10
   expect_near(read(*dataset, 2), flat(kGray, {77}), 2);
 }
 
-TEST(JpegFolder, ThreadsReadTheSameBytes) {
+TEST(ImageFolder, ThreadsReadTheSameBytes) {
   const TemporaryFolder folder;
   constexpr ImageShape kShape{.height = 40, .width = 40, .channels = 3};
   constexpr std::int64_t kFiles = 24;
@@ -150,7 +150,7 @@ TEST(JpegFolder, ThreadsReadTheSameBytes) {
     expected.push_back(decode(jpeg, kShape));
     folder.write(fmt::format("train/{}/{:02}.jpg", i / 8, i), jpeg);
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   constexpr std::int64_t kThreads = 4;
   std::vector<std::int64_t> wrong(kThreads);
   std::vector<std::thread> threads;
@@ -170,19 +170,19 @@ TEST(JpegFolder, ThreadsReadTheSameBytes) {
   EXPECT_EQ(wrong, std::vector<std::int64_t>(kThreads));
 }
 
-TEST(JpegFolder, HoldsLittleMoreThanTheNames) {
+TEST(ImageFolder, HoldsLittleMoreThanTheNames) {
   const TemporaryFolder folder;
   const Bytes jpeg = flat_jpeg({1});
   for (int i = 0; i < 300; ++i) folder.write(fmt::format("train/a/{:04}.jpg", i), jpeg);
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   EXPECT_GE(dataset->memory_bytes(), 2'400u);
   EXPECT_LE(dataset->memory_bytes(), 5'000u);
 }
 
-TEST(JpegFolder, ReadChecksItsArguments) {
+TEST(ImageFolder, ReadChecksItsArguments) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1}));
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   Bytes image(static_cast<std::size_t>(kGray.bytes()));
   EXPECT_THROW(dataset->read(1, image), Error);
   EXPECT_THROW(dataset->read(-1, image), Error);
@@ -190,19 +190,19 @@ TEST(JpegFolder, ReadChecksItsArguments) {
   EXPECT_THROW(dataset->read(0, image), Error);
 }
 
-TEST(OpenDataset, OpensAJpegFolder) {
+TEST(OpenDataset, OpensAImageFolder) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1, 2, 3}));
   const std::unique_ptr<Dataset> dataset =
-      open_dataset({.format = "jpeg_folder", .path = folder.path()}, Split::train);
+      open_dataset({.format = "image_folder", .path = folder.path()}, Split::train);
   EXPECT_EQ(dataset->image_shape(), kColour);
   EXPECT_NE(message_of<ConfigError>([&] {
               open_dataset({.format = "jpeg", .path = folder.path()}, Split::train);
-            }).find("jpeg_folder"),
+            }).find("image_folder"),
             std::string::npos);
 }
 
-TEST(JpegFolder, ImagesThatAreLeftOutAreTold) {
+TEST(ImageFolder, ImagesThatAreLeftOutAreTold) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1}));
   folder.write("train/b/1.JPEG", flat_jpeg({1}));
@@ -210,23 +210,23 @@ TEST(JpegFolder, ImagesThatAreLeftOutAreTold) {
   folder.write("test/a/1.jpg", flat_jpeg({1}));
   const auto warnings = [&](Split split) {
     testing::internal::CaptureStderr();
-    open_jpeg_folder(folder.path(), split);
+    open_image_folder(folder.path(), split);
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(warnings(Split::train), "");
-  for (const char* name : {"train/a/2.png", "train/b/2.PNG", "train/b/3.webp"}) folder.write(name, {1});
+  for (const char* name : {"train/a/2.bmp", "train/b/2.BMP", "train/b/3.webp"}) folder.write(name, {1});
   expect_parts(warnings(Split::train), {(folder.path() / "train").string() + ": images other than .jpg",
-                                        "left out (2 .png, 1 .webp)", "convert them"});
+                                        "left out (2 .bmp, 1 .webp)", "convert them"});
   EXPECT_EQ(warnings(Split::test), "");
 }
 
-TEST(JpegFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {
+TEST(ImageFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {
   const TemporaryFolder folder;
   for (const char* name : {"train/ape/1.jpg", "train/bee/1.jpg", "train/bee/2.jpg", "test/bee/1.jpg"})
     folder.write(name, flat_jpeg({1}));
   const auto summary = [&] {
-    return summary_of(*open_jpeg_folder(folder.path(), Split::train),
-                      *open_jpeg_folder(folder.path(), Split::test));
+    return summary_of(*open_image_folder(folder.path(), Split::train),
+                      *open_image_folder(folder.path(), Split::test));
   };
   EXPECT_EQ(summary(),
             "3 training and 1 test images of 8x12x1 in 2 classes, from 1 (ape) to 2 (bee) of each");

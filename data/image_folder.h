@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datasets of JPEG files, one folder for each class (data/image_names.h says which files). Only their names
-// are held in memory; each image is read and decoded (libjpeg-turbo) by the thread that asks for it.
+// Datasets of JPEG and PNG files, one folder for each class (data/image_names.h says which files). Only their
+// names are held in memory; each image is read and decoded by the thread that asks for it.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,20 @@
 
 namespace lockstep {
 
+enum class SizesOfImages {
+  same,  // of all images
+  any,   // they are read by read_own_size(); the shape is then only the first one's
+};
+
 // The shape is that of the first image of train/, 1 channel where that one is grayscale and 3 (RGB)
-// otherwise; all others are converted to as many channels and must have its size.
+// otherwise; all others are converted to as many channels.
 //
 // An image that is decoded with a warning (data/jpeg_decoder.h) is counted by damaged(), and logged.
 //
 // Throws what ImageNames does, and DataError where the first image of train/ is broken. read() throws
 // DataError for an image that cannot be decoded or has another size, IoError for a file that cannot be read;
 // probe() reads the file's header only.
-std::unique_ptr<Dataset> open_jpeg_folder(const std::filesystem::path& folder, Split split);
+std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
+                                           SizesOfImages sizes = SizesOfImages::same);
 
 }  // namespace lockstep

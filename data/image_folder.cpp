@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,8 +19,8 @@
 
 #include "core/error.h"
 #include "data/damage_log.h"
+#include "data/image_decoder.h"
 #include "data/image_names.h"
-#include "data/jpeg_decoder.h"
 
 namespace lockstep {
 namespace {
@@ -98,7 +98,7 @@ enum class Extent { header, whole };
 ImageShape open_file(const std::string& path, Extent extent) {
   constexpr std::size_t kMostHeaders = std::size_t{64} << 10;
   FileBytes& bytes = FileBytes::of_this_thread();
-  JpegDecoder& decoder = JpegDecoder::of_this_thread();
+  ImageDecoder& decoder = ImageDecoder::of_this_thread();
   bytes.open(path);
   if (extent == Extent::header && bytes.file_size() > kMostHeaders) {
     if (const auto shape = decoder.open_part(path, bytes.first(kMostHeaders))) return *shape;
@@ -117,16 +117,13 @@ std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)), seed);
 }
 
-class JpegFolder final : public Dataset {
+class ImageFolder final : public Dataset {
  public:
-  JpegFolder(const std::filesystem::path& folder, Split split) : names_(folder, split) {
+  ImageFolder(const std::filesystem::path& folder, Split split, SizesOfImages sizes)
+      : names_(folder, split), sizes_(sizes) {
     const std::string& first = names_.first_of_training();
     shape_ = open_file(first, Extent::header);
-    if (shape_.bytes() > kMostImageBytes) {
-      throw DataError(
-          fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible; resize all images",
-                      first, shape_.width, shape_.height, kMostImageBytes));
-    }
+    if (shape_.bytes() > kMostImageBytes) throw too_large(first, shape_);
   }
 
   std::int64_t size() const override { return names_.size(); }
@@ -139,16 +136,30 @@ class JpegFolder final : public Dataset {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
           "sample {} of {} into {} bytes", index, size(), image.size());
     open_sample(index, Extent::whole);
-    JpegDecoder& decoder = JpegDecoder::of_this_thread();
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
     decoder.decode(shape_, image);
-    if (!decoder.warning().empty()) {
-      damage_.add(index, fmt::format("{}: damaged, decoded as far as it goes: {}", names_.path(index),
-                                     decoder.warning()));
-    }
+    look_for_damage(index);
     return names_.label(index);
   }
 
-  ImageCoding coding() const override { return ImageCoding::jpeg; }
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    image.whole = open_sample(index, Extent::whole);
+    if (image.whole.bytes() > kMostImageBytes) throw too_large(names_.path(index), image.whole);
+    const ImageShape wanted = least(image.whole);
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
+    image.shape = decoder.smallest(wanted.height, wanted.width);
+    image.shape.channels = image.whole.channels = shape_.channels;
+    image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
+    decoder.decode(image.shape, image.pixels);
+    look_for_damage(index);
+    return names_.label(index);
+  }
+
+  ImageShape own_shape(std::int64_t index) const override {
+    return open_file(names_.path(index), Extent::header);
+  }
+
+  ImageCoding coding() const override { return ImageCoding::file; }
 
   std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
     open_sample(index, Extent::whole);
@@ -173,25 +184,42 @@ class JpegFolder final : public Dataset {
   std::size_t memory_bytes() const override { return names_.memory_bytes(); }
 
  private:
-  void open_sample(std::int64_t index, Extent extent) const {
+  static DataError too_large(const std::string& path, const ImageShape& shape) {
+    return DataError(
+        fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible; make it smaller", path,
+                    shape.width, shape.height, kMostImageBytes));
+  }
+
+  ImageShape open_sample(std::int64_t index, Extent extent) const {
     const std::string path = names_.path(index);
     const ImageShape found = open_file(path, extent);
-    if (found.height == shape_.height && found.width == shape_.width) return;
-    throw DataError(fmt::format(
-        "{}: {} pixels wide and {} high, expected {} and {} as in the first image of train/; resize all "
-        "images to one size beforehand",
-        path, found.width, found.height, shape_.width, shape_.height));
+    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width)) {
+      throw DataError(fmt::format(
+          "{}: {} pixels wide and {} high, expected {} and {} as in the first image of train/; data.resize "
+          "makes all images one size",
+          path, found.width, found.height, shape_.width, shape_.height));
+    }
+    return found;
+  }
+
+  void look_for_damage(std::int64_t index) const {
+    const std::string_view warning = ImageDecoder::of_this_thread().warning();
+    if (warning.empty()) return;
+    damage_.add(index,
+                fmt::format("{}: damaged, decoded as far as it goes: {}", names_.path(index), warning));
   }
 
   ImageNames names_;
+  SizesOfImages sizes_;
   ImageShape shape_;
   mutable DamageLog damage_{"damaged and decoded as far as they go"};
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_jpeg_folder(const std::filesystem::path& folder, Split split) {
-  return std::make_unique<JpegFolder>(folder, split);
+std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
+                                           SizesOfImages sizes) {
+  return std::make_unique<ImageFolder>(folder, split, sizes);
 }
 
 }  // namespace lockstep

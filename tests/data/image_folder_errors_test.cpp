@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What data/jpeg_folder.h says of folders and files that are missing, damaged or of the wrong kind.
+// What data/image_folder.h says of folders and files that are missing, damaged or of the wrong kind.
 #include <algorithm>
 #include <memory>
 
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/error.h"
-#include "data/jpeg_folder.h"
+#include "data/image_folder.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 
@@ -17,14 +17,14 @@ namespace {
 
 template <typename E>
 std::string open_error(const TemporaryFolder& folder, Split split = Split::train) {
-  return message_of<E>([&] { open_jpeg_folder(folder.path(), split); });
+  return message_of<E>([&] { open_image_folder(folder.path(), split); });
 }
 
 // What reading a file gives as the second one of a set whose first is sound.
 std::string read_error(const TemporaryFolder& folder, const Bytes& broken) {
   folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
   folder.write("train/a/2.jpg", broken);
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   return message_of<DataError>([&] { read(*dataset, 1); });
 }
 
@@ -40,10 +40,10 @@ Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width) {
   return jpeg;
 }
 
-TEST(JpegFolder, MissingFoldersSayWhatIsExpected) {
+TEST(ImageFolder, MissingFoldersSayWhatIsExpected) {
   const std::string expected =
       "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg";
-  expect_parts(message_of<IoError>([] { open_jpeg_folder("/no/such/set", Split::train); }),
+  expect_parts(message_of<IoError>([] { open_image_folder("/no/such/set", Split::train); }),
                {"/no/such/set: No such file or directory", expected});
   const TemporaryFolder folder;
   const std::string path = folder.path().string();
@@ -57,22 +57,22 @@ TEST(JpegFolder, MissingFoldersSayWhatIsExpected) {
   expect_parts(open_error<IoError>(folder, Split::test), {path + ": holds neither test/ nor val/", expected});
 }
 
-TEST(JpegFolder, FoldersWithoutImagesSayWhatIsExpected) {
+TEST(ImageFolder, FoldersWithoutImagesSayWhatIsExpected) {
   const TemporaryFolder folder;
   const std::string path = folder.path().string();
   std::filesystem::create_directory(folder.path() / "train");
   expect_parts(open_error<DataError>(folder), {path + "/train: no folders of classes", "train/CLASS/*.jpg"});
   folder.write("train/a/1.jpg", flat_jpeg({1}));
-  folder.write("train/b/1.png", {1});
+  folder.write("train/b/1.gif", {1});
   folder.write("train/b/images/1.jpg", flat_jpeg({1}));
   expect_parts(open_error<DataError>(folder),
-               {path + "/train/b: no .jpg or .jpeg files", "not searched", "train/CLASS/*.jpg"});
+               {path + "/train/b: no .jpg, .jpeg or .png files", "not searched", "train/CLASS/*.jpg"});
   std::filesystem::create_directories(folder.path() / "test/a");
   expect_parts(open_error<DataError>(folder, Split::test),
-               {path + "/test: no .jpg or .jpeg files", "test/CLASS/*.jpg"});
+               {path + "/test: no .jpg, .jpeg or .png files", "test/CLASS/*.jpg"});
 }
 
-TEST(JpegFolder, AClassThatTrainDoesNotHaveIsNamed) {
+TEST(ImageFolder, AClassThatTrainDoesNotHaveIsNamed) {
   const TemporaryFolder folder;
   folder.write("train/cat/1.jpg", flat_jpeg({1}));
   folder.write("test/cat/1.jpg", flat_jpeg({1}));
@@ -81,12 +81,12 @@ TEST(JpegFolder, AClassThatTrainDoesNotHaveIsNamed) {
                {(folder.path() / "test/dog").string(), "train/ has no folder of"});
 }
 
-TEST(JpegFolder, AnImageOfAnotherSizeIsNamedWithBothSizes) {
+TEST(ImageFolder, AnImageOfAnotherSizeIsNamedWithBothSizes) {
   const TemporaryFolder folder;
   const ImageShape taller{.height = 9, .width = 12, .channels = 3};
   expect_parts(read_error(folder, encode(taller, flat(taller, {1, 2, 3}))),
                {(folder.path() / "train/a/2.jpg").string(), "12 pixels wide and 9 high", "expected 12 and 8",
-                "resize all images to one size beforehand"});
+                "data.resize makes all images one size"});
   const ImageShape wider{.height = 8, .width = 13, .channels = 3};
   expect_parts(read_error(folder, encode(wider, flat(wider, {1, 2, 3}))), {"13 pixels wide and 8 high"});
   // As many pixels, but turned.
@@ -94,28 +94,30 @@ TEST(JpegFolder, AnImageOfAnotherSizeIsNamedWithBothSizes) {
   expect_parts(read_error(folder, encode(turned, flat(turned, {1, 2, 3}))), {"8 pixels wide and 12 high"});
 }
 
-TEST(JpegFolder, AHeaderThatClaimsAHugeImageIsRefused) {
+TEST(ImageFolder, AHeaderThatClaimsAHugeImageIsRefused) {
   const TemporaryFolder folder;
   const Bytes huge = with_claimed_size(flat_jpeg({1, 2, 3}), 65000, 65000);
   expect_parts(read_error(folder, huge), {"2.jpg: 65000 pixels wide and 65000 high, expected 12 and 8"});
   folder.write("train/a/1.jpg", huge);
   expect_parts(open_error<DataError>(folder),
-               {"1.jpg: 65000 pixels wide and 65000 high", "bytes are possible", "resize"});
+               {"1.jpg: 65000 pixels wide and 65000 high", "bytes are possible", "smaller"});
 }
 
-TEST(JpegFolder, WhatIsNoJpegIsNamedWithTurboJpegsReason) {
+TEST(ImageFolder, WhatIsNoJpegIsNamedWithTurboJpegsReason) {
   const TemporaryFolder folder;
   const std::string path = (folder.path() / "train/a/2.jpg").string();
   expect_parts(read_error(folder, {}), {path + ": the file is empty"});
   expect_parts(
-      read_error(folder, {0x89, 'P', 'N', 'G', 13, 10, 26, 10}),
-      {path + ": not a JPEG image, truncated or corrupt: ", "Not a JPEG file: starts with 0x89 0x50"});
+      read_error(folder, {'G', 'I', 'F', '8', '9', 'a'}),
+      {path + ": not a JPEG image, truncated or corrupt: ", "Not a JPEG file: starts with 0x47 0x49"});
+  expect_parts(read_error(folder, {0x89, 'P', 'N', 'G', 13, 10, 26, 10}),
+               {path + ": not a PNG image, truncated or corrupt: "});
   expect_parts(read_error(folder, {0xFF, 0xD8, 0xFF, 0xD9}), {path + ": "});
   folder.write("train/a/1.jpg", {'G', 'I', 'F', '8'});
   expect_parts(open_error<DataError>(folder), {"train/a/1.jpg: not a JPEG image", "Not a JPEG file"});
 }
 
-TEST(JpegFolder, AFileWithoutItsTablesDoesNotTakeThoseOfTheOneBefore) {
+TEST(ImageFolder, AFileWithoutItsTablesDoesNotTakeThoseOfTheOneBefore) {
   const TemporaryFolder folder;
   Bytes jpeg = flat_jpeg({10, 20, 30});
   const Bytes marker = {0xFF, 0xDB};
@@ -126,18 +128,18 @@ TEST(JpegFolder, AFileWithoutItsTablesDoesNotTakeThoseOfTheOneBefore) {
   }
   folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
   folder.write("train/a/2.jpg", jpeg);
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   read(*dataset, 0);
   expect_parts(message_of<DataError>([&] { read(*dataset, 1); }),
                {"train/a/2.jpg: ", "Quantization table 0x00 was not defined"});
 }
 
-TEST(JpegFolder, AFileThatCannotBeReadIsAnIoError) {
+TEST(ImageFolder, AFileThatCannotBeReadIsAnIoError) {
   const TemporaryFolder folder;
   for (const char* name : {"1", "2", "3", "4"}) {
     folder.write(fmt::format("train/a/{}.jpg", name), flat_jpeg({1}));
   }
-  const std::unique_ptr<Dataset> dataset = open_jpeg_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
   folder.remove("train/a/2.jpg");
   folder.remove("train/a/3.jpg");
   std::filesystem::create_directory(folder.path() / "train/a/3.jpg");
@@ -149,7 +151,7 @@ TEST(JpegFolder, AFileThatCannotBeReadIsAnIoError) {
   expect_parts(error(3), {"train/a/4.jpg: cannot be read: not a regular file"});
 }
 
-TEST(JpegFolder, AHugeFileIsNotRead) {
+TEST(ImageFolder, AHugeFileIsNotRead) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1}));
   std::filesystem::resize_file(folder.path() / "train/a/1.jpg", std::uintmax_t{1} << 36);  // sparse

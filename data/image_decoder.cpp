@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/image_decoder.h"
+
+#include "data/png.h"
+
+namespace lockstep {
+
+ImageDecoder& ImageDecoder::of_this_thread() {
+  thread_local ImageDecoder decoder;
+  return decoder;
+}
+
+ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_t> image) {
+  png_ = is_png(image);
+  name_ = name;
+  image_ = image;
+  return shape_ = png_ ? png_shape(name, image) : jpeg_.open(name, image);
+}
+
+std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part) {
+  return is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
+}
+
+ImageShape ImageDecoder::smallest(std::int64_t least_height, std::int64_t least_width) const {
+  ImageShape best = shape_;
+  if (png_) return best;
+  for (const std::int64_t part : {2, 4, 8}) {
+    const ImageShape reduced{.height = (shape_.height + part - 1) / part,
+                             .width = (shape_.width + part - 1) / part,
+                             .channels = shape_.channels};
+    if (reduced.height >= least_height && reduced.width >= least_width) best = reduced;
+  }
+  return best;
+}
+
+void ImageDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> pixels) {
+  if (png_) return decode_png(name_, image_, shape, pixels);
+  jpeg_.decode(shape, pixels);
+}
+
+}  // namespace lockstep

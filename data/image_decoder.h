@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ImageDecoder: JPEG and PNG images in memory, told apart by their first bytes. Each thread has one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "data/dataset.h"
+#include "data/jpeg_decoder.h"
+
+namespace lockstep {
+
+class ImageDecoder {
+ public:
+  static ImageDecoder& of_this_thread();
+
+  // Reads the header of an image, whose bytes stay where they are until it is decoded: its height and width,
+  // and 1 channel for grayscale, 3 for any other. name: for messages. Throws DataError for what is neither.
+  ImageShape open(std::string_view name, std::span<const std::uint8_t> image);
+  // The same of an image's first bytes alone; nothing where these do not tell.
+  std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
+
+  // A size in which what was opened can be decoded, its own or, of a JPEG image, a half, a quarter or an
+  // eighth of it: the smallest that has so many pixels in both directions.
+  ImageShape smallest(std::int64_t least_height, std::int64_t least_width) const;
+  // What was opened, in one of these sizes; 1 or 3 channels of either kind. Throws DataError.
+  void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
+  // What was wrong with it, where it was decoded all the same; empty: nothing.
+  std::string_view warning() const { return png_ ? std::string_view() : jpeg_.warning(); }
+
+ private:
+  JpegDecoder jpeg_;
+  bool png_ = false;
+  std::string name_;
+  std::span<const std::uint8_t> image_;
+  ImageShape shape_;
+};
+
+}  // namespace lockstep
