@@ -2,6 +2,7 @@
 #include "core/crc32c.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include <isa-l/crc.h>
@@ -20,5 +21,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   }
   return ~crc;
 }
+
+std::uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
 
 }  // namespace lockstep

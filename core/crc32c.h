@@ -11,4 +11,8 @@ namespace lockstep {
 
 std::uint32_t crc32c(std::string_view bytes);
 
+// The same, turned about and shifted, as TFRecord files and TensorBoard's have it beside data that hold
+// checksums themselves.
+std::uint32_t masked_crc32c(std::string_view bytes);
+
 }  // namespace lockstep

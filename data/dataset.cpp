@@ -8,6 +8,8 @@
 
 #include "core/error.h"
 #include "data/cifar.h"
+#include "data/containers/tfrecord.h"
+#include "data/containers/webdataset.h"
 #include "data/idx.h"
 #include "data/image_folder.h"
 #include "data/records/records.h"
@@ -74,6 +76,12 @@ const std::vector<DatasetFormat>& dataset_formats() {
        [](const Options& options, Split split) {
          const SizesOfImages sizes = options.resize.size > 0 ? SizesOfImages::any : SizesOfImages::same;
          return open_image_folder(options.path, split, sizes);
+       }},
+      {"tfrecord", [](const Options& options,
+                      Split split) { return open_tfrecord(options.path, split, options.resize.size > 0); }},
+      {"webdataset",
+       [](const Options& options, Split split) {
+         return open_webdataset(options.path, split, options.resize.size > 0);
        }},
       {"records", [](const Options& options, Split split) { return open_records(options.path, split); }},
       {"synthetic",

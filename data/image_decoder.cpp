@@ -38,4 +38,23 @@ void ImageDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> pixel
   jpeg_.decode(shape, pixels);
 }
 
+void decode_own_size(const ImageShape& whole, std::int64_t channels, const LeastSize& least,
+                     OwnSizeImage& image) {
+  ImageDecoder& decoder = ImageDecoder::of_this_thread();
+  const ImageShape wanted = least(whole);
+  image.whole = whole;
+  image.shape = decoder.smallest(wanted.height, wanted.width);
+  image.shape.channels = image.whole.channels = channels;
+  image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
+  decoder.decode(image.shape, image.pixels);
+}
+
+DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected) {
+  return DataError(
+      fmt::format("{}: {} pixels wide and {} high, expected {} and {} as in the first image of train/; "
+                  "data.resize makes all "
+                  "images one size",
+                  name, found.width, found.height, expected.width, expected.height));
+}
+
 }  // namespace lockstep

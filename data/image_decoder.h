@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/error.h"
 #include "data/dataset.h"
 #include "data/jpeg_decoder.h"
 
@@ -39,5 +40,13 @@ class ImageDecoder {
   std::span<const std::uint8_t> image_;
   ImageShape shape_;
 };
+
+// What this thread's decoder has opened, in the smallest size that is large enough (Dataset::read_own_size).
+// Throws DataError.
+void decode_own_size(const ImageShape& whole, std::int64_t channels, const LeastSize& least,
+                     OwnSizeImage& image);
+
+// Of an image that is not resized and has not the size of the first. name: for the message.
+DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected);
 
 }  // namespace lockstep

@@ -143,14 +143,9 @@ class ImageFolder final : public Dataset {
   }
 
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    image.whole = open_sample(index, Extent::whole);
-    if (image.whole.bytes() > kMostImageBytes) throw too_large(names_.path(index), image.whole);
-    const ImageShape wanted = least(image.whole);
-    ImageDecoder& decoder = ImageDecoder::of_this_thread();
-    image.shape = decoder.smallest(wanted.height, wanted.width);
-    image.shape.channels = image.whole.channels = shape_.channels;
-    image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
-    decoder.decode(image.shape, image.pixels);
+    const ImageShape whole = open_sample(index, Extent::whole);
+    if (whole.bytes() > kMostImageBytes) throw too_large(names_.path(index), whole);
+    decode_own_size(whole, shape_.channels, least, image);
     look_for_damage(index);
     return names_.label(index);
   }
@@ -193,12 +188,8 @@ class ImageFolder final : public Dataset {
   ImageShape open_sample(std::int64_t index, Extent extent) const {
     const std::string path = names_.path(index);
     const ImageShape found = open_file(path, extent);
-    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width)) {
-      throw DataError(fmt::format(
-          "{}: {} pixels wide and {} high, expected {} and {} as in the first image of train/; data.resize "
-          "makes all images one size",
-          path, found.width, found.height, shape_.width, shape_.height));
-    }
+    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width))
+      throw of_another_size(path, found, shape_);
     return found;
   }
 

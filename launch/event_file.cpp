@@ -82,18 +82,12 @@ std::int64_t step_of(std::string_view event) {
 }
 
 // ---- records
-
-std::uint32_t masked_crc(std::string_view bytes) {
-  const std::uint32_t crc = crc32c(bytes);
-  return std::rotr(crc, 15) + 0xa282ead8u;
-}
-
 std::string record_of(std::string_view payload) {
   std::string record;
   append(record, static_cast<std::uint64_t>(payload.size()));
-  append(record, masked_crc(record));
+  append(record, masked_crc32c(record));
   record += payload;
-  append(record, masked_crc(payload));
+  append(record, masked_crc32c(payload));
   return record;
 }
 
@@ -101,11 +95,11 @@ std::string record_of(std::string_view payload) {
 std::optional<std::string_view> first_payload(std::string_view bytes) {
   if (bytes.size() < kHeadBytes + kFootBytes) return std::nullopt;
   const auto length = value_at<std::uint64_t>(bytes, 0);
-  if (value_at<std::uint32_t>(bytes, sizeof(length)) != masked_crc(bytes.substr(0, sizeof(length))) ||
+  if (value_at<std::uint32_t>(bytes, sizeof(length)) != masked_crc32c(bytes.substr(0, sizeof(length))) ||
       length > bytes.size() - kHeadBytes - kFootBytes)
     return std::nullopt;
   const std::string_view payload = bytes.substr(kHeadBytes, length);
-  if (value_at<std::uint32_t>(bytes, kHeadBytes + length) != masked_crc(payload)) return std::nullopt;
+  if (value_at<std::uint32_t>(bytes, kHeadBytes + length) != masked_crc32c(payload)) return std::nullopt;
   return payload;
 }
 

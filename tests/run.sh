@@ -74,7 +74,7 @@ case $what in
     ;;
   fuzz)
     build fuzz all
-    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar records |
+    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar records containers |
       xargs -P "$(nproc)" -I TARGET tests/fuzz/run.sh TARGET "${2:-25}"
     ;;
   format)

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/containers/stored_images.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "data/damage_log.h"
+#include "data/image_decoder.h"
+
+namespace lockstep {
+namespace {
+
+struct IndexedFile {
+  std::filesystem::path path;
+  std::vector<StoredImage> images;
+};
+
+constexpr std::int32_t kMostLabels = 1 << 20;
+
+// Of all labels, which are checked; none where there is no image.
+std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
+  std::vector<std::int64_t> counts;
+  for (const IndexedFile& file : files) {
+    for (const StoredImage& image : file.images) {
+      if (image.label < 0 || image.label >= kMostLabels) {
+        throw DataError(fmt::format("{}: at byte {}: label {}: labels from 0 to {} are possible",
+                                    file.path.string(), image.offset, image.label, kMostLabels - 1));
+      }
+      const auto label = static_cast<std::size_t>(image.label);
+      if (label >= counts.size()) counts.resize(label + 1);
+      ++counts[label];
+    }
+  }
+  return counts;
+}
+
+class StoredImages final : public Dataset {
+ public:
+  // test: empty where the training split is meant.
+  StoredImages(std::vector<IndexedFile> train, std::vector<IndexedFile> test, bool any_size)
+      : any_size_(any_size) {
+    const std::vector<std::int64_t> trained = counts_of(train);
+    if (trained.empty())
+      throw DataError(fmt::format("{}: no images in the files of training", train.front().path.string()));
+    shape_ = first_shape(train);
+    files_ = test.empty() ? std::move(train) : std::move(test);
+    counts_ = counts_of(files_);
+    if (counts_.empty()) throw DataError(fmt::format("{}: no images in it", files_.front().path.string()));
+    if (counts_.size() > trained.size()) {
+      throw DataError(fmt::format("{}: label {}, where those of training end at {}",
+                                  files_.front().path.string(), counts_.size() - 1, trained.size() - 1));
+    }
+    counts_.resize(trained.size());
+    for (const IndexedFile& file : files_) {
+      open_.emplace_back(file.path);
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + std::ssize(file.images));
+    }
+  }
+
+  std::int64_t size() const override { return ends_.back(); }
+  ImageShape image_shape() const override { return shape_; }
+  std::int64_t classes() const override { return std::ssize(counts_); }
+  std::vector<std::int64_t> class_counts() const override { return counts_; }
+  ImageCoding coding() const override { return ImageCoding::file; }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    CHECK(static_cast<std::int64_t>(image.size()) == shape_.bytes(), "{} bytes into {}", shape_.bytes(),
+          image.size());
+    const Opened opened = open_sample(index);
+    ImageDecoder::of_this_thread().decode(shape_, image);
+    look_for_damage(index);
+    return opened.label;
+  }
+
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    const Opened opened = open_sample(index);
+    decode_own_size(opened.shape, shape_.channels, least, image);
+    look_for_damage(index);
+    return opened.label;
+  }
+
+  ImageShape own_shape(std::int64_t index) const override { return open_sample(index).shape; }
+  void probe(std::int64_t index) const override { open_sample(index); }
+
+  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
+    const Place at = find(index);
+    load(at, bytes);
+    return at.image.label;
+  }
+
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = 0;
+    for (const IndexedFile& file : files_)
+      hash = XXH3_64bits_withSeed(file.images.data(), file.images.size() * sizeof(StoredImage), hash);
+    return hash;
+  }
+  std::int64_t damaged() const override { return damage_.count(); }
+  std::size_t memory_bytes() const override { return static_cast<std::size_t>(size()) * sizeof(StoredImage); }
+
+ private:
+  struct Place {
+    const StoredImage& image;
+    const ReadableFile& file;
+    std::string name() const { return fmt::format("{}: at byte {}", file.name(), image.offset); }
+  };
+  struct Opened {
+    std::int32_t label;
+    ImageShape shape;  // of the image itself
+  };
+
+  static ImageShape first_shape(const std::vector<IndexedFile>& files) {
+    for (const IndexedFile& file : files) {
+      if (file.images.empty()) continue;
+      const ReadableFile readable(file.path);
+      std::vector<std::uint8_t> bytes;
+      const Place first{.image = file.images.front(), .file = readable};
+      load(first, bytes);
+      return ImageDecoder::of_this_thread().open(first.name(), bytes);
+    }
+    return {};
+  }
+
+  Place find(std::int64_t index) const {
+    CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
+    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    const std::int64_t within = index - (file == 0 ? 0 : ends_[file - 1]);
+    return {.image = files_[file].images[static_cast<std::size_t>(within)], .file = open_[file]};
+  }
+
+  static void load(const Place& at, std::vector<std::uint8_t>& bytes) {
+    if (at.image.bytes > kMostImageBytes)
+      throw DataError(fmt::format("{}: an image of {} bytes; at most {} are read", at.name(), at.image.bytes,
+                                  kMostImageBytes));
+    bytes.resize(at.image.bytes);
+    at.file.read(at.image.offset, bytes.data(), bytes.size());
+    if (at.image.has_crc != 0 &&
+        crc32c({reinterpret_cast<const char*>(bytes.data()), bytes.size()}) != at.image.crc)
+      throw DataError(fmt::format("{}: the image has changed since the file was indexed", at.name()));
+  }
+
+  // Into this thread's decoder.
+  Opened open_sample(std::int64_t index) const {
+    thread_local std::vector<std::uint8_t> bytes;
+    const Place at = find(index);
+    load(at, bytes);
+    const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes);
+    if (!any_size_ && (found.height != shape_.height || found.width != shape_.width))
+      throw of_another_size(at.name(), found, shape_);
+    return {.label = at.image.label, .shape = found};
+  }
+
+  void look_for_damage(std::int64_t index) const {
+    const std::string_view warning = ImageDecoder::of_this_thread().warning();
+    if (warning.empty()) return;
+    damage_.add(index,
+                fmt::format("{}: damaged, decoded as far as it goes: {}", find(index).name(), warning));
+  }
+
+  bool any_size_;
+  std::vector<IndexedFile> files_;
+  std::vector<ReadableFile> open_;
+  std::vector<std::int64_t> ends_;  // of each file, in samples
+  std::vector<std::int64_t> counts_;
+  ImageShape shape_;
+  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Split split,
+                                        const ContainerFormat& format, bool any_size) {
+  const auto indexed = [&](Split wanted) {
+    std::vector<IndexedFile> files;
+    for (const std::filesystem::path& path : split_files(folder, wanted, format.names))
+      files.push_back({.path = path, .images = format.index(path)});
+    return files;
+  };
+  std::vector<IndexedFile> train = indexed(Split::train), test;
+  if (split == Split::test) test = indexed(Split::test);
+  return std::make_unique<StoredImages>(std::move(train), std::move(test), any_size);
+}
+
+void read_exactly(int descriptor, std::string_view name, std::uint64_t offset, void* to, std::size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor, at, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError(fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
+    if (got == 0)
+      throw DataError(fmt::format("{}: at byte {}: the file ends here: it was cut off", name, offset));
+    at += got;
+    offset += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+// O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
+ReadableFile::ReadableFile(const std::filesystem::path& path)
+    : name_(path.string()), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  struct stat status = {};
+  const bool there = descriptor_ >= 0 && fstat(descriptor_, &status) == 0;
+  const int error = errno;
+  if (there && S_ISREG(status.st_mode)) {
+    bytes_ = static_cast<std::uint64_t>(status.st_size);
+    changed_ns_ = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    return;
+  }
+  if (descriptor_ >= 0) close(descriptor_);
+  throw IoError(
+      fmt::format("{}: cannot be read: {}", name_, there ? "not a regular file" : std::strerror(error)));
+}
+
+ReadableFile::ReadableFile(ReadableFile&& other) noexcept
+    : name_(std::move(other.name_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_),
+      changed_ns_(other.changed_ns_) {}
+
+ReadableFile::~ReadableFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StoredImages: JPEG and PNG images that lie somewhere within larger files, as an index says that was made
+// before. What formats of many images in a file share: each is an indexer (tfrecord.h, webdataset.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/containers/split_files.h"
+#include "data/dataset.h"
+
+namespace lockstep {
+
+// Where an image lies in its file.
+struct StoredImage {
+  std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t crc = 0;  // CRC-32C of them, where the index has it
+  std::int32_t label = 0;
+  std::uint32_t has_crc = 0;
+};
+static_assert(sizeof(StoredImage) == 24);
+
+// A format of such files.
+struct ContainerFormat {
+  SplitNames names;  // of its files
+  std::vector<StoredImage> (*index)(const std::filesystem::path& file);
+};
+
+// The first image of training gives the number of channels and, unless images may have any size to be
+// resized, the size of all; training's labels say how many classes there are. Throws what finding and
+// indexing files throws, and DataError where there is no image, the first one is broken, or a label is
+// negative, 2^20 or more, or one that training has not. read() throws DataError, with file and offset, for an
+// image that cannot be decoded, is not what the index saw or has another size.
+std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Split split,
+                                        const ContainerFormat& format, bool any_size);
+
+// Exactly so many bytes of a file from there. name: for messages. Throws IoError; DataError where the file
+// ends before.
+void read_exactly(int descriptor, std::string_view name, std::uint64_t offset, void* to, std::size_t bytes);
+
+// A file that is open for reading, a regular one. Throws IoError.
+class ReadableFile {
+ public:
+  explicit ReadableFile(const std::filesystem::path& path);
+  ~ReadableFile();
+  ReadableFile(ReadableFile&& other) noexcept;
+  ReadableFile& operator=(ReadableFile&&) = delete;
+  std::uint64_t bytes() const { return bytes_; }
+  std::int64_t changed_ns() const { return changed_ns_; }  // when it was last written to
+  const std::string& name() const { return name_; }
+  void read(std::uint64_t offset, void* to, std::size_t bytes) const {
+    read_exactly(descriptor_, name_, offset, to, bytes);
+  }
+
+ private:
+  std::string name_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::int64_t changed_ns_ = 0;
+};
+
+}  // namespace lockstep

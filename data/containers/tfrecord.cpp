@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/containers/tfrecord.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "data/containers/image_index.h"
+#include "data/containers/split_files.h"
+#include "data/containers/stored_images.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A message of protocol buffers, field by field; all that a tf.Example needs of them. Views are into the text
+// it was made of.
+class ProtoFields {
+ public:
+  explicit ProtoFields(std::string_view text) : rest_(text) {}
+
+  // False at the end; `sound()` tells whether that was one.
+  bool next() {
+    std::uint64_t tag = 0;
+    if (rest_.empty() || !read_varint(tag)) return false;
+    number_ = tag >> 3;
+    switch (tag & 7) {
+      case 0:
+        text_ = {};
+        return read_varint(value_);
+      case 1:
+        return take(8);
+      case 2: {
+        std::uint64_t length = 0;
+        return read_varint(length) && take(length);
+      }
+      case 5:
+        return take(4);
+      default:
+        return sound_ = false;
+    }
+  }
+  bool sound() const { return sound_; }
+  std::uint64_t number() const { return number_; }
+  std::string_view text() const { return text_; }  // of a field with a length
+  std::uint64_t value() const { return value_; }   // of a field without one
+
+  // Of packed numbers, too.
+  bool read_varint(std::uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) return sound_ = false;
+      const auto byte = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return sound_ = false;
+  }
+  bool at_end() const { return rest_.empty(); }
+
+ private:
+  bool take(std::uint64_t length) {
+    if (length > rest_.size()) return sound_ = false;
+    text_ = rest_.substr(0, length);
+    rest_.remove_prefix(length);
+    return true;
+  }
+
+  std::string_view rest_;
+  bool sound_ = true;
+  std::uint64_t number_ = 0;
+  std::string_view text_;
+  std::uint64_t value_ = 0;
+};
+
+// The first field of that number, where it has a length.
+std::optional<std::string_view> field_of(std::string_view message, std::uint64_t number) {
+  ProtoFields fields(message);
+  while (fields.next())
+    if (fields.number() == number && fields.text().data() != nullptr) return fields.text();
+  return std::nullopt;
+}
+
+constexpr std::uint64_t kBytesList = 1, kInt64List = 3;  // of a Feature
+
+// Packed or not.
+std::optional<std::int64_t> first_number(std::string_view int64_list) {
+  ProtoFields fields(int64_list);
+  while (fields.next()) {
+    if (fields.number() != 1) continue;
+    if (fields.text().data() == nullptr) return static_cast<std::int64_t>(fields.value());
+    ProtoFields packed(fields.text());
+    std::uint64_t value = 0;
+    if (packed.read_varint(value)) return static_cast<std::int64_t>(value);
+  }
+  return std::nullopt;
+}
+
+struct Example {
+  std::optional<std::string_view> image;
+  std::optional<std::int64_t> label;
+};
+
+// The longer names are those of ImageNet's scripts, the shorter ones those of tensorflow_datasets.
+void take_feature(std::string_view key, std::string_view feature, Example& example) {
+  if (key == "image/encoded" || key == "image") {
+    if (const auto list = field_of(feature, kBytesList)) example.image = field_of(*list, 1);
+  } else if (key == "image/class/label" || key == "label") {
+    if (const auto list = field_of(feature, kInt64List)) example.label = first_number(*list);
+  }
+}
+
+// Nothing for what is no message of that kind.
+std::optional<Example> parse_example(std::string_view text) {
+  Example example;
+  ProtoFields messages(text);
+  while (messages.next()) {
+    if (messages.number() != 1) continue;
+    ProtoFields features(messages.text());
+    while (features.next()) {
+      if (features.number() != 1) continue;
+      const auto key = field_of(features.text(), 1), value = field_of(features.text(), 2);
+      if (key && value) take_feature(*key, *value, example);
+    }
+    if (!features.sound()) return std::nullopt;
+  }
+  if (!messages.sound()) return std::nullopt;
+  return example;
+}
+
+constexpr std::uint64_t kFrame = sizeof(std::uint64_t) + sizeof(std::uint32_t);
+
+class TfRecordIndexer {
+ public:
+  explicit TfRecordIndexer(const ReadableFile& file) : file_(file) {}
+
+  std::vector<StoredImage> images() {
+    std::vector<StoredImage> images;
+    std::uint64_t at = 0;
+    while (at < file_.bytes()) {
+      images.push_back(read_record(at));
+      at += kFrame + record_.size() + sizeof(std::uint32_t);
+    }
+    return images;
+  }
+
+ private:
+  StoredImage read_record(std::uint64_t at) {
+    char frame[kFrame];
+    std::uint64_t length = 0;
+    std::uint32_t crc = 0;
+    if (file_.bytes() - at < kFrame) fail(at, "the file ends within a record");
+    file_.read(at, frame, kFrame);
+    std::memcpy(&length, frame, sizeof(length));
+    std::memcpy(&crc, frame + sizeof(length), sizeof(crc));
+    if (masked_crc32c({frame, sizeof(length)}) != crc)
+      fail(at, at == 0 ? "not a TFRecord file (or a compressed one; unpack it)"
+                       : "the length of a record is damaged");
+    if (length > file_.bytes() - at - kFrame || file_.bytes() - at - kFrame - length < sizeof(crc))
+      fail(at, "the file ends within a record");
+    if (length > static_cast<std::uint64_t>(kMostImageBytes))
+      fail(at, fmt::format("a record of {} bytes; at most {} are read", length, kMostImageBytes));
+    record_.resize(static_cast<std::size_t>(length));
+    file_.read(at + kFrame, record_.data(), record_.size());
+    file_.read(at + kFrame + length, &crc, sizeof(crc));
+    if (masked_crc32c(record_) != crc) fail(at, "a record is damaged: its checksum is wrong");
+    return image_in(at);
+  }
+
+  StoredImage image_in(std::uint64_t at) const {
+    const std::optional<Example> example = parse_example(record_);
+    if (!example) fail(at, "a record is no tf.Example");
+    if (!example->image) fail(at, "a tf.Example without \"image/encoded\" or \"image\" as bytes");
+    if (!example->label)
+      fail(at, "a tf.Example without \"image/class/label\" or \"label\" as a whole number");
+    const std::int64_t label = *example->label;
+    if (label < 0 || label > std::numeric_limits<std::int32_t>::max())
+      fail(at, fmt::format("label {}", label));
+    return {.offset = at + kFrame + static_cast<std::uint64_t>(example->image->data() - record_.data()),
+            .bytes = static_cast<std::uint32_t>(example->image->size()),
+            .crc = crc32c(*example->image),
+            .label = static_cast<std::int32_t>(label),
+            .has_crc = 1};
+  }
+
+  [[noreturn]] void fail(std::uint64_t at, const std::string& what) const {
+    throw DataError(fmt::format("{}: at byte {}: {}", file_.name(), at, what));
+  }
+
+  const ReadableFile& file_;
+  std::string record_;
+};
+
+std::vector<StoredImage> index_of_records(const fs::path& path) {
+  const ReadableFile file(path);
+  if (std::optional<std::vector<StoredImage>> known = read_index(file)) return std::move(*known);
+  log::info("{} is read as a whole, to know where its images are", path.string());
+  std::vector<StoredImage> images = TfRecordIndexer(file).images();
+  write_index(file, images);
+  return images;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_tfrecord(const fs::path& folder, Split split, bool any_size) {
+  const SplitNames names{.mark = ".tfrecord",
+                         .shard_suffices = true,
+                         .expected =
+                             "train*.tfrecord* and test*.tfrecord* (or validation*), or "
+                             "train-00000-of-00010 and so on"};
+  return open_container(folder, split, {.names = names, .index = index_of_records}, any_size);
+}
+
+}  // namespace lockstep

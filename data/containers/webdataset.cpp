@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/containers/webdataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "data/containers/split_files.h"
+#include "data/containers/stored_images.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kMostText = 1 << 20;  // of a long name, an extended header, a label
+
+struct TarHeader {
+  char name[100], mode[8], owner[8], group[8], size[12], time[12], checksum[8];
+  char type;
+  char linked[100], magic[6], version[2], owner_name[32], group_name[32], device[16], prefix[155], rest[12];
+};
+static_assert(sizeof(TarHeader) == kBlock);
+
+std::string_view text_in(std::span<const char> field) {
+  const auto end = std::ranges::find(field, '\0');
+  return {field.data(), static_cast<std::size_t>(end - field.begin())};
+}
+
+bool all_zero(const TarHeader& header) {
+  const auto* bytes = reinterpret_cast<const char*>(&header);
+  return std::all_of(bytes, bytes + kBlock, [](char c) { return c == 0; });
+}
+
+// Octal with blanks around it, or, as GNU writes what that is too short for, binary. Nothing for what is
+// neither.
+std::optional<std::uint64_t> number_in(std::span<const char> field) {
+  std::uint64_t value = 0;
+  if ((static_cast<unsigned char>(field[0]) & 0x80) != 0) {
+    if (static_cast<unsigned char>(field[0]) != 0x80) return std::nullopt;  // negative, or beyond 64 bits
+    for (const char c : field.subspan(1)) {
+      if (value >> 55 != 0) return std::nullopt;
+      value = value << 8 | static_cast<unsigned char>(c);
+    }
+    return value;
+  }
+  std::string_view digits = text_in(field);
+  while (digits.starts_with(' ')) digits.remove_prefix(1);
+  while (digits.ends_with(' ')) digits.remove_suffix(1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+// The sum of all bytes, those of the checksum itself counted as blanks.
+std::uint64_t checksum_of(const TarHeader& header) {
+  TarHeader blank = header;
+  std::ranges::fill(blank.checksum, ' ');
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&blank);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) sum += bytes[i];
+  return sum;
+}
+
+// A member's path, with its ending behind the first dot of the name taken apart.
+struct MemberName {
+  std::string key;
+  std::string ending;  // in lower case, without the dot
+};
+MemberName parts_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::size_t dot = path.find('.', slash == std::string::npos ? 0 : slash + 1);
+  if (dot == std::string::npos) return {.key = path, .ending = ""};
+  MemberName name{.key = path.substr(0, dot), .ending = path.substr(dot + 1)};
+  for (char& c : name.ending)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return name;
+}
+
+// Goes through a file member by member.
+class TarIndexer {
+ public:
+  explicit TarIndexer(const fs::path& path) : path_(path), file_(path) {}
+
+  std::vector<StoredImage> images() {
+    std::uint64_t at = 0;
+    while (at + kBlock <= file_.bytes()) {
+      TarHeader header;
+      file_.read(at, &header, kBlock);
+      if (all_zero(header)) return finish();
+      if (number_in(header.checksum) != checksum_of(header))
+        fail(at, at == 0 ? "not a tar file (or a compressed one; unpack it)" : "a damaged member");
+      std::uint64_t size = next_size_.value_or(number_in(header.size).value_or(~std::uint64_t{0}));
+      const std::uint64_t data = at + kBlock;
+      if (size > file_.bytes() - data) fail(at, "a member that is longer than the rest of the file");
+      take(header, data, size);
+      at = data + (size + kBlock - 1) / kBlock * kBlock;
+    }
+    if (at == 0 || at < file_.bytes()) fail(at, "the file ends within a member");
+    return finish();
+  }
+
+ private:
+  void take(const TarHeader& header, std::uint64_t data, std::uint64_t size) {
+    switch (header.type) {
+      case 'L':  // GNU: the name of the next member
+        next_name_ = text_at(data, size);
+        next_name_->resize(next_name_->find_last_not_of('\0') + 1);
+        return;
+      case 'x':  // pax: the same, and its size
+        take_extended(text_at(data, size), data);
+        return;
+      case '0':
+      case '\0':
+        take_file(next_name_ ? *next_name_ : name_of(header), data, size);
+        break;
+      default:  // folders, links, global headers
+        break;
+    }
+    next_name_.reset();
+    next_size_.reset();
+  }
+
+  static std::string name_of(const TarHeader& header) {
+    const std::string name(text_in(header.name));
+    const bool has_prefix = std::memcmp(header.magic, "ustar\0", 6) == 0 && header.prefix[0] != '\0';
+    return has_prefix ? fmt::format("{}/{}", text_in(header.prefix), name) : name;
+  }
+
+  // Lines of "length key=value\n".
+  void take_extended(const std::string& text, std::uint64_t at) {
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      std::size_t length = 0;
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
+      const auto digits = static_cast<std::size_t>(end - rest.data());
+      if (error != std::errc() || length > rest.size() || length < digits + 2 || rest[length - 1] != '\n')
+        fail(at, "a damaged extended header");
+      const std::string_view line = rest.substr(digits + 1, length - digits - 2);
+      if (line.starts_with("path=")) next_name_ = std::string(line.substr(5));
+      if (line.starts_with("size=")) {
+        std::uint64_t size = 0;
+        std::from_chars(line.data() + 5, line.data() + line.size(), size);
+        next_size_ = size;
+      }
+      rest.remove_prefix(length);
+    }
+  }
+
+  void take_file(const std::string& path, std::uint64_t data, std::uint64_t size) {
+    const MemberName name = parts_of(path);
+    if (name.key != key_) {
+      finish_sample();
+      key_ = name.key;
+      begin_ = data - kBlock;
+    }
+    if (name.ending == "jpg" || name.ending == "jpeg" || name.ending == "png") {
+      if (size > static_cast<std::uint64_t>(kMostImageBytes))
+        fail(data,
+             fmt::format("{}: {} bytes; at most {} are read as one image", path, size, kMostImageBytes));
+      image_ = StoredImage{.offset = data, .bytes = static_cast<std::uint32_t>(size)};
+    } else if (name.ending == "cls") {
+      label_ = label_in(text_at(data, size), path, data);
+    }
+    has_parts_ = has_parts_ || name.ending != "";
+  }
+
+  std::int32_t label_in(const std::string& text, const std::string& path, std::uint64_t at) const {
+    std::string_view digits = text;
+    while (!digits.empty() && std::strchr(" \r\n\t", digits.back()) != nullptr) digits.remove_suffix(1);
+    while (!digits.empty() && digits.front() == ' ') digits.remove_prefix(1);
+    std::int32_t label = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), label);
+    if (error != std::errc() || end != digits.data() + digits.size())
+      fail(at, fmt::format("{}: \"{}\" is no label; a whole number is expected", path, digits.substr(0, 40)));
+    return label;
+  }
+
+  void finish_sample() {
+    if (key_ && has_parts_ && (image_ || label_)) {
+      if (!image_ || !label_)
+        fail(begin_,
+             fmt::format("sample {} has no {}", *key_, image_ ? "label (.cls)" : "image (.jpg, .png)"));
+      image_->label = *label_;
+      images_.push_back(*image_);
+    }
+    image_.reset();
+    label_.reset();
+    has_parts_ = false;
+  }
+
+  std::vector<StoredImage> finish() {
+    finish_sample();
+    return std::move(images_);
+  }
+
+  std::string text_at(std::uint64_t at, std::uint64_t size) const {
+    if (size > kMostText) fail(at, fmt::format("{} bytes of text; at most {} are read", size, kMostText));
+    std::string text(size, '\0');
+    file_.read(at, text.data(), text.size());
+    return text;
+  }
+
+  [[noreturn]] void fail(std::uint64_t at, const std::string& what) const {
+    throw DataError(fmt::format("{}: at byte {}: {}", path_.string(), at, what));
+  }
+
+  fs::path path_;
+  ReadableFile file_;
+  std::optional<std::string> next_name_;
+  std::optional<std::uint64_t> next_size_;
+  std::optional<std::string> key_;  // of the sample that is being gathered
+  std::uint64_t begin_ = 0;
+  bool has_parts_ = false;
+  std::optional<StoredImage> image_;
+  std::optional<std::int32_t> label_;
+  std::vector<StoredImage> images_;
+};
+
+std::vector<StoredImage> index_of_tar(const fs::path& path) { return TarIndexer(path).images(); }
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_webdataset(const fs::path& folder, Split split, bool any_size) {
+  const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
+  return open_container(folder, split, {.names = names, .index = index_of_tar}, any_size);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Formats that hold many images in a file: TFRecord and WebDataset.
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "data/containers/tfrecord.h"
+#include "data/containers/webdataset.h"
+#include "data/png.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// ---- TFRecord: the least of protocol buffers and frames that writes one
+
+std::string varint(std::uint64_t value) {
+  std::string text;
+  for (; value >= 0x80; value >>= 7) text += static_cast<char>(value | 0x80);
+  return text + static_cast<char>(value);
+}
+std::string field(int number, const std::string& text) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(text.size()) + text;
+}
+std::string bytes_feature(const std::string& key, const std::string& value) {
+  return field(1, field(1, key) + field(2, field(1, field(1, value))));
+}
+enum class Numbers { packed, single };
+std::string number_feature(const std::string& key, std::uint64_t value, Numbers how = Numbers::packed) {
+  const std::string list = how == Numbers::packed ? field(1, varint(value)) : varint(1 << 3) + varint(value);
+  return field(1, field(1, key) + field(2, field(3, list)));
+}
+std::string framed(const std::string& data) {
+  const std::uint64_t length = data.size();
+  std::string frame(reinterpret_cast<const char*>(&length), sizeof(length));
+  const auto add_crc = [&](std::string_view of) {
+    const std::uint32_t crc = masked_crc32c(of);
+    frame.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
+  };
+  add_crc(std::string(frame));
+  frame += data;
+  add_crc(data);
+  return frame;
+}
+std::string example(const std::string& features) { return framed(field(1, features)); }
+// As ImageNet's scripts have them, among other features.
+std::string image_example(const Bytes& image, std::uint64_t label) {
+  return example(number_feature("image/height", 7) + bytes_feature("image/encoded", text_of(image)) +
+                 bytes_feature("image/class/text", "cat") + number_feature("image/class/label", label));
+}
+
+Bytes colours(std::uint8_t red) { return flat_jpeg({red, 90, 30}); }
+
+Bytes as_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+void expect_red(const Dataset& dataset, std::int64_t index, int red, std::int32_t label) {
+  Bytes image(static_cast<std::size_t>(dataset.image_shape().bytes()));
+  EXPECT_EQ(dataset.read(index, image), label);
+  EXPECT_NEAR(image[0], red, 3);
+}
+
+TEST(TfRecord, ReadsImagesAndLabelsOfAllShardsInOrder) {
+  const TemporaryFolder folder;
+  folder.write("train-00001-of-00002", as_bytes(image_example(colours(30), 2)));
+  folder.write("train-00000-of-00002",
+               as_bytes(image_example(colours(10), 1) + image_example(colours(20), 5)));
+  folder.write("validation-00000-of-00001", as_bytes(image_example(colours(40), 3)));
+  folder.write("notes.txt", {1});
+  const auto train =
+      open_dataset({.format = "tfrecord", .path = folder.path(), .synthetic = {}}, Split::train);
+  ASSERT_EQ(train->size(), 3);
+  EXPECT_EQ(train->image_shape(), kColour);
+  EXPECT_EQ(train->classes(), 6);
+  EXPECT_EQ(train->class_counts(), (std::vector<std::int64_t>{0, 1, 1, 0, 0, 1}));
+  expect_red(*train, 0, 10, 1);
+  expect_red(*train, 1, 20, 5);
+  expect_red(*train, 2, 30, 2);
+  Bytes stored;
+  EXPECT_EQ(train->read_stored(1, stored), 5);
+  EXPECT_EQ(stored, colours(20));
+  const auto test = open_tfrecord(folder.path(), Split::test, false);
+  ASSERT_EQ(test->size(), 1);
+  EXPECT_EQ(test->classes(), 6);
+  expect_red(*test, 0, 40, 3);
+}
+
+TEST(TfRecord, ReadsTheNamesOfTensorflowDatasetsAndPngs) {
+  const TemporaryFolder folder;
+  const Bytes png = encode_png({5, 6, 1}, noise({5, 6, 1}, 1));
+  const std::string record =
+      example(number_feature("label", 1, Numbers::single) + bytes_feature("image", text_of(png)));
+  folder.write("mnist-train.tfrecord-00000-of-00001", as_bytes(record));
+  folder.write("mnist-test.tfrecord-00000-of-00001", as_bytes(record));
+  const auto train = open_tfrecord(folder.path(), Split::train, false);
+  EXPECT_EQ(train->image_shape(), (ImageShape{5, 6, 1}));
+  EXPECT_EQ(read(*train, 0), noise({5, 6, 1}, 1));
+}
+
+TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "train.tfrecord", index = file.string() + ".lsindex";
+  const auto opens = [&] {
+    testing::internal::CaptureStderr();
+    const auto train = open_tfrecord(folder.path(), Split::train, false);
+    const std::string log = testing::internal::GetCapturedStderr();
+    return std::pair(train->size(), log.find("read as a whole") != std::string::npos);
+  };
+  folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1)));
+  EXPECT_EQ(opens(), std::pair(std::int64_t{1}, true));
+  EXPECT_TRUE(fs::exists(index));
+  EXPECT_EQ(opens(), std::pair(std::int64_t{1}, false));
+  folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0)));
+  EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true));
+  // Damaged in any byte it is made anew.
+  for (std::uintmax_t at = 0; at < fs::file_size(index); ++at) {
+    Bytes bytes(static_cast<std::size_t>(fs::file_size(index)));
+    std::FILE* read = std::fopen(index.c_str(), "rb");
+    ASSERT_EQ(std::fread(bytes.data(), 1, bytes.size(), read), bytes.size());
+    std::fclose(read);
+    bytes[static_cast<std::size_t>(at)] ^= 1;
+    folder.write("train.tfrecord.lsindex", bytes);
+    EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true)) << at;
+  }
+  EXPECT_EQ(opens(), std::pair(std::int64_t{2}, false));
+}
+
+TEST(TfRecord, AnImageThatChangesBelowItsIndexIsNamed) {
+  const TemporaryFolder folder;
+  Bytes bytes = as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0));
+  folder.write("train.tfrecord", bytes);
+  const auto train = open_tfrecord(folder.path(), Split::train, false);
+  const Bytes image = colours(20);
+  const auto at = std::search(bytes.begin(), bytes.end(), image.begin(), image.end());
+  at[60] ^= 1;
+  folder.write("train.tfrecord", bytes);
+  read(*train, 0);
+  expect_parts(message_of<DataError>([&] { read(*train, 1); }),
+               {fmt::format("train.tfrecord: at byte {}: ", at - bytes.begin()), "has changed"});
+}
+
+TEST(TfRecord, EveryFlippedBitAndEveryTruncationIsNamed) {
+  const std::string record = image_example(colours(10), 1);
+  const std::string both = record + record;
+  const auto complaint = [](const std::string& text) {
+    const TemporaryFolder folder;
+    folder.write("train.tfrecord", as_bytes(text));
+    return message_of<DataError>([&] { open_tfrecord(folder.path(), Split::train, false); });
+  };
+  EXPECT_EQ(complaint(both), "");
+  for (std::size_t at = 0; at < both.size(); at += 3) {
+    std::string flipped = both;
+    flipped[at] = static_cast<char>(flipped[at] ^ 4);
+    EXPECT_NE(complaint(flipped).find("train.tfrecord: at byte "), std::string::npos) << at;
+  }
+  for (std::size_t length = 1; length < both.size(); length += 3) {
+    if (length == record.size()) continue;
+    EXPECT_NE(complaint(both.substr(0, length)).find("train.tfrecord: at byte "), std::string::npos)
+        << length;
+  }
+}
+
+TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
+  const auto complaint = [](const std::string& text) {
+    const TemporaryFolder folder;
+    folder.write("train.tfrecord", as_bytes(text));
+    return message_of<DataError>([&] { open_tfrecord(folder.path(), Split::train, false); });
+  };
+  const std::string image = bytes_feature("image/encoded", text_of(colours(1)));
+  expect_parts(complaint(example(image)), {"at byte 0: ", "without \"image/class/label\" or \"label\""});
+  expect_parts(complaint(example(number_feature("label", 1))), {"without \"image/encoded\" or \"image\""});
+  expect_parts(complaint(example(image + bytes_feature("label", "cat"))), {"without \"image/class/label\""});
+  expect_parts(complaint(framed("\xff\xff\xff")), {"no tf.Example"});
+  expect_parts(complaint(framed(field(1, "\x0a\x7fx"))), {"no tf.Example"});
+  expect_parts(complaint(example(image + number_feature("label", ~std::uint64_t{0}))), {"label -1"});
+  expect_parts(complaint(example(image + number_feature("label", 1 << 20))), {"label 1048576"});
+  expect_parts(complaint(std::string(40, 'x')), {"at byte 0: not a TFRecord file"});
+  expect_parts(complaint(""), {"no images in the files of training"});
+
+  const TemporaryFolder folder;
+  expect_parts(message_of<IoError>([&] { open_tfrecord(folder.path(), Split::train, false); }),
+               {"no files with training images", "train-00000-of-00010"});
+  folder.write("train.tfrecord", as_bytes(image_example(colours(1), 1)));
+  folder.write("test.tfrecord", as_bytes(image_example(colours(1), 2)));
+  expect_parts(message_of<DataError>([&] { open_tfrecord(folder.path(), Split::test, false); }),
+               {"test.tfrecord: label 2, where those of training end at 1"});
+}
+
+// ---- WebDataset: ustar members
+
+std::string member(const std::string& name, const std::string& data, char type = '0') {
+  std::string header(512, '\0');
+  const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  put(0, name.substr(0, 100));
+  put(124, fmt::format("{:011o}", data.size()));
+  header[156] = type;
+  put(257, std::string("ustar\0", 6) + "00");
+  put(148, std::string(8, ' '));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  std::string padded = data;
+  padded.resize((data.size() + 511) / 512 * 512);
+  return header + padded;
+}
+std::string sample(const std::string& key, const Bytes& image, const std::string& label) {
+  return member(key + ".jpg", text_of(image)) + member(key + ".cls", label);
+}
+const std::string kEnd(1024, '\0');
+
+TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
+  const TemporaryFolder folder;
+  folder.write(
+      "set-train-000000.tar",
+      as_bytes(member("./", "", '5') + sample("./a/0001", colours(10), "1\n") + member("./a/0002.cls", "0") +
+               member("./a/0002.json", "{}") + member("./a/0002.JPG", text_of(colours(20))) + kEnd));
+  folder.write("set-train-000001.tar",
+               as_bytes(sample("b.c/x", colours(30), " 2 ") + member("README", "hello")));
+  folder.write("set-val-000000.tar",
+               as_bytes(sample("v", colours(40), "1") + kEnd + "anything behind the end"));
+  const auto train =
+      open_dataset({.format = "webdataset", .path = folder.path(), .synthetic = {}}, Split::train);
+  ASSERT_EQ(train->size(), 3);
+  EXPECT_EQ(train->classes(), 3);
+  expect_red(*train, 0, 10, 1);
+  expect_red(*train, 1, 20, 0);
+  expect_red(*train, 2, 30, 2);
+  const auto test = open_webdataset(folder.path(), Split::test, false);
+  ASSERT_EQ(test->size(), 1);
+  expect_red(*test, 0, 40, 1);
+}
+
+TEST(WebDataset, LongNamesOfBothKinds) {
+  const TemporaryFolder folder;
+  const std::string long_name = std::string(150, 'd') + "/image";
+  const auto pax = [](const std::string& path) {
+    const std::string line = " path=" + path + "\n";
+    std::size_t length = line.size() + 3;  // of three digits
+    return member("pax", fmt::format("{}{}", length, line), 'x');
+  };
+  folder.write("train.tar", as_bytes(member("././@LongLink", long_name + ".jpg" + std::string(1, '\0'), 'L') +
+                                     member(long_name.substr(0, 99), text_of(colours(10))) +
+                                     pax(long_name + ".cls") + member("short", "1") + kEnd));
+  const auto train = open_webdataset(folder.path(), Split::train, false);
+  ASSERT_EQ(train->size(), 1);
+  expect_red(*train, 0, 10, 1);
+}
+
+TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
+  const auto complaint = [](const std::string& text) {
+    const TemporaryFolder folder;
+    folder.write("train.tar", as_bytes(text));
+    return message_of<DataError>([&] {
+      const auto dataset = open_webdataset(folder.path(), Split::train, false);
+      for (std::int64_t i = 0; i < dataset->size(); ++i) read(*dataset, i);
+    });
+  };
+  const std::string good = sample("a", colours(10), "0");
+  EXPECT_EQ(complaint(good + kEnd), "");
+  expect_parts(complaint(good + member("b.jpg", text_of(colours(1))) + kEnd),
+               {fmt::format("train.tar: at byte {}: sample b has no label (.cls)", good.size())});
+  expect_parts(complaint(good + member("b.cls", "1") + kEnd), {"sample b has no image"});
+  expect_parts(complaint(good + sample("b", colours(1), "cat")), {"b.cls: \"cat\" is no label"});
+  expect_parts(complaint(std::string(600, 'x')), {"at byte 0: not a tar file (or a compressed one"});
+  expect_parts(complaint(good.substr(0, good.size() - 512)), {"longer than the rest of the file"});
+  expect_parts(complaint(good + "rest"), {"the file ends within a member"});
+  expect_parts(complaint(""), {"ends within a member"});
+  expect_parts(complaint(kEnd), {"no images in the files of training"});
+  expect_parts(complaint(sample("a", {1, 2, 3}, "0")), {"train.tar: at byte 512: not a JPEG image"});
+  expect_parts(complaint(member("x", "99 path=a", 'x')), {"damaged extended header"});
+  // A header's bytes are summed up in it.
+  for (std::size_t at = 0; at < 500; at += 7) {
+    std::string flipped = good + kEnd;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1);
+    EXPECT_NE(complaint(flipped), "") << at;
+  }
+  const TemporaryFolder folder;
+  folder.write("train.tar.gz", {1});
+  folder.write("train", {1});
+  EXPECT_NE(message_of<DataError>([&] { open_webdataset(folder.path(), Split::train, false); }), "");
+}
+
+TEST(StoredImages, OfAnySizeAreResized) {
+  const TemporaryFolder folder;
+  const ImageShape wide{10, 30, 3};
+  folder.write("train.tar", as_bytes(sample("a", colours(10), "0") +
+                                     sample("b", encode(wide, noise(wide, 1)), "1") + kEnd));
+  expect_parts(message_of<DataError>([&] { open_webdataset(folder.path(), Split::train, false)->probe(1); }),
+               {"train.tar: at byte ", "30 pixels wide and 10 high", "data.resize"});
+  const auto resized = open_dataset(
+      {.format = "webdataset", .path = folder.path(), .resize = {.size = 8}, .synthetic = {}}, Split::train);
+  EXPECT_EQ(resized->image_shape(), (ImageShape{8, 8, 3}));
+  EXPECT_NO_THROW(resized->probe(1));
+  read(*resized, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
