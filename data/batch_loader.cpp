@@ -211,6 +211,7 @@ struct BatchLoader::State {
                            .index = static_cast<std::int32_t>(at.sample)};
         return nullptr;
       } catch (const DataError& error) {
+        if (options.on_error == OnError::stop) throw;
         damage.add(at.sample, fmt::format("{}; it is left out of its batch", error.what()));
         reason = std::current_exception();
       }

@@ -33,6 +33,11 @@ enum class Tail {
 inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat"};
 constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
 
+// Of a sample that cannot be decoded: it is left out of its batch, or ends the job.
+enum class OnError { leave_out, stop };
+inline constexpr std::string_view kOnErrorWords[] = {"leave_out", "stop"};
+constexpr std::span<const std::string_view> words_of(OnError) { return kOnErrorWords; }
+
 struct Shard {
   int rank = 0;
   int size = 1;
@@ -42,6 +47,7 @@ struct LoaderOptions {
   std::int64_t batch = 32;  // per rank and micro-batch
   std::int64_t accumulation = 1;
   Tail tail = Tail::drop;
+  OnError on_error = OnError::leave_out;
   std::uint64_t seed = 0;
   int threads = 1;
   int kept = 1;   // batches that stay valid: the last one that next() gave, and those before it
@@ -78,9 +84,9 @@ class BatchLoader {
   // Returns the next micro-batch and waits until it is ready. It is valid until the `kept`-th call after this
   // one, or seek(). After the last one of an epoch's last step
   // comes the next epoch's first (with Tail::pad: the same samples again). A sample for which the dataset
-  // throws a DataError is left out, as padding is: a black image of label 0 and weight 0. Rethrows anything
-  // else that the dataset threw for this micro-batch, and the DataError where more than half of the batch
-  // would be left out, each time until a seek.
+  // throws a DataError is left out, unless on_error says otherwise, as padding is: a black image of label 0
+  // and weight 0. Rethrows anything else that the dataset threw for this micro-batch, and the DataError where
+  // more than half of the batch would be left out, each time until a seek.
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;

@@ -14,6 +14,7 @@
 #include "data/image_folder.h"
 #include "data/records/records.h"
 #include "data/resized.h"
+#include "data/subset.h"
 #include "data/synthetic.h"
 
 namespace lockstep {
@@ -89,14 +90,22 @@ const std::vector<DatasetFormat>& dataset_formats() {
   return table;
 }
 
+namespace {
+
+std::unique_ptr<Dataset> prepared(const DatasetFormat& format, const DatasetOptions& options, Split split) {
+  const double share = options.validation_share;
+  std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
+  if (share > 0) dataset = side_of(std::move(dataset), split, share);
+  return options.resize.size > 0 ? resized(std::move(dataset), options.resize) : std::move(dataset);
+}
+
+}  // namespace
+
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split,
                                       const std::vector<DatasetFormat>& formats) {
   std::string names;
   for (const DatasetFormat& format : formats) {
-    if (format.name == options.format) {
-      std::unique_ptr<Dataset> dataset = format.open(options, split);
-      return options.resize.size > 0 ? resized(std::move(dataset), options.resize) : std::move(dataset);
-    }
+    if (format.name == options.format) return prepared(format, options, split);
     names += (names.empty() ? "" : ", ") + format.name;
   }
   throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));

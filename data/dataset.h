@@ -57,6 +57,8 @@ class Dataset {
   // where they have names: classes() of them, or none.
   virtual std::vector<std::int64_t> class_counts() const { return {}; }
   virtual std::vector<std::string> class_names() const { return {}; }
+  // What a sample is told apart by: it stays what it is when others are added, where samples have names.
+  virtual std::uint64_t key(std::int64_t index) const { return static_cast<std::uint64_t>(index); }
   // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe, and the same at every call. Throws
   // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
   // IoError for one that cannot be read, which ends the job.
@@ -118,6 +120,8 @@ struct ResizeOptions {
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
+  // Above 0: this share of the training images is what is tested with (data/subset.h).
+  double validation_share = 0;
   ResizeOptions resize;
   SyntheticOptions synthetic;
 };

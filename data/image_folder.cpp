@@ -131,6 +131,12 @@ class ImageFolder final : public Dataset {
   std::int64_t classes() const override { return static_cast<std::int64_t>(names_.classes().size()); }
   std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
   std::vector<std::string> class_names() const override { return names_.classes(); }
+  // Of class and name, whatever folder the set is in.
+  std::uint64_t key(std::int64_t index) const override {
+    const std::filesystem::path path = names_.path(index);
+    const std::string name = (path.parent_path().filename() / path.filename()).string();
+    return XXH3_64bits(name.data(), name.size());
+  }
 
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),

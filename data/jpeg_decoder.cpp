@@ -99,4 +99,20 @@ void JpegDecoder::tolerate(int result) {
   if (warning_.empty()) warning_ = reason;
 }
 
+std::vector<std::uint8_t> encode_jpeg(const ImageShape& shape, std::span<const std::uint8_t> pixels,
+                                      int quality) {
+  const bool gray = shape.channels == 1;
+  CHECK((gray || shape.channels == 3) && static_cast<std::int64_t>(pixels.size()) == shape.bytes(),
+        "{} bytes of {} channels", pixels.size(), shape.channels);
+  const std::unique_ptr<void, int (*)(void*)> compressor(tjInitCompress(), &tjDestroy);
+  unsigned char* buffer = nullptr;
+  unsigned long size = 0;
+  const int result = tjCompress2(compressor.get(), pixels.data(), static_cast<int>(shape.width), 0,
+                                 static_cast<int>(shape.height), gray ? TJPF_GRAY : TJPF_RGB, &buffer, &size,
+                                 gray ? TJSAMP_GRAY : TJSAMP_420, quality, TJFLAG_ACCURATEDCT);
+  const std::unique_ptr<unsigned char, void (*)(unsigned char*)> owned(buffer, &tjFree);
+  CHECK(result == 0, "TurboJPEG: {}", tjGetErrorStr2(compressor.get()));
+  return {buffer, buffer + size};
+}
+
 }  // namespace lockstep

@@ -56,4 +56,9 @@ class JpegDecoder {
   std::string warning_;
 };
 
+// pixels: [H, W, C] of 1 or 3 channels. quality: 1 to 100, as libjpeg counts it; colour in half the
+// resolution.
+std::vector<std::uint8_t> encode_jpeg(const ImageShape& shape, std::span<const std::uint8_t> pixels,
+                                      int quality);
+
 }  // namespace lockstep

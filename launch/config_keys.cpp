@@ -113,6 +113,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(dataset.synthetic.test_samples),
        "synthetic: images to test with",
        {1, kMostSyntheticSamples}},
+      {"data.validation_share",
+       MEMBER(dataset.validation_share),
+       "for data without test images: this share of the training images, chosen by their names, is tested "
+       "with "
+       "and not trained on; 0: none",
+       {.least = 0, .most = 1, .below_most = true}},
       {"data.resize",
        MEMBER(dataset.resize.size),
        "every image is made this high and wide; 0: they are left as they are, and must have one size",
@@ -141,6 +147,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "samples left over by an epoch's batches: left out, kept for the next epoch, or filled up with its "
        "first"},
       {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
+      {"data.on_error", MEMBER(loader.on_error),
+       "an image that cannot be decoded: is left out of its batch and counted, or ends the job with exit "
+       "code 65"},
       {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},
       {"train.batch", MEMBER(loader.batch), "samples per rank and micro-batch", kSamples},

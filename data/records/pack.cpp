@@ -16,6 +16,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "data/jpeg_decoder.h"
 #include "data/records/record_file.h"
 #include "data/records/record_writer.h"
 #include "data/records/records.h"
@@ -38,13 +39,19 @@ struct ShardPlan {
 
 std::uint64_t source_of(const Dataset& dataset, const PackOptions& options, std::int64_t in_shard) {
   const std::uint64_t parts[] = {dataset.fingerprint(), static_cast<std::uint64_t>(options.coding),
-                                 static_cast<std::uint64_t>(in_shard), options.leave_out_damaged ? 1u : 0u};
+                                 static_cast<std::uint64_t>(in_shard), options.leave_out_damaged ? 1u : 0u,
+                                 static_cast<std::uint64_t>(options.jpeg_quality)};
   return XXH3_64bits(parts, sizeof(parts));
 }
 
 std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, const PackOptions& options) {
   const Dataset& dataset = *split.dataset;
-  if (options.coding != ImageCoding::pixels && dataset.coding() != options.coding) {
+  const std::int64_t channels = dataset.image_shape().channels;
+  if (options.jpeg_quality > 0 && channels != 1 && channels != 3)
+    throw ConfigError(
+        fmt::format("the images of {} have {} channels; JPEG has 1 or 3", split.name, channels));
+  if (options.coding == ImageCoding::file && options.jpeg_quality == 0 &&
+      dataset.coding() != options.coding) {
     throw ConfigError(fmt::format(
         "the images of {} are no files of their own, or are resized; pack them as pixels", split.name));
   }
@@ -81,13 +88,15 @@ struct Piece {
   std::int64_t left_out = 0;
 };
 
-void read_one(const Dataset& dataset, std::int64_t index, ImageCoding coding, Piece& piece,
+void read_one(const Dataset& dataset, std::int64_t index, const PackOptions& options, Piece& piece,
               std::vector<std::uint8_t>& image) {
-  if (coding == ImageCoding::pixels) {
+  if (options.coding == ImageCoding::file && options.jpeg_quality == 0) {
+    piece.labels.push_back(dataset.read_stored(index, image));
+  } else {
     image.resize(static_cast<std::size_t>(dataset.image_shape().bytes()));
     piece.labels.push_back(dataset.read(index, image));
-  } else {
-    piece.labels.push_back(dataset.read_stored(index, image));
+    if (options.coding == ImageCoding::file)
+      image = encode_jpeg(dataset.image_shape(), image, options.jpeg_quality);
   }
   piece.bytes.insert(piece.bytes.end(), image.begin(), image.end());
   piece.ends.push_back(piece.bytes.size());
@@ -98,7 +107,7 @@ Piece read_piece(const Dataset& dataset, std::int64_t begin, std::int64_t end, c
   std::vector<std::uint8_t> image;
   for (std::int64_t index = begin; index < end; ++index) {
     try {
-      read_one(dataset, index, options.coding, piece, image);
+      read_one(dataset, index, options, piece, image);
     } catch (const DataError& error) {
       if (!options.leave_out_damaged) throw;
       if (piece.left_out++ == 0) log::warning("{}; it is left out", error.what());

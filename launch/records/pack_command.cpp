@@ -21,6 +21,7 @@ namespace {
 struct PackFlags {
   std::string folder;
   std::string as = "pixels";
+  int quality = 90;
   std::int64_t shard_mib = 1024;
   int threads = 0;  // 0: as many as there are cores
   bool leave_out_damaged = false;
@@ -76,7 +77,8 @@ int run_pack(const Command& command) {
   const auto train = open_dataset(config.dataset, Split::train, command.registry.formats);
   const auto test = open_dataset(config.dataset, Split::test, command.registry.formats);
   const PackOptions options = {
-      .coding = flags.as == "files" ? ImageCoding::file : ImageCoding::pixels,
+      .coding = flags.as == "pixels" ? ImageCoding::pixels : ImageCoding::file,
+      .jpeg_quality = flags.as == "jpeg" ? flags.quality : 0,
       .shard_bytes = flags.shard_mib << 20,
       .threads = flags.threads > 0 ? flags.threads
                                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
@@ -103,12 +105,17 @@ void pack_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<PackFlags>();
   add_configuration_flags(app, command);
   app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
-  app.add_option(
-         "--as", flags.as,
-         "What an image is in the files: its pixels, which are read fastest, or the JPEG or PNG file it was, "
-         "which takes less room and is decoded at every reading")
-      ->type_name("pixels|files")
-      ->check(CLI::IsMember({"pixels", "files"}));
+  app.add_option("--as", flags.as,
+                 "What an image is in the files: its pixels, which are read fastest; the JPEG or PNG file it "
+                 "was; or a "
+                 "JPEG file made of the pixels, where they are resized. Files take less room and are decoded "
+                 "at every "
+                 "reading")
+      ->type_name("pixels|files|jpeg")
+      ->check(CLI::IsMember({"pixels", "files", "jpeg"}));
+  app.add_option("--quality", flags.quality, "Of --as jpeg, as libjpeg counts it (90)")
+      ->type_name("1..100")
+      ->check(CLI::Range(1, 100));
   app.add_option("--shard-mib", flags.shard_mib, "Begin a new file after about so many MiB of pixels (1024)")
       ->type_name("MIB")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));

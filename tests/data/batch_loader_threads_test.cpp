@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "data/batch_loader.h"
 #include "tests/data/numbered_dataset.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -138,6 +139,19 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
     EXPECT_NE(log.find("sample 1 is damaged; it is left out of its batch"), std::string::npos) << log;
     EXPECT_NE(log.find("further ones are counted, not named"), std::string::npos) << log;
     EXPECT_NE(log.find("10 samples so far are left out of their batches"), std::string::npos) << log;
+  }
+}
+
+TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedEndsTheJobWhereThatIsAskedFor) {
+  const DamagedDataset dataset(7, -1);
+  for (const int threads : {1, 4}) {
+    BatchLoader loader(dataset, {},
+                       {.batch = 5, .tail = Tail::pad, .on_error = OnError::stop, .threads = threads});
+    EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "sample 1 is damaged");
+    loader.seek(0, 2);  // samples 10 to 14 are sound
+    EXPECT_EQ(samples_of(loader.next()), (Samples{10, 11, 12, 13, 14}));
+    EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "sample 15 is damaged");
+    EXPECT_EQ(loader.left_out(), 0);
   }
 }
 

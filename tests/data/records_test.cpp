@@ -153,6 +153,28 @@ TEST(Records, ImageFilesStayAsTheyAre) {
                {"train", "no files of their own", "pixels"});
 }
 
+TEST(Records, JpegIsMadeOfPixels) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/a/1.jpg", "train/b/1.jpg"})
+    folder.write(name, encode(kColour, flat(kColour, {90, 40, static_cast<std::uint8_t>(name[6])})));
+  const auto images =
+      open_dataset({.format = "image_folder", .path = folder.path(), .resize = {.size = 16}, .synthetic = {}},
+                   Split::train);
+  const auto packed = [&](int quality) {
+    const std::string name = fmt::format("r{}", quality);
+    pack_train(*images, folder.path() / name, {.coding = ImageCoding::file, .jpeg_quality = quality});
+    return open_records(folder.path() / name, Split::train);
+  };
+  const auto good = packed(95), bad = packed(5);
+  EXPECT_EQ(good->image_shape(), (ImageShape{16, 16, 3}));
+  const Bytes found = read(*good, 1), expected = read(*images, 1);
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 4);
+  Bytes large, small;
+  good->read_stored(0, large);
+  bad->read_stored(0, small);
+  EXPECT_LT(small.size(), large.size());
+}
+
 TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
   const TemporaryFolder folder;
   const NoiseDataset dataset(20, 7);
