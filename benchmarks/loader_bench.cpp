@@ -7,7 +7,7 @@
 //   copy     as many bytes as its images have, from random places of memory as large as the set (at most 1
 //            GiB): what memory carries
 //   stored   images as they lie in their files, where these are not pixels: found and read, not decoded
-//   decode   such images out of memory, by libjpeg-turbo alone
+//   decode   such images out of memory, by libjpeg-turbo alone, image behind image into a batch
 //   read     the dataset's own read(), decoded, by one thread after another
 //   loader   batches of the loader
 //   augment  a batch cropped, flipped and normalised, by the compute threads
@@ -96,6 +96,9 @@ std::uint64_t read_all(const std::vector<std::filesystem::path>& files) {
   return bytes;
 }
 
+// Images that are copied or decoded go into memory of so many, as they do in a loader.
+constexpr std::int64_t kBatch = 64;
+
 // Every thread takes its share.
 void in_threads(int threads, std::int64_t samples,
                 const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
@@ -122,7 +125,6 @@ class CopiedImages {
   }
 
  private:
-  static constexpr std::int64_t kBatch = 64;
   std::int64_t bytes_, places_;
   std::vector<std::uint8_t> from_, to_;
 };
@@ -139,12 +141,13 @@ class StoredImages {
   // With one decompressor for all, as fast as the library decodes.
   void decode(std::int64_t samples) const {
     const std::unique_ptr<void, int (*)(void*)> decompressor(tjInitDecompress(), &tjDestroy);
-    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape_.bytes()));
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape_.bytes() * kBatch));
     for (std::int64_t i = 0; i < samples; ++i) {
       const std::vector<std::uint8_t>& image = images_[static_cast<std::size_t>(i) % images_.size()];
-      tjDecompress2(decompressor.get(), image.data(), image.size(), pixels.data(),
-                    static_cast<int>(shape_.width), 0, static_cast<int>(shape_.height),
-                    shape_.channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT);
+      tjDecompress2(decompressor.get(), image.data(), image.size(),
+                    pixels.data() + i % kBatch * shape_.bytes(), static_cast<int>(shape_.width), 0,
+                    static_cast<int>(shape_.height), shape_.channels == 1 ? TJPF_GRAY : TJPF_RGB,
+                    TJFLAG_ACCURATEDCT);
     }
   }
 

@@ -10,11 +10,11 @@ ImageDecoder& ImageDecoder::of_this_thread() {
   return decoder;
 }
 
-ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_t> image) {
+ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_t> image, HeaderCheck check) {
   png_ = is_png(image);
   name_ = name;
   image_ = image;
-  return shape_ = png_ ? png_shape(name, image) : jpeg_.open(name, image);
+  return shape_ = png_ ? png_shape(name, image) : jpeg_.open(name, image, check);
 }
 
 std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part) {

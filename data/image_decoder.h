@@ -21,7 +21,8 @@ class ImageDecoder {
 
   // Reads the header of an image, whose bytes stay where they are until it is decoded: its height and width,
   // and 1 channel for grayscale, 3 for any other. name: for messages. Throws DataError for what is neither.
-  ImageShape open(std::string_view name, std::span<const std::uint8_t> image);
+  ImageShape open(std::string_view name, std::span<const std::uint8_t> image,
+                  HeaderCheck check = HeaderCheck::whole);
   // The same of an image's first bytes alone; nothing where these do not tell.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
 

@@ -103,7 +103,7 @@ ImageShape open_file(const std::string& path, Extent extent) {
   if (extent == Extent::header && bytes.file_size() > kMostHeaders) {
     if (const auto shape = decoder.open_part(path, bytes.first(kMostHeaders))) return *shape;
   }
-  return decoder.open(path, bytes.all());
+  return decoder.open(path, bytes.all(), extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);
 }
 
 // Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.

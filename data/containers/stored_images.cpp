@@ -76,21 +76,23 @@ class StoredImages final : public Dataset {
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(static_cast<std::int64_t>(image.size()) == shape_.bytes(), "{} bytes into {}", shape_.bytes(),
           image.size());
-    const Opened opened = open_sample(index);
+    const Opened opened = open_sample(index, HeaderCheck::size);
     ImageDecoder::of_this_thread().decode(shape_, image);
     look_for_damage(index);
     return opened.label;
   }
 
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    const Opened opened = open_sample(index);
+    const Opened opened = open_sample(index, HeaderCheck::size);
     decode_own_size(opened.shape, shape_.channels, least, image);
     look_for_damage(index);
     return opened.label;
   }
 
-  ImageShape own_shape(std::int64_t index) const override { return open_sample(index).shape; }
-  void probe(std::int64_t index) const override { open_sample(index); }
+  ImageShape own_shape(std::int64_t index) const override {
+    return open_sample(index, HeaderCheck::size).shape;
+  }
+  void probe(std::int64_t index) const override { open_sample(index, HeaderCheck::whole); }
 
   std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
     const Place at = find(index);
@@ -149,11 +151,11 @@ class StoredImages final : public Dataset {
   }
 
   // Into this thread's decoder.
-  Opened open_sample(std::int64_t index) const {
+  Opened open_sample(std::int64_t index, HeaderCheck check) const {
     thread_local std::vector<std::uint8_t> bytes;
     const Place at = find(index);
     load(at, bytes);
-    const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes);
+    const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes, check);
     if (!any_size_ && (found.height != shape_.height || found.width != shape_.width))
       throw of_another_size(at.name(), found, shape_);
     return {.label = at.image.label, .shape = found};

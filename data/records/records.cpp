@@ -156,16 +156,21 @@ class Records final : public Dataset {
     thread_local std::vector<std::uint8_t> scratch;
     const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
     ImageDecoder& decoder = ImageDecoder::of_this_thread();
-    const std::string place = file.place(record);
-    const ImageShape found = decoder.open(place, stored);
-    if (found.height != shape_.height || found.width != shape_.width) {
-      throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}", place,
-                                  found.width, found.height, shape_.width, shape_.height));
+    try {
+      const ImageShape found = decoder.open(file.path().native(), stored, HeaderCheck::size);
+      if (found.height != shape_.height || found.width != shape_.width) {
+        throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}",
+                                    file.path().native(), found.width, found.height, shape_.width,
+                                    shape_.height));
+      }
+      decoder.decode(shape_, image);
+    } catch (const DataError& error) {
+      throw DataError(
+          fmt::format("{} (record {}, at byte {})", error.what(), record, file.entry(record).offset));
     }
-    decoder.decode(shape_, image);
     if (!decoder.warning().empty())
-      damage_.add(index, fmt::format("{}: damaged when it was packed, decoded as far as it goes: {}", place,
-                                     decoder.warning()));
+      damage_.add(index, fmt::format("{}: damaged when it was packed, decoded as far as it goes: {}",
+                                     file.place(record), decoder.warning()));
   }
 
   std::vector<std::unique_ptr<RecordFile>> files_;

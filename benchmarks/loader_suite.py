@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How fast are samples had from record files, and beside PyTorch's DataLoader? Packs images that are computed into record
+files, of 32x32 and of 224x224 pixels, as pixels and as JPEG, and runs loader_bench on each; then, on the first and in
+turns, loader_bench and a DataLoader over images that lie in memory, which is the least a dataset can do there.
+
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+# Name: height and width, images, what they are packed as, samples of a turn, batch.
+SETS = {"pixels 32x32": (32, 50000, "pixels", 50000, 128),
+        "pixels 224x224": (224, 5000, "pixels", 3000, 64),
+        "jpeg 32x32": (32, 50000, "jpeg", 40000, 128),
+        "jpeg 224x224": (224, 2000, "jpeg", 2000, 64)}
+WORKERS = 2
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"loader_suite.py: {message}; see --help\n")
+    parser.add_argument("--bin", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin", help="folder of the built programs")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--peer", help="a Python with torch, for the DataLoader; it is left out without one")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def succeed(run):
+    if run.status != "ok":
+        raise training_runs.Failed(f"{run.text}: {run.reason}")
+    return run
+
+
+def pack(options, name, folder):
+    side, images, coding, _, _ = SETS[name]
+    settings = ["data.format=synthetic", f"data.synthetic.height={side}", f"data.synthetic.width={side}",
+                f"data.synthetic.train_samples={images}", "data.synthetic.test_samples=100"]
+    succeed(suite.execute([options.bin / "lockstep", "pack", "cifar10_resnet20", folder, "--as", coding,
+                           *(part for setting in settings for part in ("--set", setting))]))
+
+
+def loader_bench(options, name, folder, threads, turns):
+    _, _, _, samples, batch = SETS[name]
+    run = succeed(suite.execute_with_json(
+        [options.bin / "loader_bench", "cifar10_resnet20", "--set", "data.format=records", "--set", f"data.path={folder}",
+         "--set", f"train.batch={batch}", "--threads", threads, "--samples", samples, "--turns", turns]))
+    return run.result["result"]
+
+
+def beside_pytorch(options, folder):
+    """The loader with as many threads as the DataLoader has workers."""
+    name = "pixels 32x32"
+
+    def ours():
+        rows = loader_bench(options, name, folder, WORKERS, 3)["rows"]
+        return next(row for row in rows if row["stage"] == "loader")
+
+    def theirs():
+        run = succeed(suite.execute_with_json(
+            [options.peer, pathlib.Path(__file__).parent / "peers/pytorch_loader.py", "arrays", "--samples", 50000, "--image", 32,
+             "--batch", 128, "--workers", WORKERS, "--turns", 1]))
+        return {**run.result, "version": run.result["peer"]}
+    return suite.compare(suite.take_turns({"lockstep": ours, "arrays": theirs}, max(3, options.turns // 2)))
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    document = {"benchmark": "loader_suite", "sets": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.sets:
+            records = pathlib.Path(folder) / name.replace(" ", "_")
+            pack(options, name, records)
+            part = document["sets"][name] = loader_bench(options, name, records, 1, options.turns)
+            for row in part["rows"]:
+                ratios = ", ".join(f"{100 * row[of]['median']:.0f} % {of.replace('_', ' ')}" for of in ("of_copy", "of_decode") if row[of])
+                print(f"{name:<15} {row['stage']:<8} {row['threads']} threads {row['samples_per_second']:12,.0f} samples/s  {ratios}",
+                      flush=True)
+        if options.peer and "pixels 32x32" in options.sets:
+            compared = document["pytorch"] = beside_pytorch(options, pathlib.Path(folder) / "pixels_32x32")
+            print(f"beside {compared['pytorch']['version']}'s DataLoader, {WORKERS} workers: {suite.with_spread(compared)} times")
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except training_runs.Failed as failure:
+        print(f"loader_suite.py: {failure}", file=sys.stderr)
+        sys.exit(70)
