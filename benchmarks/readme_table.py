@@ -11,6 +11,7 @@ import statistics
 import sys
 
 import record
+import suite
 import training_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -281,6 +282,21 @@ def snapshot(results):
             f"{100 * result['beyond_a_copy_of_a_step_per_gb']:+.2f} % of a step for each GB", result)
 
 
+def loader(results):
+    result = results("loader")
+
+    def row(name, stage):
+        return next(row for row in result["sets"][name]["rows"] if row["stage"] == stage)
+    small, large = row("pixels 32x32", "loader"), row("pixels 224x224", "loader")
+    return ("batches from record files, one loader thread, files in the page cache",
+            f"32x32 {small['samples_per_second'] / 1e6:.2f} million samples/s; 224x224 "
+            f"{100 * large['of_copy']['median']:.0f} % of a copy in memory; JPEG of 224x224 "
+            f"{100 * row('jpeg 224x224', 'loader')['of_decode']['median']:.0f} % of libjpeg-turbo's own decoding, of 32x32 "
+            f"{100 * row('jpeg 32x32', 'loader')['of_decode']['median']:.0f} %; 32x32, 2 threads, "
+            f"{suite.with_spread(result['pytorch'])}x as fast as {result['pytorch']['pytorch']['version']}'s DataLoader with 2 "
+            f"workers over images in memory", result)
+
+
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
@@ -294,7 +310,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning,
-       faults, soak, guards, snapshot]
+       faults, soak, guards, snapshot, loader]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 

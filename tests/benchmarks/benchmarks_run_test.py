@@ -63,6 +63,24 @@ class Benchmarks(unittest.TestCase):
                          ["fp16", "bf16", "int8", "sign", "powersgd", "topk", "dgc"])
         self.assertIn("int8 encode", output)
 
+    def test_loader_bench_has_every_stage(self):
+        settings = ["data.format=synthetic", "data.synthetic.height=16", "data.synthetic.width=16",
+                    "data.synthetic.train_samples=500", "data.synthetic.test_samples=20"]
+        records = self.json.parent / "records"
+        sets = [part for setting in settings for part in ("--set", setting)]
+        done = run([BIN / "lockstep", "pack", "cifar10_resnet20", records, "--as", "jpeg", *sets])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result, output = self.result_of([BIN / "loader_bench", "cifar10_resnet20", "--set", "data.format=records", "--set",
+                                         f"data.path={records}", "--set", "train.batch=20", "--samples", "100", "--turns", "2",
+                                         "--threads", "1", "2", "--cold"])
+        rows = result["result"]["rows"]
+        self.assertEqual([(row["stage"], row["threads"]) for row in rows[:-1]],
+                         [("copy", 1), ("stored", 1), ("decode", 1), ("read", 1), ("loader", 1), ("read", 2), ("loader", 2)])
+        self.assertEqual(rows[-1]["stage"], "augment")
+        self.assertTrue(all(row["samples_per_second"] > 0 for row in rows))
+        self.assertEqual(rows[2]["of_decode"]["median"], 1)
+        self.assertIn("files, plainly read", output)
+
     def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
         result, output = self.result_of(
             # As a user starts it, who has said nothing of waits: it starts itself again.

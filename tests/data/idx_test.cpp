@@ -295,10 +295,10 @@ TEST(OpenDataset, OpensIdxAndNamesTheFormatsItKnows) {
   folder.write(kLabels, files.labels);
   expect_the_three_images(*open_dataset({.format = "idx", .path = folder.path()}, Split::train));
   try {
-    open_dataset({.format = "tfrecord", .path = folder.path()}, Split::train);
+    open_dataset({.format = "parquet", .path = folder.path()}, Split::train);
     ADD_FAILURE() << "an unknown format was opened";
   } catch (const ConfigError& error) {
-    EXPECT_TRUE(contains(error.what(), "tfrecord")) << error.what();
+    EXPECT_TRUE(contains(error.what(), "parquet")) << error.what();
     EXPECT_TRUE(contains(error.what(), "idx")) << error.what();
   }
 }

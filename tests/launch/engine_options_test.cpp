@@ -31,6 +31,10 @@ std::map<std::string, std::string> told(const Config& config) {
   };
   tell("dataset.format", config.dataset.format);
   tell("dataset.path", config.dataset.path);
+  tell("dataset.validation_share", config.dataset.validation_share);
+  tell("dataset.resize", config.dataset.resize.size);
+  tell("dataset.random_crop", config.dataset.resize.random_crop);
+  tell("dataset.center_share", config.dataset.resize.center_share);
   const SyntheticOptions& synthetic = config.dataset.synthetic;
   tell("dataset.shape", fmt::format("{} {} {}", synthetic.height, synthetic.width, synthetic.channels));
   tell("dataset.classes", synthetic.classes);
@@ -43,6 +47,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
   tell("loader.tail", name_of(loader.tail, {"drop", "carry", "repeat", "pad"}));
+  tell("loader.on_error", name_of(loader.on_error, {"leave_out", "stop"}));
   tell("loader.seed", loader.seed);
   tell("loader.threads", loader.threads);
   tell("loader.device", to_string(loader.device));
@@ -190,6 +195,14 @@ std::vector<Case> cases() {
       {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},
+      {"data.format=tfrecord", {"dataset.format=tfrecord"}},
+      {"data.format=webdataset", {"dataset.format=webdataset"}},
+      {"data.format=records", {"dataset.format=records"}},
+      {"data.validation_share=0.25", {"dataset.validation_share=0.25"}},
+      {"data.resize=64", {"dataset.resize=64"}},
+      {"data.random_resized_crop=true", {"dataset.random_crop=true"}, {"data.resize=64"}},
+      {"data.center_crop=0.875", {"dataset.center_share=0.875"}},
+      {"data.on_error=stop", {"loader.on_error=stop"}},
       {"data.path=/elsewhere", {"dataset.path=/elsewhere"}},
       {"data.synthetic.height=48", {"dataset.shape=48 32 3"}},
       {"data.synthetic.width=48", {"dataset.shape=32 48 3"}},
@@ -417,7 +430,7 @@ TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
   for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name",
-                          "kernels.choose", "data.format", "data.verify"}) {
+                          "kernels.choose", "data.format", "data.on_error", "data.verify"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {
