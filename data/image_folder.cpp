@@ -2,18 +2,12 @@
 #include "data/image_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -21,25 +15,10 @@
 #include "data/damage_log.h"
 #include "data/image_decoder.h"
 #include "data/image_names.h"
+#include "data/readable_file.h"
 
 namespace lockstep {
 namespace {
-
-class Descriptor {
- public:
-  // O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
-  explicit Descriptor(const std::string& path)
-      : value_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~Descriptor() {
-    if (value_ >= 0) close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 // Of one file at a time. Each thread has one, whose memory serves all its files.
 class FileBytes {
@@ -50,44 +29,27 @@ class FileBytes {
   }
 
   void open(const std::string& path) {
-    path_ = path;
     file_.emplace(path);
     size_ = 0;
-    struct stat status = {};
-    if (file_->get() < 0 || fstat(file_->get(), &status) != 0) fail_to_read();
-    if (!S_ISREG(status.st_mode)) {
-      throw IoError(fmt::format("{}: cannot be read: not a regular file", path_));
-    }
-    if (status.st_size > kMostImageBytes) {
-      throw DataError(fmt::format("{}: {} bytes; at most {} are read as one image", path_, status.st_size,
+    if (file_->bytes() > static_cast<std::uint64_t>(kMostImageBytes)) {
+      throw DataError(fmt::format("{}: {} bytes; at most {} are read as one image", path, file_->bytes(),
                                   kMostImageBytes));
     }
-    file_size_ = static_cast<std::size_t>(status.st_size);
   }
 
   // As many of the first ones, or all of them.
   std::span<const std::uint8_t> first(std::size_t end) {
-    end = std::min(end, file_size_);
+    end = std::min(end, file_size());
     if (bytes_.size() < end) bytes_.resize(end);
-    while (size_ < end) {
-      const ssize_t got = ::read(file_->get(), bytes_.data() + size_, end - size_);
-      if (got < 0 && errno != EINTR) fail_to_read();
-      if (got == 0) break;
-      if (got > 0) size_ += static_cast<std::size_t>(got);
-    }
+    if (size_ < end) file_->read(size_, bytes_.data() + size_, end - size_);
+    size_ = std::max(size_, end);
     return std::span(bytes_).first(size_);
   }
-  std::span<const std::uint8_t> all() { return first(file_size_); }
-  std::size_t file_size() const { return file_size_; }
+  std::span<const std::uint8_t> all() { return first(file_size()); }
+  std::size_t file_size() const { return static_cast<std::size_t>(file_->bytes()); }
 
  private:
-  [[noreturn]] void fail_to_read() const {
-    throw IoError(fmt::format("{}: cannot be read: {}", path_, std::strerror(errno)));
-  }
-
-  std::string path_;
-  std::optional<Descriptor> file_;
-  std::size_t file_size_ = 0;
+  std::optional<ReadableFile> file_;
   std::vector<std::uint8_t> bytes_;  // grows to the largest file, of which size_ are this one's
   std::size_t size_ = 0;
 };
@@ -108,13 +70,19 @@ ImageShape open_file(const std::string& path, Extent extent) {
 
 // Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.
 std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
-  const Descriptor file(path);
-  struct stat status = {};
-  if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) status.st_size = 0;
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(std::min<off_t>(status.st_size, 1 << 16)));
-  const ssize_t got = bytes.empty() ? 0 : ::pread(file.get(), bytes.data(), bytes.size(), 0);
-  seed = XXH3_64bits_withSeed(&status.st_size, sizeof(status.st_size), seed);
-  return XXH3_64bits_withSeed(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)), seed);
+  std::uint64_t size = 0;
+  std::vector<std::uint8_t> bytes;
+  try {
+    const ReadableFile file(path);
+    size = file.bytes();
+    bytes.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, 1 << 16)));
+    file.read(0, bytes.data(), bytes.size());
+  } catch (const Error&) {
+    size = 0;
+    bytes.clear();
+  }
+  seed = XXH3_64bits_withSeed(&size, sizeof(size), seed);
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
 class ImageFolder final : public Dataset {

@@ -5,7 +5,7 @@
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
 #   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, plan every network's
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
-#   tests/run.sh fuzz     fuzz what reads foreign bytes, 25 seconds for each target, or as many as a second word says
+#   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils
@@ -75,7 +75,7 @@ case $what in
   fuzz)
     build fuzz all
     printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar records containers |
-      xargs -P "$(nproc)" -I TARGET tests/fuzz/run.sh TARGET "${2:-25}"
+      xargs -P "$(nproc)" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror

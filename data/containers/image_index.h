@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/containers/stored_images.h"
+#include "data/readable_file.h"
 
 namespace lockstep {
 

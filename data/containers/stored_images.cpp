@@ -2,13 +2,8 @@
 #include "data/containers/stored_images.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -16,6 +11,7 @@
 #include "core/error.h"
 #include "data/damage_log.h"
 #include "data/image_decoder.h"
+#include "data/readable_file.h"
 
 namespace lockstep {
 namespace {
@@ -190,46 +186,6 @@ std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Spl
   std::vector<IndexedFile> train = indexed(Split::train), test;
   if (split == Split::test) test = indexed(Split::test);
   return std::make_unique<StoredImages>(std::move(train), std::move(test), any_size);
-}
-
-void read_exactly(int descriptor, std::string_view name, std::uint64_t offset, void* to, std::size_t bytes) {
-  auto* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(descriptor, at, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError(fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
-    if (got == 0)
-      throw DataError(fmt::format("{}: at byte {}: the file ends here: it was cut off", name, offset));
-    at += got;
-    offset += static_cast<std::uint64_t>(got);
-    bytes -= static_cast<std::size_t>(got);
-  }
-}
-
-// O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
-ReadableFile::ReadableFile(const std::filesystem::path& path)
-    : name_(path.string()), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  struct stat status = {};
-  const bool there = descriptor_ >= 0 && fstat(descriptor_, &status) == 0;
-  const int error = errno;
-  if (there && S_ISREG(status.st_mode)) {
-    bytes_ = static_cast<std::uint64_t>(status.st_size);
-    changed_ns_ = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-    return;
-  }
-  if (descriptor_ >= 0) close(descriptor_);
-  throw IoError(
-      fmt::format("{}: cannot be read: {}", name_, there ? "not a regular file" : std::strerror(error)));
-}
-
-ReadableFile::ReadableFile(ReadableFile&& other) noexcept
-    : name_(std::move(other.name_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_),
-      changed_ns_(other.changed_ns_) {}
-
-ReadableFile::~ReadableFile() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace lockstep

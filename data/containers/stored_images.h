@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "data/containers/split_files.h"
@@ -39,30 +37,5 @@ struct ContainerFormat {
 // image that cannot be decoded, is not what the index saw or has another size.
 std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Split split,
                                         const ContainerFormat& format, bool any_size);
-
-// Exactly so many bytes of a file from there. name: for messages. Throws IoError; DataError where the file
-// ends before.
-void read_exactly(int descriptor, std::string_view name, std::uint64_t offset, void* to, std::size_t bytes);
-
-// A file that is open for reading, a regular one. Throws IoError.
-class ReadableFile {
- public:
-  explicit ReadableFile(const std::filesystem::path& path);
-  ~ReadableFile();
-  ReadableFile(ReadableFile&& other) noexcept;
-  ReadableFile& operator=(ReadableFile&&) = delete;
-  std::uint64_t bytes() const { return bytes_; }
-  std::int64_t changed_ns() const { return changed_ns_; }  // when it was last written to
-  const std::string& name() const { return name_; }
-  void read(std::uint64_t offset, void* to, std::size_t bytes) const {
-    read_exactly(descriptor_, name_, offset, to, bytes);
-  }
-
- private:
-  std::string name_;
-  int descriptor_ = -1;
-  std::uint64_t bytes_ = 0;
-  std::int64_t changed_ns_ = 0;
-};
 
 }  // namespace lockstep

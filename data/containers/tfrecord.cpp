@@ -14,6 +14,7 @@
 #include "data/containers/image_index.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
+#include "data/readable_file.h"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
+#include "data/readable_file.h"
 
 namespace lockstep {
 namespace {

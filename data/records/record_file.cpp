@@ -5,11 +5,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -52,37 +49,25 @@ class RecordFile::CheckedRecords {
   mutable std::vector<std::atomic<std::uint64_t>> words_;
 };
 
-// O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
-RecordFile::RecordFile(std::filesystem::path path, Access access)
-    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) fail_to_read(errno);
+RecordFile::RecordFile(const std::filesystem::path& path, Access access) : file_(path) {
   try {
-    struct stat status = {};
-    if (fstat(descriptor_, &status) != 0) fail_to_read(errno);
-    if (!S_ISREG(status.st_mode))
-      throw IoError(fmt::format("{}: cannot be read: not a regular file", path_.string()));
-    file_bytes_ = static_cast<std::uint64_t>(status.st_size);
     read_header();
     map(read_footer(), access);
     check_table();
     checked_ = std::make_unique<CheckedRecords>(table_.size());
   } catch (...) {
     if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
-    close(descriptor_);
     throw;
   }
 }
 
-RecordFile::~RecordFile() {
-  if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
-  close(descriptor_);
-}
+RecordFile::~RecordFile() { munmap(mapping_, mapped_bytes_); }
 
 void RecordFile::read_header() {
-  if (file_bytes_ < sizeof(header_) + sizeof(RecordFooter))
-    fail(0, fmt::format("{} bytes are no record file, which has {} or more", file_bytes_,
+  if (file_.bytes() < sizeof(header_) + sizeof(RecordFooter))
+    fail(0, fmt::format("{} bytes are no record file, which has {} or more", file_.bytes(),
                         sizeof(header_) + sizeof(RecordFooter)));
-  read_at(0, &header_, sizeof(header_));
+  file_.read(0, &header_, sizeof(header_));
   if (std::string_view(header_.magic, sizeof(header_.magic)) != kRecordMagic)
     fail(0, "not a record file: it does not begin as one");
   if (header_.byte_order != kByteOrder) fail(offsetof(RecordHeader, byte_order), "another order of bytes");
@@ -104,10 +89,10 @@ void RecordFile::read_header() {
 }
 
 void RecordFile::read_names() {
-  if (header_.name_bytes > file_bytes_ - sizeof(header_) - sizeof(RecordFooter))
+  if (header_.name_bytes > file_.bytes() - sizeof(header_) - sizeof(RecordFooter))
     fail(sizeof(header_), "the file ends within the names of the classes");
   std::string names(header_.name_bytes, '\0');
-  read_at(sizeof(header_), names.data(), names.size());
+  file_.read(sizeof(header_), names.data(), names.size());
   if (crc32c(names) != header_.names_crc) fail(sizeof(header_), "the names of the classes are damaged");
   std::string_view rest = names;
   while (!rest.empty()) {
@@ -125,14 +110,14 @@ void RecordFile::read_names() {
 
 RecordFooter RecordFile::read_footer() const {
   RecordFooter footer;
-  const std::uint64_t at = file_bytes_ - sizeof(footer);
-  read_at(at, &footer, sizeof(footer));
+  const std::uint64_t at = file_.bytes() - sizeof(footer);
+  file_.read(at, &footer, sizeof(footer));
   if (std::string_view(footer.end, sizeof(footer.end)) != kRecordEnd)
     fail(at, "the file does not end as a record file does: it was cut off or lengthened");
   if (crc32c(checked_part(footer)) != footer.footer_crc) fail(at, "the footer is damaged");
   if (footer.header_crc != header_.header_crc) fail(at, "the footer is that of another file");
-  if (footer.file_bytes != file_bytes_)
-    fail(at, fmt::format("{} bytes, expected {}: the file was cut off or lengthened", file_bytes_,
+  if (footer.file_bytes != file_.bytes())
+    fail(at, fmt::format("{} bytes, expected {}: the file was cut off or lengthened", file_.bytes(),
                          footer.file_bytes));
   const std::uint64_t begin = sizeof(header_) + header_.name_bytes;
   if (footer.table % kTableAlignment != 0 || footer.table < begin || footer.table > at ||
@@ -148,9 +133,11 @@ void RecordFile::map(const RecordFooter& footer, Access access) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t from =
       access == Access::mapped ? 0 : (footer.table - std::min(footer.table, kTableAlignment)) / page * page;
-  mapped_bytes_ = file_bytes_ - from;
-  void* mapping = mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(from));
-  if (mapping == MAP_FAILED) fail_to_read(errno);
+  mapped_bytes_ = file_.bytes() - from;
+  void* mapping =
+      mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, file_.descriptor(), static_cast<off_t>(from));
+  if (mapping == MAP_FAILED)
+    throw IoError(fmt::format("{}: cannot be mapped: {}", path(), std::strerror(errno)));
   mapping_ = mapping;
   if (access == Access::mapped) {
     images_ = static_cast<const std::uint8_t*>(mapping);
@@ -192,7 +179,7 @@ void RecordFile::check_table() const {
 }
 
 std::string RecordFile::place(std::int64_t index) const {
-  return fmt::format("{}: record {}, at byte {}", path_.string(), index, entry(index).offset);
+  return fmt::format("{}: record {}, at byte {}", path(), index, entry(index).offset);
 }
 
 void RecordFile::read(std::int64_t index, std::span<std::uint8_t> image) const {
@@ -201,7 +188,7 @@ void RecordFile::read(std::int64_t index, std::span<std::uint8_t> image) const {
   if (images_ != nullptr) {
     std::memcpy(image.data(), images_ + found.offset, image.size());
   } else {
-    read_at(found.offset, image.data(), image.size());
+    file_.read(found.offset, image.data(), image.size());
   }
   check(index, image);
 }
@@ -227,27 +214,10 @@ void RecordFile::check(std::int64_t index, std::span<const std::uint8_t> image) 
   checked_->add(index);
 }
 
-void RecordFile::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
-  auto* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(descriptor_, at, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_to_read(errno);
-    if (got == 0) fail(offset, "the file ends here: it was cut off while it was read");
-    at += got;
-    offset += static_cast<std::uint64_t>(got);
-    bytes -= static_cast<std::size_t>(got);
-  }
-}
-
 std::size_t RecordFile::memory_bytes() const { return checked_->memory_bytes(); }
 
 void RecordFile::fail(std::uint64_t offset, const std::string& what) const {
-  throw DataError(fmt::format("{}: at byte {}: {}", path_.string(), offset, what));
-}
-
-void RecordFile::fail_to_read(int error) const {
-  throw IoError(fmt::format("{}: cannot be read: {}", path_.string(), std::strerror(error)));
+  throw DataError(fmt::format("{}: at byte {}: {}", path(), offset, what));
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "data/readable_file.h"
 #include "data/records/record_layout.h"
 
 namespace lockstep {
@@ -28,12 +29,12 @@ class RecordFile {
   // Checks everything but the images themselves. Throws IoError for a file that cannot be read; DataError,
   // with file and offset, for one that is none of ours, of another version, cut off, changed anywhere before
   // or behind the images, or whose table leads out of it.
-  explicit RecordFile(std::filesystem::path path, Access access = Access::read);
+  explicit RecordFile(const std::filesystem::path& path, Access access = Access::read);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::string& path() const { return file_.name(); }
   const RecordHeader& header() const { return header_; }
   const std::vector<std::string>& class_names() const { return class_names_; }
   // Of everything but the images' bytes, of which it has the checksums.
@@ -58,17 +59,12 @@ class RecordFile {
   void map(const RecordFooter& footer, Access access);
   void check_table() const;
   RecordFooter read_footer() const;
-  // Exactly so many bytes from there.
-  void read_at(std::uint64_t offset, void* to, std::size_t bytes) const;
   void check(std::int64_t index, std::span<const std::uint8_t> image) const;
   [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const;
-  [[noreturn]] void fail_to_read(int error) const;
 
   class CheckedRecords;  // one bit each
 
-  std::filesystem::path path_;
-  int descriptor_ = -1;
-  std::uint64_t file_bytes_ = 0;
+  ReadableFile file_;
   RecordHeader header_;
   std::vector<std::string> class_names_;
   void* mapping_ = nullptr;

@@ -71,7 +71,7 @@ class Records final : public Dataset {
     if (files_.size() != header.shards) {
       throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing",
                                   folder.string(), files_.size(), header.shards,
-                                  files_.back()->path().filename().string()));
+                                  fs::path(files_.back()->path()).filename().string()));
     }
     shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
     coding_ = static_cast<ImageCoding>(header.coding);
@@ -133,13 +133,13 @@ class Records final : public Dataset {
   void add(std::unique_ptr<RecordFile> file) {
     if (!files_.empty() && !same_set(file->header(), files_.front()->header())) {
       throw DataError(fmt::format("{} and {} are shards of different sets; keep each in a folder of its own",
-                                  files_.front()->path().string(), file->path().string()));
+                                  files_.front()->path(), file->path()));
     }
     if (file->header().shard != files_.size() && files_.size() < file->header().shards) {
       throw DataError(
           fmt::format("{}: it is shard {} of {}, and number {} in its folder; a shard is missing "
                       "or has another's name",
-                      file->path().string(), file->header().shard, file->header().shards, files_.size()));
+                      file->path(), file->header().shard, file->header().shards, files_.size()));
     }
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + file->size());
     files_.push_back(std::move(file));
@@ -157,11 +157,10 @@ class Records final : public Dataset {
     const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
     ImageDecoder& decoder = ImageDecoder::of_this_thread();
     try {
-      const ImageShape found = decoder.open(file.path().native(), stored, HeaderCheck::size);
+      const ImageShape found = decoder.open(file.path(), stored, HeaderCheck::size);
       if (found.height != shape_.height || found.width != shape_.width) {
         throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}",
-                                    file.path().native(), found.width, found.height, shape_.width,
-                                    shape_.height));
+                                    file.path(), found.width, found.height, shape_.width, shape_.height));
       }
       decoder.decode(shape_, image);
     } catch (const DataError& error) {

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "data/cifar.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/read_some.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -21,13 +22,7 @@ void try_input(std::string_view input) {
   if ((kinds & kBoth) != 0) put(std::filesystem::path("cifar") / "train.bin", bytes);
 
   const std::unique_ptr<Dataset> dataset = open_cifar(folder() / "cifar", Split::test);
-  require(dataset->size() >= 1, "there is an image");
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset->image_shape().bytes()));
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
-    const std::int32_t label = dataset->read(i, image);
-    require(label >= 0 && label < dataset->classes(), "labels are classes");
-  }
-  dataset->fingerprint();
+  read_some(*dataset);
 }
 
 std::vector<std::string> seeds() {

@@ -9,6 +9,7 @@
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/read_some.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -78,16 +79,7 @@ void try_input(std::string_view input) {
 
   const std::unique_ptr<Dataset> dataset = tar ? open_webdataset(folder() / "container", Split::train, false)
                                                : open_tfrecord(folder() / "container", Split::train, false);
-  require(dataset->size() >= 1, "there is an image");
-  dataset->fingerprint();
-  dataset->class_counts();
-  // What is larger takes its time and tells no more.
-  if (dataset->image_shape().bytes() > 1 << 20) return;
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset->image_shape().bytes()));
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
-    const std::int32_t label = dataset->read(i, image);
-    require(label >= 0 && label < dataset->classes(), "labels are classes");
-  }
+  read_some(*dataset);
 }
 
 std::vector<std::string> seeds() {

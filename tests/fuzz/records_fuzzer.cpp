@@ -9,6 +9,7 @@
 #include "data/records/record_writer.h"
 #include "data/records/records.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/read_some.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -73,17 +74,7 @@ void try_input(std::string_view input) {
   std::filesystem::remove_all(folder() / "records");
   put("records/test-00000-of-00001.lsr", make_right ? with_right_checksums(bytes) : bytes);
   const std::unique_ptr<Dataset> dataset = open_records(folder() / "records", Split::test);
-  require(dataset->size() >= 1, "there is an image");
-  require(dataset->image_shape().bytes() >= 1, "images have pixels");
-  dataset->fingerprint();
-  dataset->class_names();
-  // What is larger takes its time and tells no more.
-  if (dataset->image_shape().bytes() > 1 << 20) return;
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset->image_shape().bytes()));
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
-    const std::int32_t label = dataset->read(i, image);
-    require(label >= 0 && label < dataset->classes(), "labels are classes");
-  }
+  read_some(*dataset);
 }
 
 std::vector<std::string> seeds() {
