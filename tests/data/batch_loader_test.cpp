@@ -2,11 +2,13 @@
 #include "data/batch_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -189,6 +191,53 @@ TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
       EXPECT_EQ(seen(dataset, ranks, options, 3), alone) << ranks << " ranks";
     }
   }
+}
+
+// However a global batch is dealt to ranks, in one micro-batch each, the samples and their order are one
+// rank's; an epoch has each once, and what it drops is less than a batch.
+TEST(BatchLoader, AnyNumberOfRanksSeesTheSameGlobalBatches) {
+  const NumberedDataset dataset(259);
+  constexpr std::int64_t kGlobal = 24;
+  for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
+    const Samples alone = seen(dataset, 1, {.batch = kGlobal, .tail = tail, .seed = 4}, 3);
+    for (const int ranks : {2, 3, 4, 8})
+      EXPECT_EQ(seen(dataset, ranks, {.batch = kGlobal / ranks, .tail = tail, .seed = 4}, 3), alone) << ranks;
+  }
+  const BatchLoader loader(dataset, {}, {.batch = kGlobal});
+  EXPECT_EQ(loader.dropped_samples(), 259 % kGlobal);
+  const Samples epoch = seen(dataset, 8, {.batch = kGlobal / 8, .seed = 4}, 1);
+  EXPECT_EQ(std::ssize(epoch), 259 - 259 % kGlobal);
+  for (const auto& [sample, times] : counts(epoch)) EXPECT_EQ(times, 1) << sample;
+}
+
+// Batch norm never sees an empty or a short batch: whatever is configured, a training batch is full of
+// samples that are there, or the configuration is refused.
+TEST(BatchLoader, NoConfigurationGivesTrainingAShortBatch) {
+  std::mt19937 random(7);
+  const auto up_to = [&](std::uint32_t most) { return static_cast<std::int64_t>(random() % most + 1); };
+  int refused = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    const NumberedDataset dataset(up_to(200));
+    const int ranks = static_cast<int>(up_to(5));
+    LoaderOptions options{.batch = up_to(9), .accumulation = up_to(4), .seed = random()};
+    options.tail = std::array{Tail::drop, Tail::carry, Tail::repeat}[random() % 3];
+    options.threads = static_cast<int>(up_to(3));
+    for (int rank = 0; rank < ranks; ++rank) {
+      try {
+        BatchLoader loader(dataset, {.rank = rank, .size = ranks}, options);
+        const std::int64_t steps = loader.steps_in_epoch(0) + loader.steps_in_epoch(1);
+        ASSERT_GT(loader.steps_in_epoch(0), 0);
+        for (const Samples& batch : take(loader, steps * options.accumulation)) {
+          ASSERT_EQ(std::ssize(batch), options.batch);
+          ASSERT_EQ(std::ranges::count(batch, -1), 0) << "a sample of weight zero";
+        }
+      } catch (const ConfigError&) {
+        EXPECT_LT(dataset.size(), ranks * options.batch * options.accumulation);
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
 }
 
 TEST(BatchLoader, ThreadsAndSlotsChangeNothing) {

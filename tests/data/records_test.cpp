@@ -7,9 +7,11 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <random>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "core/atomic_file.h"
 #include "core/crc32c.h"
@@ -365,6 +367,69 @@ TEST(Records, ValuesThatNobodyWritesAreRefused) {
             std::string::npos);
   EXPECT_NE(changed([](Header&, Footer&, RecordEntry* t) { t[1].label = -1; }).find("record 1: label -1"),
             std::string::npos);
+}
+
+// Pages of this process that are in memory.
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * 4096;
+}
+
+// 200 GB of black images, of which the disk holds nothing but the table.
+TEST(Records, MemoryDoesNotGrowWithTheSet) {
+  if (static_cast<double>(sysconf(_SC_PHYS_PAGES)) * 4096 > 750e9)
+    GTEST_SKIP() << "this machine has memory enough for all of it, and maps it";
+  const TemporaryFolder folder;
+  const ImageShape shape{224, 224, 3};
+  const Bytes black(static_cast<std::size_t>(shape.bytes()));
+  RecordHeader header{.height = 224, .width = 224, .channels = 3, .classes = 1000, .shards = 1};
+  std::memcpy(header.magic, kRecordMagic.data(), kRecordMagic.size());
+  header.names_crc = crc32c("");
+  header.header_crc = crc32c(checked_part(header));
+  constexpr std::uint64_t kImages = 200'000'000'000 / (224 * 224 * 3);
+  const std::uint64_t images_end = sizeof(header) + kImages * black.size();
+  RecordFooter footer{.records = kImages};
+  footer.table = (images_end + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
+  footer.file_bytes = footer.table + kImages * sizeof(RecordEntry) + sizeof(footer);
+  std::string table(footer.table - images_end, '\0');
+  const std::uint32_t black_crc = crc32c({reinterpret_cast<const char*>(black.data()), black.size()});
+  for (std::uint64_t i = 0; i < kImages; ++i) {
+    const RecordEntry entry{.offset = sizeof(header) + i * black.size(),
+                            .bytes = static_cast<std::uint32_t>(black.size()),
+                            .crc = black_crc,
+                            .label = static_cast<std::int32_t>(i % 1000)};
+    table += bytes_of(entry);
+  }
+  footer.table_crc = crc32c(table);
+  footer.header_crc = header.header_crc;
+  std::memcpy(footer.end, kRecordEnd.data(), sizeof(footer.end));
+  footer.footer_crc = crc32c(checked_part(footer));
+
+  const fs::path path = folder.path() / shard_name("train", 0, 1);
+  {
+    std::ofstream file(path, std::ios::binary);
+    file << bytes_of(header);
+    file.seekp(static_cast<std::streamoff>(images_end));
+    file << table << bytes_of(footer);
+    if (!file.flush()) GTEST_SKIP() << "this file system has no files of 200 GB with holes";
+  }
+  std::string().swap(table);
+
+  const std::size_t before = resident_bytes();
+  const auto records = open_records(folder.path(), Split::train);
+  ASSERT_EQ(records->size(), static_cast<std::int64_t>(kImages));
+  Bytes image(black.size());
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 1000; ++i) {  // 150 MB
+    const auto index = static_cast<std::int64_t>(random() % kImages);
+    ASSERT_EQ(records->read(index, image), index % 1000);
+  }
+  EXPECT_EQ(image, black);
+  // The table of 32 MB, which is mapped, and a bit for each image.
+  EXPECT_LT(resident_bytes() - before, std::size_t{48} << 20);
+  EXPECT_LT(records->memory_bytes(), std::size_t{1} << 20);
 }
 
 TEST(Records, MissingAndForeignFiles) {
