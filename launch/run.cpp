@@ -3,9 +3,11 @@
 // Here errors become exit codes.
 #include "launch/run.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -42,9 +44,20 @@ int print_text(const Command& command) {
   return command.exit_code;
 }
 
+// A dataset of a thousand files has them all open. The limit that is lower by default is for programs that
+// use select(), which this one does not.
+void allow_many_open_files() {
+  rlimit limit = {};
+  constexpr rlim_t kWanted = 65536;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kWanted) return;
+  limit.rlim_cur = std::min(kWanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int run(int argc, char** argv, const Registry& registry) {
+  allow_many_open_files();
   if (const Terminal terminal = find_terminal(STDERR_FILENO); terminal.present)
     log::set_columns(static_cast<std::size_t>(terminal.columns));
   try {

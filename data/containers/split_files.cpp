@@ -33,7 +33,7 @@ std::vector<fs::path> split_files(const fs::path& folder, Split split, const Spl
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with('.') || name.ends_with(kIndexSuffix)) continue;
+    if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos) continue;
     if (name.find(names.mark) != std::string::npos || (names.shard_suffices && ends_as_shard(name)))
       all.push_back(entry->path());
   }

@@ -209,12 +209,18 @@ void remove_begun_files(const fs::path& folder, const std::vector<ShardPlan>& pl
   }
 }
 
+fs::path without_last_slash(const fs::path& folder) {
+  const fs::path normal = folder.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 }  // namespace
 
-PackProgress pack(const std::vector<PackSplit>& splits, const fs::path& folder, const PackOptions& options,
+PackProgress pack(const std::vector<PackSplit>& splits, const fs::path& wanted, const PackOptions& options,
                   const std::function<void(const PackProgress&)>& told_progress) {
   CHECK(options.threads > 0 && options.shard_bytes > 0, "{} threads, {} bytes", options.threads,
         options.shard_bytes);
+  const fs::path folder = without_last_slash(wanted);
   std::error_code error;
   if (fs::exists(folder, error)) {
     throw ConfigError(

@@ -13,6 +13,7 @@
 #include "data/png.h"
 #include "data/records/record_file.h"
 #include "data/records/records.h"
+#include "data/resample.h"
 #include "data/verify.h"
 #include "launch/commands.h"
 #include "launch/terminal.h"
@@ -31,7 +32,8 @@ struct InspectFlags {
 
 constexpr std::int64_t kSheetColumns = 10;  // images of a class, side by side
 constexpr std::int64_t kSheetClasses = 20;
-constexpr std::size_t kMostRows = 50;  // of the table of classes
+constexpr std::int64_t kSheetSide = 96;  // larger images are made smaller
+constexpr std::size_t kMostRows = 50;    // of the table of classes
 
 // Of one split.
 struct Found {
@@ -90,17 +92,28 @@ void print_classes(const std::vector<Found>& splits) {
   if (rows < train.size()) fmt::print("and {} more; --json has all\n", train.size() - rows);
 }
 
+// At most this high and wide.
+ImageShape shape_on_sheet(const ImageShape& shape) {
+  const std::int64_t longer = std::max(shape.height, shape.width);
+  if (longer <= kSheetSide) return shape;
+  const auto scaled = [&](std::int64_t side) {
+    return std::max<std::int64_t>(1, side * kSheetSide / longer);
+  };
+  return {.height = scaled(shape.height), .width = scaled(shape.width), .channels = shape.channels};
+}
+
 // The first images of each class in a row of its own, a pixel of white between them.
 void write_sheet(const Dataset& dataset, const std::string& path) {
-  const ImageShape shape = dataset.image_shape();
+  const ImageShape shape = dataset.image_shape(), shown = shape_on_sheet(shape);
   if (shape.channels != 1 && shape.channels != 3)
     throw ConfigError(fmt::format("--sheet: images of {} channels cannot be shown", shape.channels));
   const std::int64_t classes = std::min(dataset.classes(), kSheetClasses);
-  const ImageShape sheet{.height = classes * (shape.height + 1) + 1,
-                         .width = kSheetColumns * (shape.width + 1) + 1,
+  const ImageShape sheet{.height = classes * (shown.height + 1) + 1,
+                         .width = kSheetColumns * (shown.width + 1) + 1,
                          .channels = shape.channels};
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(sheet.bytes()), 255);
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes())),
+      small(static_cast<std::size_t>(shown.bytes()));
   std::vector<std::int64_t> placed(static_cast<std::size_t>(classes));
   std::int64_t missing = classes * kSheetColumns;
   for (std::int64_t i = 0; i < dataset.size() && missing > 0; ++i) {
@@ -108,12 +121,14 @@ void write_sheet(const Dataset& dataset, const std::string& path) {
     if (label >= classes || placed[static_cast<std::size_t>(label)] == kSheetColumns) continue;
     const std::int64_t column = placed[static_cast<std::size_t>(label)]++;
     --missing;
-    for (std::int64_t y = 0; y < shape.height; ++y) {
-      const std::int64_t line = shape.width * shape.channels;
-      const std::int64_t to =
-          ((label * (shape.height + 1) + 1 + y) * sheet.width + column * (shape.width + 1) + 1) *
-          shape.channels;
-      std::copy_n(image.begin() + y * line, line, pixels.begin() + to);
+    resample(ImageView::of(image, shape),
+             {.height = static_cast<double>(shape.height), .width = static_cast<double>(shape.width)}, shown,
+             small);
+    const std::int64_t line = shown.width * shown.channels;
+    for (std::int64_t y = 0; y < shown.height; ++y) {
+      const std::int64_t place =
+          (label * (shown.height + 1) + 1 + y) * sheet.width + column * (shown.width + 1) + 1;
+      std::copy_n(small.begin() + y * line, line, pixels.begin() + place * shown.channels);
     }
   }
   const std::vector<std::uint8_t> png = encode_png(sheet, pixels);

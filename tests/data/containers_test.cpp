@@ -119,6 +119,7 @@ TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
   folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{1}, true));
   EXPECT_TRUE(fs::exists(index));
+  folder.write("train.tfrecord.lsindex.partial-12ab", {1});  // left by a process that was killed
   EXPECT_EQ(opens(), std::pair(std::int64_t{1}, false));
   folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true));

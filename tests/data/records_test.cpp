@@ -226,6 +226,12 @@ TEST(Records, PackingGoesOnToTheSameBytes) {
   EXPECT_EQ(files_in(folder.path() / "r"), whole);
 }
 
+TEST(Records, ASlashBehindTheFolderMeansNothing) {
+  const TemporaryFolder folder;
+  pack_train(NoiseDataset(3), folder.path().string() + "/r//");
+  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 3);
+}
+
 TEST(Records, PackingKeepsWhatIsThere) {
   const TemporaryFolder folder;
   const NoiseDataset dataset(8);

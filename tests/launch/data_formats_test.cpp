@@ -108,5 +108,27 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   EXPECT_EQ(count(text, "\nresize = 32\nrandom_resized_crop = true\n"), 1) << text;
 }
 
+// More files than a process may open by default: the program asks for more.
+TEST(DataFormats, ManyFilesMayBeOpen) {
+  const TemporaryFolder folder;
+  for (int shard = 0; shard < 60; ++shard)
+    folder.write(fmt::format("photos/{}/a/{:02}.jpg", shard < 40 ? "train" : "test", shard),
+                 flat_jpeg({1, 2, 3}));
+  const std::string here = "cd " + folder.path().string();
+  for (const char* split : {"train", "test"}) {
+    const std::string make = fmt::format(
+        "{} && for file in photos/{}/a/*.jpg; do name=$(basename $file .jpg); echo 0 >$name.cls; "
+        "cp $file . && tar -cf {}-$name.tar $name.jpg $name.cls || exit 1; done",
+        here, split, split);
+    ASSERT_EQ(run_shell(make).exit_code, 0);
+  }
+  const ProgramResult packed = run_shell(
+      fmt::format("{} && ulimit -Sn 48 && {} pack cifar10_resnet20 records --set data.format=webdataset "
+                  "--set data.path=.",
+                  here, program("lockstep")));
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_GE(count(packed.output, "40 training and 20 test images"), 1) << packed.output;
+}
+
 }  // namespace
 }  // namespace lockstep
