@@ -62,8 +62,8 @@ struct SparseMessage {
 };
 
 // The numbers that reach the threshold, the first `capacity` of them. next_residual is the numbers, and where
-// they are sent what rounding took of them; next_velocity is u, with zeros there (DGC's momentum factor
-// masking).
+// they are sent what rounding took of them; next_velocity is u, and there kept_velocity times u: 0 is DGC's
+// momentum factor masking.
 struct SparseSelection {
   SparseNumbers numbers;
   std::int64_t capacity = 0;
@@ -71,6 +71,7 @@ struct SparseSelection {
   std::uint32_t* message = nullptr;  // a SparseMessage; zeros behind the last number
   float* next_residual = nullptr;    // may be null: not wanted
   float* next_velocity = nullptr;    // where there is a velocity
+  float kept_velocity = 0;
   void* scratch = nullptr;
 };
 

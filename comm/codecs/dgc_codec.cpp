@@ -2,9 +2,10 @@
 //
 // The codec dgc: Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018). As topk, but so few
 // elements travel that what waits is a hundred steps old: momentum is therefore added before (momentum
-// correction), and that of what was sent is forgotten (momentum factor masking), gradients are clipped where
-// they are made, and the share that travels sinks over the first steps: not in a few stages, as published,
-// but a little with each step, since a stage with too little that comes too early is never made good.
+// correction), and that of what was sent is forgotten (momentum factor masking; less of it where more is
+// sent, see SparseCodec::kept_velocity), gradients are clipped where they are made, and the share that
+// travels sinks over the first steps: not in a few stages, as published, but a little with each step, since a
+// stage with too little that comes too early is never made good.
 #include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
 

@@ -73,6 +73,15 @@ double SparseCodec::density_at(std::int64_t step) const {
   return options_.warmup_density * std::pow(options_.density / options_.warmup_density, passed);
 }
 
+// A number is sent about every 1 / density steps. Forgotten at each time, its momentum grows for so long
+// only, and of m and k steps 1 - m (1 - m^k) / (k (1 - m)) is left of what momentum makes of a gradient: 0.36
+// at a density of 1/8 and m = 0.9, and 0.91 at 1/100. It is forgotten because a direction that is older than
+// momentum remembers misleads (DGC, section 3.2); so what is sent more often than momentum forgets by itself,
+// every 1 / (1 - m) steps, keeps it.
+float SparseCodec::kept_velocity() const {
+  return static_cast<float>(std::min(1.0, density_ / (1 - options_.momentum.momentum)));
+}
+
 void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {
   if (!begun_) density_ = options_.warmup_steps > 0 ? density_at(steps_.begin()) : options_.density;
   begun_ = true;
@@ -136,6 +145,7 @@ void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
                                    .message = message,
                                    .next_residual = next(residual_, piece),
                                    .next_velocity = next(velocity_, piece),
+                                   .kept_velocity = kept_velocity(),
                                    .scratch = scratch});
     message += shape.words();
   }

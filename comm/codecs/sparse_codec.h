@@ -65,6 +65,8 @@ class SparseCodec final : public Codec {
   SparseMessage message_of(const CodecPiece& piece) const;
   std::int64_t words(const CodecShare& share) const;
   double density_at(std::int64_t step) const;
+  // Of a number that is sent in this step: the share of its velocity that stays.
+  float kept_velocity() const;
   void choose(std::size_t bucket, const float* loss_scale);
 
   std::span<const Parameter> parameters_;

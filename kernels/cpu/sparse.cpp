@@ -80,7 +80,7 @@ INLINE void select_block(const SparseSelection& a, std::int64_t begin, std::int6
     const SparseWord sent = SparseWord::of(numbers[i], begin + i);
     selected.words[selected.count++] = sent.bits;
     if (a.next_residual != nullptr) a.next_residual[begin + i] = numbers[i] - sent.value();
-    if (a.next_velocity != nullptr) a.next_velocity[begin + i] = 0;
+    if (a.next_velocity != nullptr) a.next_velocity[begin + i] *= a.kept_velocity;
   }
 }
 

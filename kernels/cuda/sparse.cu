@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kBlockThreads) select_kernel(SparseSelection a
       const SparseWord word = SparseWord::of(left.value, i);
       const bool spoiled = place == 0 && *scratch.not_finite != 0;
       words[place] = spoiled ? word.spoiled().bits : word.bits;
-      left = {left.value - word.value(), 0.0f};
+      left = {left.value - word.value(), left.velocity * a.kept_velocity};
       ++place;
     }
     if (a.next_residual != nullptr) a.next_residual[i] = left.value;

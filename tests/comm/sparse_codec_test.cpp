@@ -106,7 +106,8 @@ TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
   }
 }
 
-// Each element of each rank has waited, with momentum added, or was sent, and is forgotten (algorithm 1).
+// Each element of each rank has waited, with momentum added, or was sent, and is forgotten (algorithm 1), but
+// for the velocity's share that the density gives: 0.05 / (1 - 0.75).
 TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
   for (const auto& [kind, nesterov] :
        {std::pair{&kDgcCodec, false}, {&kDgcCodec, true}, {&kTopKCodec, true}}) {
@@ -139,13 +140,15 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
                 const float u = 0.75f * of(before, ".velocity") + g;
                 const float v = of(before, ".residual") + (nesterov ? g + 0.75f * u : u);
                 const float rounding = v - static_cast<float>(BFloat16(v));
-                if (of(after, ".velocity") == 0) {
+                const float left = of(after, ".velocity");
+                if (std::abs(left - 0.2f * u) < std::abs(left - u)) {
+                  CHECK(std::abs(left - 0.2f * u) < 1e-5f);
                   sent[i] = v - of(after, ".residual");
                   ++count;
                   CHECK(std::abs(of(after, ".residual") - rounding) < 1e-5f);
                 } else {
                   CHECK(std::abs(of(after, ".residual") - v) < 1e-5f);
-                  CHECK(std::abs(of(after, ".velocity") - u) < 1e-5f);
+                  CHECK(std::abs(left - u) < 1e-5f);
                 }
               }
               CHECK(count > elements / 25 && count <= elements / 20 + 1, "{} of {}", count, elements);

@@ -54,6 +54,7 @@ struct Choice {
                                .message = message.as<std::uint32_t>(),
                                .next_residual = next_residual.as<float>(),
                                .next_velocity = momentum > 0 ? next_velocity.as<float>() : nullptr,
+                               .kept_velocity = 0.375f,
                                .scratch = scratch.data()});
     operations(SparseSum{.shape = shape,
                          .ranks = 1,

@@ -57,6 +57,7 @@ struct Case {
   Values velocity = {};
   float momentum = 0;
   bool nesterov = false;
+  float kept_velocity = 0;
   float loss_scale = 1;
   std::int64_t kept = 1;
   std::int64_t capacity = 0;  // 0: kept
@@ -88,6 +89,7 @@ Sent select(const Case& c) {
                                        .message = words,
                                        .next_residual = next_residual.floats(),
                                        .next_velocity = c.velocity.empty() ? nullptr : next_velocity.floats(),
+                                       .kept_velocity = c.kept_velocity,
                                        .scratch = scratch.data()});
   EXPECT_EQ(std::memcmp(gradient.data(), c.gradient.data(), c.gradient.size() * sizeof(float)), 0);
   EXPECT_TRUE(message.margin_intact() && next_residual.margin_intact() && next_velocity.margin_intact() &&
@@ -149,15 +151,17 @@ TEST(Sparse, ZerosAreNotSent) {
   EXPECT_EQ(select({.gradient = gradient, .kept = 30}).indices, std::vector<std::int64_t>{2999});
 }
 
-// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten, but for what rounding took.
+// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten, but for what rounding took
+// and the share of the velocity that is kept.
 TEST(Sparse, MomentumIsPartOfTheNumbers) {
   constexpr std::int64_t kCount = 3000;
-  for (const bool nesterov : {false, true}) {
+  for (const auto& [nesterov, kept_velocity] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.25f}}) {
     const Case c{.gradient = peaked_values(kCount, "gradient"),
                  .residual = peaked_values(kCount, "residual"),
                  .velocity = peaked_values(kCount, "velocity"),
                  .momentum = 0.5f,
                  .nesterov = nesterov,
+                 .kept_velocity = kept_velocity,
                  .kept = 30};
     const Sent sent = select(c);
     Values numbers(to_size(kCount)), velocity(to_size(kCount));
@@ -169,9 +173,9 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
     for (std::int64_t k = 0; k < sent.count(); ++k) {
       const std::size_t i = to_size(sent.indices[to_size(k)]);
       EXPECT_NEAR(sent.values[to_size(k)], numbers[i], std::abs(numbers[i]) / 256);
-      EXPECT_EQ(sent.velocity[i], 0);
+      velocity[i] *= kept_velocity;
+      EXPECT_NEAR(sent.velocity[i], velocity[i], kept_velocity == 0 ? 0 : 1e-6);
       numbers[i] -= sent.values[to_size(k)];
-      velocity[i] = 0;
     }
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       ASSERT_NEAR(sent.residual[i], numbers[i], 1e-6);
