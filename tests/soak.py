@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -177,7 +178,8 @@ def start_apart(options, arguments, folder):
     apart += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     if subprocess.run([*apart, "true"], capture_output=True).returncode != 0:
         raise training_runs.Skipped("Skipped: many starts, because namespaces cannot be made")
-    done = subprocess.run([*apart, sys.executable, "-B", __file__, *arguments, "--inside", str(folder)],
+    shutil.copy2(options.bin / "lockstep", folder)  # the build may lie in /tmp
+    done = subprocess.run([*apart, sys.executable, "-B", __file__, *arguments, "--bin", str(folder), "--inside", str(folder)],
                           stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise training_runs.Failed(f"starts ended with {done.returncode}: {done.stdout[-2000:]}")
