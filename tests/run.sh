@@ -15,6 +15,8 @@ more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 pr
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
+# nproc takes OMP_NUM_THREADS for the number of cores, which one of the checks sets to 1.
+cores=$(env -u OMP_NUM_THREADS nproc)
 sanitizers=$PWD/tests/sanitizers
 
 # The CUDA build compiles most of what the CPU's does, and a second clone all of it: with paths relative to this folder the
@@ -37,7 +39,7 @@ case $what in
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without=(-LE slow)
-    ctest --preset cpu --no-tests=error -j "$(nproc)" "${without[@]}"
+    ctest --preset cpu --no-tests=error -j "$cores" "${without[@]}"
     ;;
   asan)
     build asan unit_tests
@@ -45,13 +47,13 @@ case $what in
     export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
     # While it makes kernels for AMX, oneDNN 2.6.3 reads behind a block of its own.
     export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
-    ctest --preset asan --no-tests=error -L unit -j "$(nproc)"
+    ctest --preset asan --no-tests=error -L unit -j "$cores"
     ;;
   tsan)
     build tsan threaded_tests
     # libgomp's barriers are invisible to ThreadSanitizer: one thread per team leaves only our own threads to judge.
     export TSAN_OPTIONS=suppressions=$sanitizers/tsan.supp:halt_on_error=1 OMP_NUM_THREADS=1
-    ctest --preset tsan --no-tests=error -L threaded -j "$(nproc)"
+    ctest --preset tsan --no-tests=error -L threaded -j "$cores"
     ;;
   cuda)
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -70,12 +72,12 @@ case $what in
     fi
     build cuda cuda_tests
     build/cuda/bin/lockstep info
-    ctest --preset cuda -L cuda --no-tests=error -j "$(nproc)"
+    ctest --preset cuda -L cuda --no-tests=error -j "$cores"
     ;;
   fuzz)
     build fuzz all
     printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar records containers |
-      xargs -P "$(nproc)" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
+      xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror
