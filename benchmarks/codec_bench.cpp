@@ -257,7 +257,7 @@ class Alone {
     stream.synchronize();
     const double seconds = seconds_on(stream, [&] {
       for (std::size_t i = 0; i < shares_.size(); ++i) {
-        if (shares_[i].count > 0) codec_->exchange(i, nullptr);
+        if (shares_[i].count > 0) codec_->exchange(i, {});
       }
     });
     const std::int32_t finite = 1;

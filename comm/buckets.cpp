@@ -194,11 +194,11 @@ GradientBuckets::~GradientBuckets() {
   }
 }
 
-void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments, const float* loss_scale) {
+void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments, const GradientUnit& unit) {
   const std::span<const Bucket> buckets = plan_.buckets();
   CHECK(moments.empty() || moments.size() == buckets.size(), "the moments of {} buckets for {}",
         moments.size(), buckets.size());
-  exchange_->begin(loss_scale);
+  exchange_->begin(unit);
   compute_ = &compute;
   moments_ = moments;
   next_ = 0;

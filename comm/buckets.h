@@ -118,8 +118,8 @@ class GradientBuckets final : public GradientListener {
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
   // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
-  // whatever is recorded of it. loss_scale: see GradientExchange::begin.
-  void begin(Stream& compute, std::span<BucketMoments> moments = {}, const float* loss_scale = nullptr);
+  // whatever is recorded of it. unit: see GradientExchange::begin.
+  void begin(Stream& compute, std::span<BucketMoments> moments = {}, const GradientUnit& unit = {});
   // From the network, once for each parameter and pass, in any order.
   void gradient_ready(std::size_t index) override;
   // Copies what backward has left to where it is exchanged, behind the use of what was there. With

@@ -46,15 +46,25 @@ struct ExchangeState {
   OnOtherRanks on_other_ranks = OnOtherRanks::sum;
 };
 
+// What an exchange finds gradients multiplied by, and what becomes of them. Memory of the device, which stays
+// where it is; what lies there belongs to the step.
+struct GradientUnit {
+  const float* loss_scale = nullptr;  // what they come multiplied by; null: 1
+  // What the optimizer is about to multiply them by, above 0: what is sent a step later takes part with that
+  // step's. Null: all steps alike.
+  const float* learning_rate = nullptr;
+};
+
 class AutoExchange;
 
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
 
-  // Before the first bucket of a step. Gradients come multiplied by *loss_scale, in memory of the device,
-  // which stays where it is; null: by 1.
-  virtual void begin(const float* /*loss_scale*/) {}
+  // Before the first bucket of a step.
+  virtual void begin(const GradientUnit& /*unit*/) {}
+  // Whether GradientUnit::learning_rate makes a difference. The same on every rank.
+  virtual bool uses_learning_rate() const { return false; }
 
   // Enqueues the exchange of one bucket, in place, on the communicator's stream. This rank's gradients are
   // final in the order of that stream, and the optimizer reads behind what is enqueued here.

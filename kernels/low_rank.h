@@ -51,16 +51,17 @@ class LowRankShape {
   std::vector<std::int64_t> slow_offsets_;
 };
 
-// matrix = gradient / *loss_scale + residual, in place of the gradient, and rows = matrix * columns. The
-// shape must outlive the call's work; so in all that follows.
+// matrix = *learning_rate * gradient / *loss_scale + residual, in place of the gradient, and rows = matrix *
+// columns. The shape must outlive the call's work; so in all that follows.
 struct LowRankRows {
   const LowRankShape* shape = nullptr;
   std::int64_t rank = 0;
-  float* matrix = nullptr;            // the gradient, and then the matrix
-  const float* loss_scale = nullptr;  // in memory of the device; null: 1
-  const float* residual = nullptr;    // null: zeros
-  const float* columns = nullptr;     // Q of the step before
-  float* rows = nullptr;              // P
+  float* matrix = nullptr;               // the gradient, and then the matrix
+  const float* loss_scale = nullptr;     // in memory of the device; null: 1
+  const float* learning_rate = nullptr;  // the same; above 0
+  const float* residual = nullptr;       // null: zeros
+  const float* columns = nullptr;        // Q of the step before
+  float* rows = nullptr;                 // P
 };
 
 // Modified Gram-Schmidt, each column twice, so that what is left of a column that others nearly span is
@@ -80,7 +81,8 @@ struct LowRankColumns {
   float* columns = nullptr;
 };
 
-// residual = matrix - rows * own_columns^T, and then matrix = *loss_scale * rows * columns^T.
+// residual = matrix - rows * own_columns^T, and then matrix = *loss_scale / *learning_rate * rows *
+// columns^T.
 struct LowRankDecode {
   const LowRankShape* shape = nullptr;
   std::int64_t rank = 0;
@@ -88,6 +90,7 @@ struct LowRankDecode {
   const float* own_columns = nullptr;  // of this rank's matrix
   const float* columns = nullptr;      // of the sum of all ranks' matrices
   const float* loss_scale = nullptr;   // as above
+  const float* learning_rate = nullptr;
   float* matrix = nullptr;
   float* residual = nullptr;  // null: not wanted
 };

@@ -11,13 +11,17 @@
 
 namespace lockstep {
 
+// What gradients are multiplied by, seen from the matrices: LowRankRows, LowRankDecode.
+template <typename Arguments>
+LOCKSTEP_HOST_DEVICE float gradient_scale(const Arguments& a) {
+  const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
+  return a.learning_rate == nullptr ? scale : scale / *a.learning_rate;
+}
+
 // A gradient with what was not sent of the ones before. T is float, or a vector of floats.
 struct Compensate {
-  float factor = 1;  // 1 / loss scale
+  float factor = 1;  // 1 / gradient_scale()
 
-  LOCKSTEP_HOST_DEVICE static Compensate from(const float* loss_scale) {
-    return {.factor = loss_scale == nullptr ? 1.0f : 1.0f / *loss_scale};
-  }
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T gradient, T residual) const {
     return gradient * factor + residual;

@@ -18,7 +18,7 @@ DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, O
 }
 
 void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moments) {
-  buckets_.begin(compute, moments, scale());
+  buckets_.begin(compute, moments, {.loss_scale = scale()});
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
 }
 

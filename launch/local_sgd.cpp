@@ -95,7 +95,7 @@ void LocalSgd::fill_gradients(Stream& compute) {
 }
 
 void LocalSgd::exchange(Stream& compute, std::span<BucketMoments> moments) {
-  buckets_.begin(compute, moments, difference_scale_ == 1 ? nullptr : scale_place());
+  buckets_.begin(compute, moments, {.loss_scale = difference_scale_ == 1 ? nullptr : scale_place()});
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
   buckets_.wait(compute);
 }

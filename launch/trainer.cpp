@@ -87,6 +87,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
       results_(parts.network.device(), options.accumulation),
+      exchanged_rate_(parts.network.device(), schedule.base),
       marks_(stream_),
       ledger_(make_ledger(parts, stream_.runs_on_host())),
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
@@ -237,6 +238,7 @@ void Trainer::step() {
   train_.begin(stream_, place_.slot);
   clock_.has_data();
   parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(step_));
+  exchanged_rate_.set(place_.slot, schedule_.at(step_));
   recordings_.run(end_->kind_of(step_), place_.slot, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);
@@ -304,7 +306,12 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
     parts_.network.copy_loss(stream_, results_.loss(place_.slot, micro));
     end_->behind_forward();
   });
-  if (exchange != nullptr) parts_.buckets.begin(stream_, clock_.buckets(), parts_.optimizer.loss_scale());
+  if (exchange != nullptr) {
+    GradientUnit unit{.loss_scale = parts_.optimizer.loss_scale()};
+    if (parts_.buckets.exchange().uses_learning_rate())
+      unit.learning_rate = exchanged_rate_.enqueue(stream_, place_.slot);
+    parts_.buckets.begin(stream_, clock_.buckets(), unit);
+  }
   clock_.time(Phase::backward, micro, [&] {
     parts_.network.backward(pass);
     if (exchange != nullptr) return;

@@ -23,6 +23,7 @@
 #include "launch/advice.h"
 #include "launch/codec_trial.h"
 #include "launch/device_marks.h"
+#include "launch/exchanged_rate.h"
 #include "launch/fit_observer.h"
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
@@ -204,6 +205,7 @@ class Trainer {
   DeviceBatches train_;
   DeviceBatches test_;
   StepResults results_;
+  ExchangedRate exchanged_rate_;
   DeviceMarks marks_;
   // Of buckets, where there are other ranks or a timeline: without either nobody asks.
   std::optional<Ledger> ledger_;

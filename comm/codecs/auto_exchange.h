@@ -52,7 +52,8 @@ class AutoExchange final : public GradientExchange {
   std::vector<BucketTravel> travel(std::span<const int> by_bucket,
                                    std::span<const double> seconds_per_element) const;
 
-  void begin(const float* loss_scale) override { current_->begin(loss_scale); }
+  void begin(const GradientUnit& unit) override { current_->begin(unit); }
+  bool uses_learning_rate() const override { return current_->uses_learning_rate(); }
   void enqueue(std::size_t bucket) override;
   bool same_on_every_rank() const override { return true; }
   bool adds_momentum(std::size_t parameter) const override { return current_->adds_momentum(parameter); }

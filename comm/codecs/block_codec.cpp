@@ -132,7 +132,7 @@ class BlockCodec final : public Codec {
     received_ = across_.allocate(bytes);
   }
 
-  void exchange(std::size_t bucket, const float* loss_scale) override {
+  void exchange(std::size_t bucket, const GradientUnit& unit) override {
     const CodecShare& share = shares_[bucket];
     const CodecShare& part = parts_[bucket];
     const auto part_bytes = static_cast<std::size_t>(blocks_of(part) * record_bytes(code_));
@@ -140,7 +140,7 @@ class BlockCodec final : public Codec {
     std::byte* own = sent_.data() + first * record_bytes(code_);
     Stream& stream = across_.stream();
     Backend& backend = backend_for(stream.device());
-    encode({.bucket = bucket, .share = share, .residual = residual_, .to = sent_.data()}, loss_scale);
+    encode({.bucket = bucket, .share = share, .residual = residual_, .to = sent_.data()}, unit.loss_scale);
     across_.all_to_all(sent_.data(), received_.data(), part_bytes, DType::u8);
     backend.sum_blocks(stream, {.code = code_,
                                 .blocks = blocks_of(part),
@@ -149,7 +149,7 @@ class BlockCodec final : public Codec {
                                 .real = real_.of(bucket, first),
                                 .values = static_cast<float*>(part.values)});
     encode({.bucket = bucket, .first_block = first, .share = part, .residual = sum_residual_, .to = own},
-           loss_scale);
+           unit.loss_scale);
     across_.all_gather(own, sent_.data(), part_bytes, DType::u8);
     backend.sum_blocks(stream, {.code = code_,
                                 .blocks = blocks_of(share),

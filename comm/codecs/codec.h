@@ -66,9 +66,9 @@ class Codec {
 
   // Enqueues on across.stream(): the values of this bucket's share become their sum over the ranks of across,
   // decoded, with the same bits on each of them. Buckets come one after another, once each step. What is not
-  // finite anywhere leaves something that is not finite in the sum. Values come multiplied by *loss_scale, in
-  // memory of the device (null: by 1); what is remembered is not.
-  virtual void exchange(std::size_t bucket, const float* loss_scale) = 0;
+  // finite anywhere leaves something that is not finite in the sum. Values come multiplied by the unit's loss
+  // scale; what is remembered is not.
+  virtual void exchange(std::size_t bucket, const GradientUnit& unit) = 0;
   // See GradientExchange.
   virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
   virtual std::vector<ExchangeState> state() { return {}; }
@@ -99,6 +99,8 @@ struct CodecKind {
   // The option that says how many of the first steps differ from those that follow, as in the sizes of what
   // is sent: a GPU records none of them. Empty: none do.
   std::string_view warmup_option = {};
+  // What it remembers is kept in units of what parameters lack (GradientUnit::learning_rate).
+  bool uses_learning_rate = false;
   // Its share is whole parameters, instead of equal numbers of elements.
   bool whole_parameters = false;
   // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.

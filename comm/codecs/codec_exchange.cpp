@@ -251,7 +251,7 @@ void CodecExchange::enqueue_lane(std::size_t index, Lane& lane) {
   }
   if (lane.codec != nullptr && lane.shares[index].count > 0) {
     move_to(*groups_.across());
-    lane.codec->exchange(index, loss_scale_);
+    lane.codec->exchange(index, unit_);
   }
   if (groups_.node() != nullptr) {
     move_to(*groups_.node());
@@ -314,6 +314,11 @@ void CodecExchange::unpack(const Bucket& bucket, const PackedStretch& stretch, c
 void CodecExchange::go_on(Stream& from, Stream& to) {
   from.record(behind_);
   to.wait(behind_);
+}
+
+bool CodecExchange::uses_learning_rate() const {
+  return std::ranges::any_of(lanes_,
+                             [](const Lane& lane) { return lane.choice.kind->codec->uses_learning_rate; });
 }
 
 void CodecExchange::settle(Stream& compute, const std::int32_t* finite) {

@@ -33,7 +33,8 @@ class CodecExchange final : public GradientExchange {
   // this: those of the context's communicator.
   CodecExchange(const ExchangeContext& context, const CodecAssignment& assignment, NodeGroups& groups);
 
-  void begin(const float* loss_scale) override { loss_scale_ = loss_scale; }
+  void begin(const GradientUnit& unit) override { unit_ = unit; }
+  bool uses_learning_rate() const override;
   void enqueue(std::size_t bucket) override;
   bool adds_momentum(std::size_t parameter) const override { return adds_momentum_[parameter]; }
   bool same_on_every_rank() const override { return true; }
@@ -98,7 +99,7 @@ class CodecExchange final : public GradientExchange {
   std::vector<bool> adds_momentum_;  // by parameter
   Buffer zeros_;                     // as many as there are behind any stretch
   Event behind_;
-  const float* loss_scale_ = nullptr;
+  GradientUnit unit_;
 };
 
 }  // namespace lockstep

@@ -79,7 +79,7 @@ class Sample {
     stream.copy(arena_.at(0), values_.data(), values_.size() * sizeof(float));
     stream.synchronize();
     const std::int64_t begin_ns = now_ns();
-    exchange_.begin(nullptr);
+    exchange_.begin({});
     exchange_.enqueue(0);
     stream.synchronize();
     exchange_.settle(compute_, reinterpret_cast<const std::int32_t*>(finite_.data()));

@@ -18,7 +18,7 @@ class HalfCodec final : public Codec {
       memory_ = across_.allocate(static_cast<std::size_t>(context.largest_share()) * size_of(wire));
   }
 
-  void exchange(std::size_t bucket, const float*) override {
+  void exchange(std::size_t bucket, const GradientUnit& /*unit*/) override {
     const CodecShare& share = shares_[bucket];
     void* wire = type_ == wire_ ? share.values : memory_.data();
     if (type_ != wire_) cast(share.count, type_, share.values, wire_, wire);

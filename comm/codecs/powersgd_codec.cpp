@@ -7,9 +7,12 @@
 //
 // where products with M are sums of each rank's own, so two all-reduces of a bucket's factors are all that
 // travels. What of its own matrix a rank has not sent, M_r - P P^T M_r, is added to its next gradient: it is
-// never longer than the matrix, and where M has no more than `rank` dimensions nothing is left of the sum.
-// (The variant with one all-reduce, which renews P and Q by turns, sends half of that, but knows no gradient
-// exactly before its second step, and steps would differ from one to the next, which are recorded once.)
+// never longer than the matrix, and where M has no more than `rank` dimensions nothing is left of the sum. It
+// is kept times the learning rate of its step (Zheng, Huang and Kwok, "Communication-Efficient Distributed
+// Blockwise Momentum SGD with Error-Feedback", NeurIPS 2019), as what parameters lack: where the rate falls,
+// a gradient that arrives late would else do less than it should have done. (The variant with one all-reduce,
+// which renews P and Q by turns, sends half of that, but knows no gradient exactly before its second step,
+// and steps would differ from one to the next, which are recorded once.)
 #include <optional>
 #include <vector>
 
@@ -52,7 +55,7 @@ class PowerSgd final : public Codec {
  public:
   explicit PowerSgd(const CodecContext& context);
 
-  void exchange(std::size_t bucket, const float* loss_scale) override;
+  void exchange(std::size_t bucket, const GradientUnit& unit) override;
   void settle(Stream& compute, const std::int32_t* finite) override;
   std::vector<ExchangeState> state() override;
   std::size_t memory_bytes() const override;
@@ -73,7 +76,7 @@ class PowerSgd final : public Codec {
     std::int64_t column_elements = 0;
   };
 
-  void compress(std::size_t bucket, const float* loss_scale);
+  void compress(std::size_t bucket, const GradientUnit& unit);
   void start_columns();
   float* rows(const Matrix& matrix) const { return at(rows_, matrix.rows); }
   static float* at(const Buffer& memory, std::int64_t place) {
@@ -129,7 +132,7 @@ PowerSgd::PowerSgd(const CodecContext& context)
     column_elements += made.column_elements;
   }
   if (context.choice.whole_option(kErrorFeedback.name) != 0)
-    residual_.emplace("residual", shares_, parameters_, device);
+    residual_.emplace("update_residual", shares_, parameters_, device);
   columns_.emplace(column_elements, device);
   own_columns_ = Buffer(static_cast<std::size_t>(column_elements) * sizeof(float), device);
   rows_ = Buffer(static_cast<std::size_t>(row_elements) * sizeof(float), device);
@@ -149,16 +152,16 @@ void PowerSgd::start_columns() {
   stream.synchronize();
 }
 
-void PowerSgd::exchange(std::size_t bucket, const float* loss_scale) {
+void PowerSgd::exchange(std::size_t bucket, const GradientUnit& unit) {
   if (!begun_) compresses_ = start_step_ == 0 || steps_.begin() >= start_step_;
   begun_ = true;
   const CodecShare& share = shares_[bucket];
   if (share.count == 0) return;
-  if (compresses_) return compress(bucket, loss_scale);
+  if (compresses_) return compress(bucket, unit);
   across_.all_reduce(share.values, static_cast<std::size_t>(share.count), DType::f32, ReduceOp::sum);
 }
 
-void PowerSgd::compress(std::size_t bucket, const float* loss_scale) {
+void PowerSgd::compress(std::size_t bucket, const GradientUnit& unit) {
   const Matrices& made = buckets_[bucket];
   if (made.matrices.empty()) return;
   Stream& stream = across_.stream();
@@ -170,7 +173,8 @@ void PowerSgd::compress(std::size_t bucket, const float* loss_scale) {
     backend_.low_rank_rows(stream, {.shape = &matrix.shape,
                                     .rank = rank_,
                                     .matrix = values + matrix.place,
-                                    .loss_scale = loss_scale,
+                                    .loss_scale = unit.loss_scale,
+                                    .learning_rate = unit.learning_rate,
                                     .residual = residual_ ? residual_->now(bucket) + matrix.place : nullptr,
                                     .columns = columns_->now() + matrix.columns,
                                     .rows = rows(matrix)});
@@ -197,7 +201,8 @@ void PowerSgd::compress(std::size_t bucket, const float* loss_scale) {
                               .rows = rows(matrix),
                               .own_columns = at(own_columns_, matrix.columns),
                               .columns = columns,
-                              .loss_scale = loss_scale,
+                              .loss_scale = unit.loss_scale,
+                              .learning_rate = unit.learning_rate,
                               .matrix = values + matrix.place,
                               .residual = residual_ ? residual_->next(bucket) + matrix.place : nullptr});
     backend_.low_rank_revive(
@@ -246,6 +251,7 @@ double share_of_factors(const ExchangeChoice& choice, const Parameter& parameter
 constexpr CodecKind kPowerSgdKind = {
     .takes = takes_matrix,
     .warmup_option = "start_step",
+    .uses_learning_rate = true,
     .whole_parameters = true,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
       return std::make_unique<PowerSgd>(context);

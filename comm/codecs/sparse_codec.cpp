@@ -82,12 +82,12 @@ float SparseCodec::kept_velocity() const {
   return static_cast<float>(std::min(1.0, density_ / (1 - options_.momentum.momentum)));
 }
 
-void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {
+void SparseCodec::exchange(std::size_t bucket, const GradientUnit& unit) {
   if (!begun_) density_ = options_.warmup_steps > 0 ? density_at(steps_.begin()) : options_.density;
   begun_ = true;
   const CodecShare& share = shares_[bucket];
   if (share.count == 0 || share.pieces.empty()) return;
-  choose(bucket, loss_scale);
+  choose(bucket, unit.loss_scale);
   const std::int64_t stride = words(share);
   across_.all_gather(chosen_.data(), gathered_.data(), static_cast<std::size_t>(stride), DType::i32);
   Stream& stream = across_.stream();
@@ -99,7 +99,7 @@ void SparseCodec::exchange(std::size_t bucket, const float* loss_scale) {
                              .ranks = across_.size(),
                              .messages = messages,
                              .stride = stride,
-                             .loss_scale = loss_scale,
+                             .loss_scale = unit.loss_scale,
                              .sums = static_cast<float*>(share.values) + piece.place});
     messages += shape.words();
   }

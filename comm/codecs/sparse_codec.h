@@ -55,7 +55,7 @@ class SparseCodec final : public Codec {
  public:
   SparseCodec(const CodecContext& context, const SparseOptions& options);
 
-  void exchange(std::size_t bucket, const float* loss_scale) override;
+  void exchange(std::size_t bucket, const GradientUnit& unit) override;
   void settle(Stream& compute, const std::int32_t* finite) override;
   std::vector<ExchangeState> state() override;
   std::size_t memory_bytes() const override;

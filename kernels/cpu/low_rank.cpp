@@ -186,7 +186,7 @@ INLINE void multiply_piece(Piece piece, std::int64_t rank, bool over_fast, const
 
 LOCKSTEP_FOR_EACH_PROCESSOR void rows_piece(const LowRankRows& a, const Piece& piece) {
   const bool over_fast = !a.shape->rows_are_fast();
-  const Compensate compensate = Compensate::from(a.loss_scale);
+  const Compensate compensate{.factor = 1.0f / gradient_scale(a)};
   if (a.residual != nullptr) {
     multiply_piece(piece, a.rank, over_fast, a.matrix, Compensated{compensate, a.matrix, a.residual});
   } else {
@@ -234,7 +234,7 @@ INLINE void decode_block(const LowRankDecode& a, std::int64_t fast_tile, std::in
                          std::int64_t begin, std::int64_t count) {
   const LowRankShape& shape = *a.shape;
   const std::int64_t fast = shape.fast();
-  const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
+  const float scale = gradient_scale(a);
   const bool rows_are_fast = shape.rows_are_fast();
   for (std::int64_t s = begin; s < begin + count; ++s) {
     const std::int64_t f = fast_tile * fast, place = slow_tile * shape.slow() + s;

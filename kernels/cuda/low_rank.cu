@@ -27,16 +27,15 @@ struct Product {
 
 // A block for each row. With kGradient the matrix is made of a gradient first.
 template <int kColumns, bool kGradient>
-__global__ void __launch_bounds__(kBlockThreads)
-    rows_kernel(Product a, const float* loss_scale, const float* residual) {
+__global__ void __launch_bounds__(kBlockThreads) rows_kernel(Product a, LowRankRows all) {
   const std::int64_t begin = std::int64_t{blockIdx.x} * a.columns;
   Compensate compensate;
-  if constexpr (kGradient) compensate = Compensate::from(loss_scale);
+  if constexpr (kGradient) compensate.factor = 1.0f / gradient_scale(all);
   float sums[kColumns] = {};
   for (std::int64_t i = threadIdx.x; i < a.columns; i += blockDim.x) {
     float value = a.matrix[begin + i];
     if constexpr (kGradient) {
-      value = compensate(value, residual == nullptr ? 0.0f : residual[begin + i]);
+      value = compensate(value, all.residual == nullptr ? 0.0f : all.residual[begin + i]);
       a.matrix[begin + i] = value;
     }
 #pragma unroll
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   const std::int64_t row = i / columns, column = i % columns;
   if (a.residual != nullptr)
     a.residual[i] = a.matrix[i] - approximation(a, rows, columns, a.own_columns, row, column);
-  const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
+  const float scale = gradient_scale(a);
   a.matrix[i] = scale * approximation(a, rows, columns, a.columns, row, column);
 }
 
@@ -162,9 +161,9 @@ void cuda_low_rank_rows(Stream& stream, const LowRankRows& a) {
                           .product = a.rows + first * rows};
     constexpr int kColumns = decltype(count)::value;
     if (first == 0) {
-      launch(rows_kernel<kColumns, true>, shape, stream, product, a.loss_scale, a.residual);
+      launch(rows_kernel<kColumns, true>, shape, stream, product, a);
     } else {
-      launch(rows_kernel<kColumns, false>, shape, stream, product, a.loss_scale, a.residual);
+      launch(rows_kernel<kColumns, false>, shape, stream, product, a);
     }
   });
 }

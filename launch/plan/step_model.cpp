@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostModelledRanks = 1 << 20;
 
 // The cluster of which the processing of messages is as slow as compute.
 Cluster slowed(Cluster cluster, double slowdown) {
@@ -164,7 +164,7 @@ std::vector<StepPrediction> predict_scaling(const StepModel& model, const Cluste
 int find_knee(const StepModel& model, const Cluster& cluster) {
   Cluster largest = cluster;
   largest.nodes = 1;
-  while (largest.ranks() <= kMostRanks / 2) largest.nodes *= 2;
+  while (largest.ranks() <= kMostModelledRanks / 2) largest.nodes *= 2;
   StepPrediction before;
   for (const Cluster& size : sizes_up_to(largest)) {
     const StepPrediction row = predict_step(model, size);

@@ -71,7 +71,7 @@ TEST(BlockCodec, NothingIsLost) {
                   [&](int rank, std::int64_t element) {
                     return loss_scale * made_up_gradient(rank, step, element);
                   },
-                  &loss_scale);
+                  {.loss_scale = &loss_scale});
               const std::vector<float> sums = agreed_gradients(communicator, parameters);
               settle(buckets, 1);
               if (communicator.rank() != 0) continue;

@@ -56,7 +56,7 @@ using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
 // One pass of an fp32 or 16-bit arena. Padding stays as it is.
 inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
-                     const MakeGradient& gradient, const float* loss_scale = nullptr) {
+                     const MakeGradient& gradient, const GradientUnit& unit = {}) {
   Stream stream(Device{}, StreamUse::compute);
   for (const Parameter& parameter : parameters) {
     for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
@@ -67,7 +67,7 @@ inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parame
         static_cast<BFloat16*>(parameter.gradient)[i] = BFloat16(value);
     }
   }
-  buckets.begin(stream, {}, loss_scale);
+  buckets.begin(stream, {}, unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) buckets.gradient_ready(i);
   buckets.wait(stream);
 }

@@ -48,12 +48,13 @@ inline bool same_bits(const CodecState& a, const CodecState& b) {
 inline std::vector<float> unsent(Communicator& communicator, GradientBuckets& buckets,
                                  const Parameter& parameter) {
   std::vector<float> sum(static_cast<std::size_t>(parameter.layout.shape().elements()));
-  const std::string name = parameter.name + ".residual";
   for (const auto& [which, values] : state_of(buckets)) {
-    if (!which.starts_with(name)) continue;
-    std::size_t begin = 0;  // "p3.residual[256:512]" is of a part
-    if (which.size() > name.size()) begin = std::stoul(which.substr(name.size() + 1));
-    std::memcpy(sum.data() + begin, values.data(), values.size() * sizeof(float));
+    for (const std::string& name : {parameter.name + ".residual", parameter.name + ".update_residual"}) {
+      if (!which.starts_with(name)) continue;
+      std::size_t begin = 0;  // "p3.residual[256:512]" is of a part
+      if (which.size() > name.size()) begin = std::stoul(which.substr(name.size() + 1));
+      std::memcpy(sum.data() + begin, values.data(), values.size() * sizeof(float));
+    }
   }
   communicator.all_reduce(sum.data(), sum.size(), DType::f32, ReduceOp::sum);
   communicator.stream().synchronize();
@@ -62,8 +63,8 @@ inline std::vector<float> unsent(Communicator& communicator, GradientBuckets& bu
 
 // A step of training as an exchange sees it: a pass, and the verdict on it.
 inline void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
-                     const MakeGradient& gradient, const float* loss_scale = nullptr) {
-  run_pass(buckets, parameters, rank, gradient, loss_scale);
+                     const MakeGradient& gradient, const GradientUnit& unit = {}) {
+  run_pass(buckets, parameters, rank, gradient, unit);
   Stream stream(Device{}, StreamUse::compute);
   std::int32_t finite = 1;
   for (const float value : gradients_of(parameters)) {

@@ -185,7 +185,7 @@ TEST(RememberingCodecs, RememberWithoutTheLossScale) {
       run_step(
           scaled, others, communicator.rank(),
           [&](int rank, std::int64_t element) { return loss_scale * made_up_gradient(rank, step, element); },
-          &loss_scale);
+          {.loss_scale = &loss_scale});
       std::vector<float> expected = gradients_of(parameters);
       for (float& value : expected) value *= loss_scale;
       CHECK(gradients_of(others) == expected, "step {}", step);

@@ -102,7 +102,7 @@ class CodecOnGpu {
 
  private:
   void enqueue() {
-    buckets_.begin(stream_, {}, reinterpret_cast<const float*>(control_.data()));
+    buckets_.begin(stream_, {}, {.loss_scale = reinterpret_cast<const float*>(control_.data())});
     for (std::size_t i = 0; i < parameters_.size(); ++i) buckets_.gradient_ready(i);
     buckets_.wait(stream_);
     buckets_.agree_finite(stream_, flag());

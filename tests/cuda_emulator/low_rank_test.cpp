@@ -29,6 +29,7 @@ struct Factorization {
                            .rank = rank,
                            .matrix = matrix.as<float>(),
                            .loss_scale = &loss_scale,
+                           .learning_rate = &learning_rate,
                            .residual = residual.as<float>(),
                            .columns = columns_before.as<float>(),
                            .rows = rows.as<float>()});
@@ -44,6 +45,7 @@ struct Factorization {
                              .own_columns = own.as<float>(),
                              .columns = columns_before.as<float>(),
                              .loss_scale = &loss_scale,
+                             .learning_rate = &learning_rate,
                              .matrix = matrix.as<float>(),
                              .residual = next_residual.as<float>()});
     Values all;
@@ -57,7 +59,7 @@ struct Factorization {
 
   LowRankShape shape;
   std::int64_t rank;
-  float loss_scale = 4;
+  float loss_scale = 4, learning_rate = 0.25f;
   DeviceMemory matrix, residual, next_residual, rows, columns_before, own;
 };
 

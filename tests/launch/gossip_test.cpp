@@ -24,7 +24,7 @@ void on_ring(const RingTraining& training, const std::function<void(Communicator
   });
 }
 
-// It reads 80 ms for each of its steps, and the others 8.
+// It reads 80 ms or more for each of its steps, and the others 8.
 TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
   const RingTraining training{.slow = 1, .epochs = 2};
   on_ring(training, [&](Communicator& communicator, OnRing& rank) {
