@@ -12,10 +12,12 @@
 namespace lockstep {
 
 struct Batch {
-  Tensor images;                           // u8 [batch, H, W, C]
-  Tensor labels;                           // i32 [batch]
-  Tensor weights;                          // f32 [batch]: 1, or 0 for padding and for samples left out
-  std::span<const SampleId> samples = {};  // [batch]; zeros where the weight is 0
+  Tensor images;  // u8 [batch, H, W, C]
+  Tensor labels;  // i32 [batch]
+  // f32 [batch]: 1, or 0 for padding and for samples left out. In a short global batch (Tail::exact) more
+  // than 1, so that a sum over all places divided by their number is the mean over its samples.
+  Tensor weights;
+  std::span<const SampleId> samples = {};  // [batch]; zeros where a place has no sample
 };
 
 }  // namespace lockstep

@@ -120,6 +120,7 @@ struct BatchLoader::State {
       case Tail::carry:
         return epoch * samples / global_batch();
       case Tail::repeat:
+      case Tail::exact:
       case Tail::pad:
         return epoch * ((samples + global_batch() - 1) / global_batch());
     }
@@ -173,11 +174,11 @@ struct BatchLoader::State {
     Filled filled;
     const std::int64_t step = first_step + ticket / options.accumulation;
     const std::int64_t micro = ticket % options.accumulation;
-    const std::int64_t first = (shard.rank * options.accumulation + micro) * options.batch;
+    const std::int64_t micro_batch = shard.rank * options.accumulation + micro;
     const std::int64_t end = std::min((piece + 1) * piece_samples, options.batch);
     try {
       for (std::int64_t i = piece * piece_samples; i < end; ++i) {
-        const std::exception_ptr error = fill_sample(slot, i, place_of(step, first + i));
+        const std::exception_ptr error = fill_sample(slot, i, place_of(step, micro_batch, i));
         if (error == nullptr) continue;
         if (filled.left_out++ == 0) filled.undecodable = error;
       }
@@ -190,6 +191,7 @@ struct BatchLoader::State {
   struct Place {
     std::int64_t epoch = 0;
     std::int64_t sample = -1;  // -1: padding
+    float weight = 1;
   };
 
   // The reason when the sample is left out.
@@ -206,7 +208,7 @@ struct BatchLoader::State {
         label = options.tail == Tail::pad
                     ? dataset.read(at.sample, image)
                     : dataset.read_augmented(at.sample, {.seed = options.seed, .epoch = at.epoch}, image);
-        weight = 1;
+        weight = at.weight;
         slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
                            .index = static_cast<std::int32_t>(at.sample)};
         return nullptr;
@@ -223,9 +225,12 @@ struct BatchLoader::State {
     return reason;
   }
 
-  // What a place of a step's global batch holds.
-  Place place_of(std::int64_t step, std::int64_t place) const {
+  std::int64_t tail_samples() const { return dataset.size() % global_batch(); }
+
+  // What a place of a micro-batch holds; they are numbered over all ranks.
+  Place place_of(std::int64_t step, std::int64_t micro_batch, std::int64_t index) const {
     const std::int64_t samples = dataset.size();
+    const std::int64_t place = micro_batch * options.batch + index;
     if (options.tail == Tail::pad) {
       const std::int64_t position = step % steps_before(1) * global_batch() + place;
       return {.sample = position < samples ? position : -1};
@@ -236,12 +241,28 @@ struct BatchLoader::State {
       const std::int64_t global = step * global_batch() + place;
       epoch = global / samples;
       position = global % samples;
+    } else if (options.tail == Tail::exact && tail_samples() > 0 && (step + 1) % steps_before(1) == 0) {
+      return place_in_tail(step / steps_before(1), micro_batch, index);
     } else {
       epoch = step / steps_before(1);
       position = (step % steps_before(1) * global_batch() + place) % samples;
     }
-    const SampleOrder order(samples, options.seed, static_cast<std::uint64_t>(epoch));
-    return {.epoch = epoch, .sample = order(position)};
+    return {.epoch = epoch, .sample = sample_at(epoch, position)};
+  }
+
+  // A micro-batch that no sample is left for is filled with the epoch's first.
+  Place place_in_tail(std::int64_t epoch, std::int64_t micro_batch, std::int64_t index) const {
+    const std::int64_t tail = tail_samples(), micro_batches = global_batch() / options.batch;
+    const std::int64_t begin = tail * micro_batch / micro_batches;
+    const std::int64_t count = tail * (micro_batch + 1) / micro_batches - begin;
+    const std::int64_t first = dataset.size() - tail + begin;
+    const std::int64_t position = count == 0 ? index % dataset.size() : first + index % count;
+    const float weight = static_cast<float>(global_batch()) / static_cast<float>(tail);
+    return {.epoch = epoch, .sample = sample_at(epoch, position), .weight = index < count ? weight : 0.0f};
+  }
+
+  std::int64_t sample_at(std::int64_t epoch, std::int64_t position) const {
+    return SampleOrder(dataset.size(), options.seed, static_cast<std::uint64_t>(epoch))(position);
   }
 };
 
@@ -252,7 +273,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
         options.accumulation, options.threads, options.slots, options.kept);
   CHECK(shard.rank >= 0 && shard.rank < shard.size, "rank {} of {}", shard.rank, shard.size);
   const std::int64_t global = shard.size * options.accumulation * options.batch;
-  if (options.tail != Tail::pad && dataset.size() < global) {
+  if (options.tail != Tail::pad && options.tail != Tail::exact && dataset.size() < global) {
     throw ConfigError(
         fmt::format("the dataset has {} samples, less than one global batch of {} ({} ranks x batch {} x "
                     "accumulation {}); lower "
@@ -278,6 +299,10 @@ std::int64_t BatchLoader::dropped_samples() const {
 std::int64_t BatchLoader::repeated_samples() const {
   return state_->options.tail == Tail::repeat ? steps_in_epoch(0) * global_batch() - state_->dataset.size()
                                               : 0;
+}
+
+std::int64_t BatchLoader::last_batch_samples() const {
+  return state_->options.tail == Tail::exact ? state_->tail_samples() : 0;
 }
 
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }

@@ -27,10 +27,14 @@ enum class Tail {
   drop,    // training: an epoch ends when less than a global batch is left
   carry,   // training: the rest of an epoch opens the next one's first batch
   repeat,  // training: the last global batch is filled up with the first samples of its epoch, once more
-  pad,     // evaluation: in order, once; the last batches are filled with samples of weight zero
+  // training: the last global batch is short. Its samples are dealt evenly to all micro-batches, in order,
+  // with weights above 1 (Batch::weights); what is left of each is filled with its own samples again, of
+  // weight zero, so that batch norm sees images and no padding
+  exact,
+  pad,  // evaluation: in order, once; the last batches are filled with samples of weight zero
 };
 // What a configuration may say of training.
-inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat"};
+inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat", "exact"};
 constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
 
 // Of a sample that cannot be decoded: it is left out of its batch, or ends the job.
@@ -58,7 +62,7 @@ struct LoaderOptions {
 class BatchLoader {
  public:
   // dataset must outlive the loader. Throws ConfigError when the dataset has less than one global batch
-  // (all but pad), naming both numbers.
+  // (drop, carry, repeat), naming both numbers.
   BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
   ~BatchLoader();
 
@@ -69,6 +73,8 @@ class BatchLoader {
   // How many samples of each epoch are in none of its batches (Tail::drop), or in two (Tail::repeat).
   std::int64_t dropped_samples() const;
   std::int64_t repeated_samples() const;
+  // How many samples the last global batch of each epoch has, where it is a short one (Tail::exact); else 0.
+  std::int64_t last_batch_samples() const;
   // How many bytes one slot has, and all slots together. A batch takes a slot's, in one piece that begins
   // with the images.
   std::size_t batch_bytes() const;

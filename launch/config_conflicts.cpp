@@ -26,6 +26,12 @@ class Conflicts {
       need(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",
            "moments over ranks depend on how micro-batches are dealt to them");
     }
+    if (config_.loader.tail == Tail::exact) {
+      key_ = "data.tail", value_ = "data.tail = \"exact\"";
+      need(config_.trainer.average_every <= 1 && config_.trainer.topology != Topology::ring,
+           "train.average_every = 0 and comm.topology = \"all\"",
+           "the mean over a short batch is one over all ranks");
+    }
     if (config_.trainer.average_every > 1) find_in_local_sgd();
     if (config_.trainer.topology == Topology::ring) find_in_ring();
     if (config_.gradients.staleness > 0) {

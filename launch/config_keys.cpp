@@ -144,8 +144,9 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "training images: half of them mirrored"},
       {"data.tail", MEMBER(loader.tail),
-       "samples left over by an epoch's batches: left out, kept for the next epoch, or filled up with its "
-       "first"},
+       "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
+       "first, or "
+       "trained as a short batch"},
       {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
       {"data.on_error", MEMBER(loader.on_error),
        "an image that cannot be decoded: is left out of its batch and counted, or ends the job with exit "

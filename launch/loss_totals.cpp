@@ -6,8 +6,10 @@
 namespace lockstep {
 
 void LossTotals::add(const LossSums& sums) {
-  loss += sums.loss;
-  weight += sums.weight;
+  // Samples of a short batch weigh more for its gradient (Batch::weights): here all weigh the same.
+  const double weight_of_each = sums.samples > 0 ? sums.weight / static_cast<double>(sums.samples) : 1.0;
+  loss += sums.loss / weight_of_each;
+  weight += sums.weight / weight_of_each;
   correct += sums.correct;
   samples += sums.samples;
 }

@@ -211,6 +211,9 @@ void Report::header(const std::string& line) {
     tail = fmt::format("; each epoch leaves {} out (data.tail)", counted(options_.dropped_samples, "sample"));
   } else if (options_.repeated_samples > 0) {
     tail = fmt::format("; each epoch repeats {} (data.tail)", counted(options_.repeated_samples, "sample"));
+  } else if (options_.last_batch_samples > 0) {
+    tail = fmt::format("; the last of an epoch has {} (data.tail)",
+                       counted(options_.last_batch_samples, "sample"));
   }
   say(in_lines(words_of(printable(line)), " ") + '\n');
   say(in_lines(words_of(fmt::format("{}, global batch {}{}", amount, options_.global_batch, tail)), " ") +

@@ -67,6 +67,7 @@ struct ReportOptions {
   std::int64_t total_steps = 1;
   std::int64_t global_batch = 1;
   std::int64_t dropped_samples = 0, repeated_samples = 0;  // of each epoch
+  std::int64_t last_batch_samples = 0;                     // of each epoch, where that is a short one
   // A run that goes on: see continue_metrics(). Else metrics begin anew.
   std::optional<std::int64_t> goes_on_after = {};  // epochs
   bool partial_line = false;

@@ -122,6 +122,7 @@ void build(TrainRun& run, const Command& command, World& world) {
                                      .global_batch = training.train_loader().global_batch(),
                                      .dropped_samples = training.train_loader().dropped_samples(),
                                      .repeated_samples = training.train_loader().repeated_samples(),
+                                     .last_batch_samples = training.train_loader().last_batch_samples(),
                                      .goes_on_after = saved_epochs(run),
                                      .partial_line = run.saved && keeps_partial_line(run, length)});
   });

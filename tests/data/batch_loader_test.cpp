@@ -146,6 +146,63 @@ TEST_P(BatchLoaderRanks, RepeatFillsTheLastBatchWithTheEpochsFirstSamples) {
   }
 }
 
+// Samples in the order of the epoch, each once, as for one rank; what fills a short batch are samples of the
+// same micro-batch, or of the epoch's beginning, and weighs nothing.
+TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
+  const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = Tail::exact, .seed = 9};
+  const std::int64_t global = 8 * GetParam();
+  for (const std::int64_t left : {std::int64_t{0}, std::int64_t{1}, global / 2, global - 1}) {
+    const std::int64_t size = 3 * global + left;
+    const NumberedDataset dataset(size);
+    const std::int64_t steps = left > 0 ? 4 : 3;
+    std::vector<std::unique_ptr<BatchLoader>> loaders;
+    for (int rank = 0; rank < GetParam(); ++rank)
+      loaders.push_back(
+          std::make_unique<BatchLoader>(dataset, Shard{.rank = rank, .size = GetParam()}, options));
+    EXPECT_EQ(loaders[0]->steps_in_epoch(1), steps);
+    EXPECT_EQ(loaders[0]->last_batch_samples(), left);
+    EXPECT_EQ(loaders[0]->dropped_samples() + loaders[0]->repeated_samples(), 0);
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+      const SampleOrder order(size, 9, epoch);
+      Samples taken;
+      for (std::int64_t step = 0; step < steps; ++step) {
+        double weights = 0;
+        std::int64_t least = options.batch, most = 0;
+        for (const auto& loader : loaders) {
+          for (int micro = 0; micro < 2; ++micro) {
+            const Batch& batch = loader->next();
+            const std::size_t before = taken.size();
+            for (std::size_t i = 0; i < 4; ++i) {
+              const float weight = batch.weights.as<float>()[i];
+              const std::int32_t sample = batch.labels.as<std::int32_t>()[i];
+              EXPECT_EQ(batch.samples[i].index, sample);
+              EXPECT_EQ(batch.samples[i].epoch, static_cast<std::int32_t>(epoch));
+              weights += weight;
+              if (weight > 0) {
+                EXPECT_EQ(weight, step == 3 ? static_cast<float>(global) / static_cast<float>(left) : 1.0f);
+                taken.push_back(sample);
+              } else if (taken.size() > before) {
+                EXPECT_NE(std::find(taken.begin() + static_cast<std::ptrdiff_t>(before), taken.end(), sample),
+                          taken.end())
+                    << "of another micro-batch";
+              } else {
+                EXPECT_EQ(sample, order(static_cast<std::int64_t>(i)));
+              }
+            }
+            least = std::min(least, std::ssize(taken) - static_cast<std::int64_t>(before));
+            most = std::max(most, std::ssize(taken) - static_cast<std::int64_t>(before));
+          }
+        }
+        EXPECT_NEAR(weights, static_cast<double>(global), 1e-4 * static_cast<double>(global))
+            << "so that the mean is one";
+        EXPECT_LE(most - least, 1) << "dealt evenly";
+      }
+      ASSERT_EQ(std::ssize(taken), size);
+      for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(taken[static_cast<std::size_t>(i)], order(i)) << i;
+    }
+  }
+}
+
 TEST_P(BatchLoaderRanks, PadGivesEverySampleOnce) {
   for (const std::int64_t size : {1, 3, 4, 60, 103, 120}) {
     const NumberedDataset dataset(size);

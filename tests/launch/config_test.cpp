@@ -250,6 +250,10 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
             "train.average_every = 8: allowed with train.reproducible = false, as what ranks train apart "
             "depends on how many they are");
   EXPECT_EQ(
+      error({"data.tail=exact", "train.average_every=2"}),
+      "data.tail = \"exact\": allowed with train.average_every = 0 and comm.topology = \"all\", as the mean "
+      "over a short batch is one over all ranks");
+  EXPECT_EQ(
       error({"train.average_every=2", "model.sync_batch_norm=true"}),
       "train.average_every = 2: allowed with model.sync_batch_norm = false, as it has ranks wait for each "
       "other in every layer of every step");
@@ -324,7 +328,8 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
       {"data.format=parquet",
        "data.format = \"parquet\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
        "records, synthetic"},
-      {"data.tail=carri", "data.tail = \"carri\": allowed are drop, carry, repeat; did you mean carry?"},
+      {"data.tail=carri",
+       "data.tail = \"carri\": allowed are drop, carry, repeat, exact; did you mean carry?"},
       {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cuda?"},
       {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);

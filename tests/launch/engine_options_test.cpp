@@ -46,7 +46,7 @@ std::map<std::string, std::string> told(const Config& config) {
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
-  tell("loader.tail", name_of(loader.tail, {"drop", "carry", "repeat", "pad"}));
+  tell("loader.tail", name_of(loader.tail, {"drop", "carry", "repeat", "exact", "pad"}));
   tell("loader.on_error", name_of(loader.on_error, {"leave_out", "stop"}));
   tell("loader.seed", loader.seed);
   tell("loader.threads", loader.threads);
@@ -216,6 +216,7 @@ std::vector<Case> cases() {
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.tail=repeat", {"loader.tail=repeat"}},
+      {"data.tail=exact", {"loader.tail=exact"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},

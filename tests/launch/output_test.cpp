@@ -201,6 +201,11 @@ TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
   EXPECT_TRUE(says(repeated, "\nepoch 3/3  11/11  ")) << repeated.output;
   expect_rate(33);
 
+  const ProgramResult exact = run({"train.batch=48", "data.tail=exact"});
+  EXPECT_TRUE(says(
+      exact, "\n3 epochs of 11 steps, global batch 48; the last of an epoch has 32 samples (data.tail)\n"))
+      << exact.output;
+
   // 512 samples are 10 batches of 48 and 32 samples for the next epoch.
   const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
   EXPECT_TRUE(says(carried, "\n32 steps in 3 epochs of 10, global batch 48\n")) << carried.output;

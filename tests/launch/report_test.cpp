@@ -180,6 +180,12 @@ TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
               Report(tail).header("x");
             }).find("global batch 128; each epoch repeats 50 samples (data.tail)\n"),
             std::string::npos);
+  tail.repeated_samples = 0;
+  tail.last_batch_samples = 28;
+  EXPECT_NE(output_of([&] {
+              Report(tail).header("x");
+            }).find("global batch 128; the last of an epoch has 28 samples (data.tail)\n"),
+            std::string::npos);
 }
 
 TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {

@@ -36,9 +36,12 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
   const auto optimizer =
       make_optimizer(trained_memory(network, buckets.gradients()), training.optimizer, training.loss_scale);
   const Shard shard{.rank = communicator.rank(), .size = communicator.size()};
-  BatchLoader train(
-      dataset, shard,
-      {.batch = training.batch, .accumulation = training.accumulation, .seed = training.seed, .threads = 2});
+  BatchLoader train(dataset, shard,
+                    {.batch = training.batch,
+                     .accumulation = training.accumulation,
+                     .tail = training.tail,
+                     .seed = training.seed,
+                     .threads = 2});
   BatchLoader test(dataset, shard, {.batch = training.batch, .tail = Tail::pad});
   CommunicatorGather across(for_layers);
   Trainer trainer({.network = network,

@@ -21,6 +21,7 @@ struct ThreadTraining {
   int ranks = 1;
   std::int64_t batch = 8;  // per rank and micro-batch
   std::int64_t accumulation = 1;
+  Tail tail = Tail::drop;
   int steps = 1;
   Precision precision = Precision::fp32;
   std::uint64_t seed = 1;

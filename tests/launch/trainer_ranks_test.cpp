@@ -7,6 +7,7 @@
 
 #include "tests/comm/keeps_its_share.h"
 #include "tests/distance.h"
+#include "tests/launch/state_of.h"
 #include "tests/launch/thread_training.h"
 #include "tests/thinning.h"
 
@@ -211,6 +212,50 @@ TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
   for (const std::vector<float>& theirs : scales) EXPECT_EQ(theirs, scales[0]);
   EXPECT_LT(scales[0].back(), 0x1p24f);
   EXPECT_GT(scales[0].back(), 1) << "most steps are not skipped";
+}
+
+// A full batch and a short one an epoch; five samples leave some of eight ranks without any.
+TEST(TrainerRanks, AnExactTailIsTheShortBatchOfOneRankOnAnyRanks) {
+  constexpr std::int64_t kGlobal = 24;
+  for (const std::int64_t left : {10, 5}) {
+    ThreadTraining training = kCnn;
+    training.samples = kGlobal + left;
+    training.tail = Tail::exact;
+    training.steps = 4;
+    const auto train = [&](int ranks, std::int64_t accumulation) {
+      std::pair<Evaluation, TrainedState> trained;
+      training.ranks = ranks;
+      training.accumulation = accumulation;
+      training.batch = kGlobal / (ranks * accumulation);
+      training.after_step = [&](int rank, int step, Trainer& trainer, Network& network, Optimizer&) {
+        if (rank == 0 && step == training.steps) {
+          for (const auto& tensor : state_of(network).tensors) trained.second[tensor.name] = tensor.values;
+        }
+        if (step == 2) {
+          double weight = -1;
+          std::int64_t counted = -2;
+          for (const auto& each : state_of(trainer).values) {
+            if (each.name == "epoch.weight") weight = std::get<double>(each.value);
+            if (each.name == "epoch.samples") counted = std::get<std::int64_t>(each.value);
+          }
+          EXPECT_NEAR(weight, static_cast<double>(counted), 1e-4) << "each sample counts once";
+        }
+      };
+      trained.first = train_on_threads(training).front().evaluation;
+      return trained;
+    };
+    const auto [alone, alones_state] = train(1, 1);
+    for (const auto& [ranks, accumulation] :
+         std::initializer_list<Share>{{2, 1}, {3, 1}, {4, 1}, {8, 1}, {2, 4}}) {
+      const auto [evaluation, state] = train(ranks, accumulation);
+      EXPECT_NEAR(evaluation.loss, alone.loss, 1e-6) << ranks << " ranks, " << left << " left";
+      for (const auto& [name, values] : alones_state)
+        EXPECT_LE(distance(state.at(name), values), 1e-6)
+            << name << ", " << ranks << " ranks, " << left << " left";
+    }
+    training.tail = Tail::repeat;
+    EXPECT_GT(std::abs(train(2, 1).first.loss - alone.loss), 1e-5) << "this can tell them apart";
+  }
 }
 
 TEST(TrainerRanks, EvaluationCountsEverySampleOnceOnAnyRanks) {
