@@ -11,8 +11,11 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/processor_time.h"
+#include "core/timeline.h"
 #include "data/damage_log.h"
+#include "data/loader_pace.h"
 #include "data/sample_order.h"
 
 namespace lockstep {
@@ -57,6 +60,15 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
   return slot;
 }
 
+// Batches over which the pace of a loader is judged.
+constexpr std::int64_t kPaceBatches = 16;
+
+// Some pieces for each thread, since images take different times to decode.
+std::int64_t samples_of_a_piece(const LoaderOptions& options) {
+  const int threads = options.threads == 0 ? options.most_threads : options.threads;
+  return threads == 1 ? options.batch : std::max<std::int64_t>(1, options.batch / (4 * threads));
+}
+
 }  // namespace
 
 // Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring)
@@ -81,12 +93,18 @@ struct BatchLoader::State {
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  // Some pieces for each thread, since images take different times to decode.
+  // With options.threads = 0, of the batches taken since the pace was judged last; asked for by who calls
+  // next() alone.
+  std::int64_t pace_batches = -1;  // -1: the next one begins it
+  std::int64_t pace_began_ns = 0;
+  std::int64_t pace_waited_ns = 0;
+  double pace_processor = 0;  // until it began
+
   State(const Dataset& d, Shard s, const LoaderOptions& o)
       : dataset(d),
         shard(s),
         options(o),
-        piece_samples(o.threads == 1 ? o.batch : std::max<std::int64_t>(1, o.batch / (4 * o.threads))),
+        piece_samples(samples_of_a_piece(o)),
         pieces((o.batch + piece_samples - 1) / piece_samples) {
     for (int i = 0; i < options.slots; ++i) ring.push_back(make_slot(options, dataset.image_shape()));
   }
@@ -100,14 +118,46 @@ struct BatchLoader::State {
   }
 
   // Apart from the constructor, so that the destructor ends those that did start when one cannot.
-  void start() {
+  void start_threads(int count) {
     const int rank = current_rank();
-    for (int i = 0; i < options.threads; ++i) {
+    while (std::ssize(threads) < count) {
       threads.emplace_back([this, rank] {
         const RankScope scope(rank);
         work();
       });
     }
+  }
+
+  double processor_seconds() {
+    double seconds = 0;
+    for (std::thread& thread : threads) seconds += lockstep::processor_seconds(thread);
+    return seconds;
+  }
+
+  // Behind a batch that was waited for so long.
+  void judge_pace(std::int64_t waited_ns) {
+    if (options.threads != 0 || std::ssize(threads) >= options.most_threads) return;
+    if (pace_batches < 0) {
+      pace_batches = pace_waited_ns = 0;
+      pace_began_ns = now_ns();
+      pace_processor = processor_seconds();
+      return;
+    }
+    pace_waited_ns += waited_ns;
+    if (++pace_batches < kPaceBatches) return;
+    const LoaderPace pace{.threads = static_cast<int>(threads.size()),
+                          .seconds = 1e-9 * static_cast<double>(now_ns() - pace_began_ns),
+                          .waited_seconds = 1e-9 * static_cast<double>(pace_waited_ns),
+                          .processor_seconds = processor_seconds() - pace_processor};
+    pace_batches = -1;
+    const int wanted = threads_wanted(pace, options.most_threads);
+    if (wanted == pace.threads) return;
+    log::info(
+        "data.loader_threads = 0: {} threads prepare batches now, not {}: {:.1f} % of the time was spent "
+        "waiting for "
+        "one",
+        wanted, pace.threads, 100 * pace.waited_seconds / pace.seconds);
+    start_threads(wanted);
   }
 
   std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
@@ -267,10 +317,10 @@ struct BatchLoader::State {
 };
 
 BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options) {
-  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads > 0 && options.kept >= 1 &&
-            options.slots > options.kept,
-        "batch {}, accumulation {}, {} threads, {} slots, of which {} are kept", options.batch,
-        options.accumulation, options.threads, options.slots, options.kept);
+  CHECK(options.batch > 0 && options.accumulation > 0 && options.threads >= 0 && options.most_threads > 0 &&
+            options.kept >= 1 && options.slots > options.kept,
+        "batch {}, accumulation {}, {} threads (at most {}), {} slots, of which {} are kept", options.batch,
+        options.accumulation, options.threads, options.most_threads, options.slots, options.kept);
   CHECK(shard.rank >= 0 && shard.rank < shard.size, "rank {} of {}", shard.rank, shard.size);
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && options.tail != Tail::exact && dataset.size() < global) {
@@ -286,7 +336,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
                                   std::numeric_limits<decltype(SampleId::index)>::max()));
   }
   state_ = std::make_unique<State>(dataset, shard, options);
-  state_->start();
+  state_->start_threads(std::max(options.threads, 1));
 }
 
 BatchLoader::~BatchLoader() = default;
@@ -323,6 +373,7 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   state_->first_step = state_->steps_before(epoch) + step;
   state_->next_piece = state_->next_read = 0;
   for (Slot& slot : state_->ring) slot.ticket = -1;
+  state_->pace_batches = -1;
   state_->seeking = false;
   lock.unlock();
   state_->changed.notify_all();
@@ -333,20 +384,21 @@ const Batch& BatchLoader::next() {
   const std::int64_t ticket = state_->next_read++;
   state_->changed.notify_all();
   Slot& slot = state_->slot_of(ticket);
+  const std::int64_t began_ns = now_ns();
   state_->changed.wait(lock, [&] { return slot.ticket == ticket && slot.pieces_left == 0; });
   if (slot.error.error != nullptr) {
     state_->next_read = ticket;
     std::rethrow_exception(slot.error.error);
   }
+  lock.unlock();
+  state_->judge_pace(now_ns() - began_ns);
   return slot.batch;
 }
 
 std::int64_t BatchLoader::left_out() const { return state_->damage.count(); }
 
-double BatchLoader::processor_seconds() const {
-  double seconds = 0;
-  for (std::thread& thread : state_->threads) seconds += lockstep::processor_seconds(thread);
-  return seconds;
-}
+int BatchLoader::threads() const { return static_cast<int>(state_->threads.size()); }
+
+double BatchLoader::processor_seconds() const { return state_->processor_seconds(); }
 
 }  // namespace lockstep

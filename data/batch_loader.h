@@ -53,10 +53,11 @@ struct LoaderOptions {
   Tail tail = Tail::drop;
   OnError on_error = OnError::leave_out;
   std::uint64_t seed = 0;
-  int threads = 1;
-  int kept = 1;   // batches that stay valid: the last one that next() gave, and those before it
-  int slots = 4;  // batches in memory, more than are kept: those and what is filled ahead
-  Device device;  // that batches are copied to from here: their memory is pinned for it
+  int threads = 1;       // 0: one, and more (up to most_threads) as long as batches are waited for
+  int most_threads = 1;  // of threads = 0
+  int kept = 1;          // batches that stay valid: the last one that next() gave, and those before it
+  int slots = 4;         // batches in memory, more than are kept: those and what is filled ahead
+  Device device;         // that batches are copied to from here: their memory is pinned for it
 };
 
 class BatchLoader {
@@ -96,6 +97,8 @@ class BatchLoader {
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;
+  // How many threads fill batches now.
+  int threads() const;
   // What its threads have taken of cores so far (core/processor_time.h).
   double processor_seconds() const;
 

@@ -147,7 +147,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
        "first, or "
        "trained as a short batch"},
-      {"data.loader_threads", MEMBER(loader.threads), "threads that prepare batches", {1, 64}},
+      {"data.loader_threads",
+       MEMBER(loader.threads),
+       "threads that prepare batches; 0: one, and more, up to the rank's cores, as long as batches are "
+       "waited for",
+       {0, 64}},
       {"data.on_error", MEMBER(loader.on_error),
        "an image that cannot be decoded: is left out of its batch and counted, or ends the job with exit "
        "code 65"},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/training_data.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "data/device_batches.h"
 #include "data/verify.h"
@@ -22,6 +24,7 @@ void check_channels(const Config& config, const Dataset& dataset) {
 TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
                            const World& world, Device device, int threads, const Datasets& opened)
     : options(loader_options(config, device)), sets(opened) {
+  options.most_threads = std::max(threads, 1);
   if (sets.train == nullptr) open(config, formats, world, threads);
   const Shard shard{.rank = world.rank(), .size = world.size()};
   train_loader = std::make_unique<BatchLoader>(*sets.train, shard, options);

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "data/batch_loader.h"
+#include "data/loader_pace.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
 
@@ -186,6 +187,55 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
       }
     }
   }
+}
+
+// Each sample takes its time, and nobody computes: batches are always waited for.
+class SlowDataset final : public NumberedDataset {
+ public:
+  SlowDataset() : NumberedDataset(1000) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    return NumberedDataset::read(index, image);
+  }
+};
+
+TEST(BatchLoaderThreads, BecomeMoreWhereBatchesAreWaitedForAndChangeNothing) {
+  const SlowDataset dataset;
+  BatchLoader loader(dataset, {}, {.batch = 8, .threads = 0, .most_threads = 4});
+  BatchLoader one(dataset, {}, {.batch = 8});
+  std::vector<Samples> expected;
+  for (int i = 0; i < 100; ++i) expected.push_back(samples_of(one.next()));
+  EXPECT_EQ(loader.threads(), 1);
+  int most = 1;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(samples_of(loader.next()), expected[static_cast<std::size_t>(i)]) << i;
+    EXPECT_GE(loader.threads(), most);
+    most = loader.threads();
+  }
+  EXPECT_GT(most, 1);
+  EXPECT_LE(most, 4);
+  EXPECT_EQ(one.threads(), 1);
+  loader.seek(0, 3);
+  one.seek(0, 3);
+  EXPECT_EQ(samples_of(loader.next()), samples_of(one.next()));
+}
+
+TEST(LoaderPace, WantsWhatIsComputedWithABatchToCoverWhatItTakes) {
+  // A batch takes three times as long as is computed with it.
+  const LoaderPace slow{.threads = 1, .seconds = 3, .waited_seconds = 2, .processor_seconds = 3};
+  EXPECT_EQ(threads_wanted(slow, 64), 4);
+  EXPECT_EQ(threads_wanted(slow, 3), 3);
+  EXPECT_EQ(threads_wanted(slow, 1), 1);
+  // Next to nothing is waited for, or a disk is.
+  EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 0.004, .processor_seconds = 1}, 64),
+            2);
+  EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 0.5, .processor_seconds = 0.1}, 64),
+            3);
+  // Nothing is computed.
+  EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 1, .processor_seconds = 1}, 16),
+            16);
+  EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 0}, 16), 2);
+  EXPECT_EQ(threads_wanted({.threads = 8, .seconds = 1, .waited_seconds = 1}, 4), 8) << "none are ended";
 }
 
 }  // namespace

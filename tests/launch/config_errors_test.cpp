@@ -66,7 +66,7 @@ TEST(ConfigErrors, ALonelyOneHasFileAndLine) {
       "own.toml:3: data.mean has 1 and data.deviation has 2 values: one for each channel is expected in "
       "both, or [] for none");
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "data.loader_threads=4294967297"}),
-            "data.loader_threads = 4294967297: allowed are integers from 1 to 64")
+            "data.loader_threads = 4294967297: allowed are integers from 0 to 64")
       << "more than the member has room for";
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "comm.codec_limit=int9"}),
             "comm.codec_limit = \"int9\": allowed are none, fp16, bf16, int8, powersgd, sign, topk; did you "

@@ -138,7 +138,7 @@ TEST(Config, OverrideValuesAreTomlOrABareWord) {
 
 TEST(Config, BoundariesThatAreAllowed) {
   for (const char* text :
-       {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=64",
+       {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=0",
         "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.beta1=0", "optimizer.beta2=0",
         "optimizer.name=adamw", "optimizer.name=lars", "optimizer.nesterov=true", "schedule.gamma=1",
         "schedule.final_fraction=1", "schedule.warmup_epochs=0", "schedule.milestones=[1, 2]",
@@ -160,8 +160,8 @@ TEST(Config, ValuesOutOfRange) {
       {"train.steps=-1", "train.steps = -1: allowed are integers from 0 to 1000000000000"},
       {"train.threads=-1", "train.threads = -1: allowed are integers from 0 to 4096"},
       {"train.seed=-5", "train.seed = -5: allowed are integers >= 0"},
-      {"data.loader_threads=0", "data.loader_threads = 0: allowed are integers from 1 to 64"},
-      {"data.loader_threads=65", "data.loader_threads = 65: allowed are integers from 1 to 64"},
+      {"data.loader_threads=-1", "data.loader_threads = -1: allowed are integers from 0 to 64"},
+      {"data.loader_threads=65", "data.loader_threads = 65: allowed are integers from 0 to 64"},
       {"optimizer.learning_rate=0", "optimizer.learning_rate = 0: allowed are numbers > 0 and <= 1e+30"},
       {"optimizer.learning_rate=-0.0", "optimizer.learning_rate = 0: allowed are numbers > 0 and <= 1e+30"},
       {"optimizer.learning_rate=nan", "optimizer.learning_rate = nan: only finite numbers are allowed"},
