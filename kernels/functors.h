@@ -105,27 +105,54 @@ struct Normalize {
   }
 };
 
-// Which pixel of an image shows where after its augmentation.
+// Rows [top, bottom) and columns [left, right).
+struct PixelBox {
+  int top = 0, bottom = 0, left = 0, right = 0;
+
+  LOCKSTEP_HOST_DEVICE bool has(int row, int column) const {
+    return row >= top && row < bottom && column >= left && column < right;
+  }
+};
+
+// Which pixel of an image shows where after its augmentation, and which are erased. Numbers are drawn by
+// whole numbers, products and square roots alone, which every device rounds alike.
 struct Augment {
   std::uint32_t padding = 0;
   bool flips = false;
+  int cutout = 0;
+  std::uint64_t erased_below = 0;  // of the 2^32 random words
+  int height = 0;
+  int width = 0;
   PhiloxKey key = {};
 
   struct View {
     int down = 0;   // from the row that is shown to the one that is seen there
     int right = 0;  // the same of columns, after a flip
     bool flipped = false;
+    PixelBox cut = {}, erased = {};
+
+    LOCKSTEP_HOST_DEVICE bool blank(int row, int column) const {
+      return cut.has(row, column) || erased.has(row, column);
+    }
   };
 
-  static Augment from(const Augmentation& augmentation) {
+  static Augment from(const Augmentation& augmentation, std::int64_t height, std::int64_t width) {
     return {.padding = static_cast<std::uint32_t>(augmentation.crop_padding),
             .flips = augmentation.horizontal_flip,
+            .cutout = static_cast<int>(augmentation.cutout),
+            .erased_below = static_cast<std::uint64_t>(augmentation.random_erasing * 0x1p32),
+            .height = static_cast<int>(height),
+            .width = static_cast<int>(width),
             .key = augmentation.key};
   }
   LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
-    const PhiloxCounter words = philox(
-        {0, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
-    return {.down = offset(words[0]), .right = offset(words[1]), .flipped = flips && (words[2] & 1) != 0};
+    const PhiloxCounter first = words(sample, 0);
+    View view{.down = offset(first[0]), .right = offset(first[1]), .flipped = flips && (first[2] & 1) != 0};
+    if (cutout == 0 && erased_below == 0) return view;
+    const PhiloxCounter second = words(sample, 1);
+    if (cutout > 0) view.cut = square_about(below(second[0], height), below(second[1], width));
+    if (second[2] < erased_below) view.erased = erased_box(sample);
+    return view;
   }
   // Its index in the image; -1: it is black.
   LOCKSTEP_HOST_DEVICE static int seen(const View& view, int row, int column, int height, int width) {
@@ -136,10 +163,47 @@ struct Augment {
   }
 
  private:
+  LOCKSTEP_HOST_DEVICE PhiloxCounter words(SampleId sample, std::uint32_t block) const {
+    return philox(
+        {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+  }
+  // Even in [0, count).
+  LOCKSTEP_HOST_DEVICE static int below(std::uint32_t word, int count) {
+    return static_cast<int>((word * static_cast<std::uint64_t>(count)) >> 32);
+  }
   // Even in [-padding, padding].
   LOCKSTEP_HOST_DEVICE int offset(std::uint32_t word) const {
-    const std::uint64_t places = 2 * std::uint64_t{padding} + 1;
-    return static_cast<int>((word * places) >> 32) - static_cast<int>(padding);
+    return below(word, 2 * static_cast<int>(padding) + 1) - static_cast<int>(padding);
+  }
+  LOCKSTEP_HOST_DEVICE PixelBox square_about(int row, int column) const {
+    const int top = row - cutout / 2, left = column - cutout / 2;
+    return {.top = top, .bottom = top + cutout, .left = left, .right = left + cutout};
+  }
+  // From 0.3 to 3.3, even on a logarithmic scale of 256 steps.
+  LOCKSTEP_HOST_DEVICE static float ratio(std::uint32_t word) {
+    constexpr float kPowers[] = {1.0094479f, 1.0189850f, 1.0383304f, 1.0781300f, 1.1623644f,
+                                 1.3510909f, 1.8254466f, 3.3322555f};  // of 11^(1/255): 1, 2, 4 .. 128
+    float product = 0.3f;
+    for (int bit = 0; bit < 8; ++bit) {
+      if ((word >> (24 + bit) & 1) != 0) product *= kPowers[bit];
+    }
+    return product;
+  }
+  // As torchvision does: ten attempts at a box that is smaller than the image.
+  LOCKSTEP_HOST_DEVICE PixelBox erased_box(SampleId sample) const {
+    constexpr std::uint32_t kLeast = 335544, kMost = 5536481;  // 2 % and 33 % of 2^24
+    for (std::uint32_t attempt = 0; attempt < 10; ++attempt) {
+      const PhiloxCounter drawn = words(sample, 2 + attempt);
+      const auto share = static_cast<float>(kLeast + below(drawn[0], kMost - kLeast));
+      const float area = share * (static_cast<float>(height * width) * 0x1p-24f);
+      const float times_as_high = ratio(drawn[1]);
+      const int rows = static_cast<int>(std::sqrt(area * times_as_high) + 0.5f);
+      const int columns = static_cast<int>(std::sqrt(area / times_as_high) + 0.5f);
+      if (rows >= height || columns >= width) continue;
+      const int top = below(drawn[2], height - rows + 1), left = below(drawn[3], width - columns + 1);
+      return {.top = top, .bottom = top + rows, .left = left, .right = left + columns};
+    }
+    return {};
   }
 };
 

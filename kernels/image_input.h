@@ -15,13 +15,18 @@
 
 namespace lockstep {
 
-// torchvision's RandomCrop(size, padding), filled with zeros, and then its RandomHorizontalFlip().
+// torchvision's RandomCrop(size, padding), filled with zeros, and then its RandomHorizontalFlip(). Behind the
+// normalisation, as zeros: cutout (DeVries and Taylor, "Improved Regularization of Convolutional Neural
+// Networks with Cutout", 2017) and torchvision's RandomErasing(p) (Zhong et al., "Random Erasing Data
+// Augmentation", 2020), a rectangle of 2 % to 33 % of the image, from 0.3 to 3.3 times as high as wide.
 struct Augmentation {
   std::int64_t crop_padding = 0;  // black pixels around the image, out of which a window of its size is cut
   bool horizontal_flip = false;   // left and right are swapped, in half of the cases
+  std::int64_t cutout = 0;        // side of a square about any pixel, as far as it lies in the image; 0: none
+  double random_erasing = 0;      // in so many of the cases
   PhiloxKey key = {};
 
-  bool any() const { return crop_padding > 0 || horizontal_flip; }
+  bool any() const { return crop_padding > 0 || horizontal_flip || cutout > 0 || random_erasing > 0; }
 };
 
 struct ImageInput {

@@ -108,6 +108,12 @@ void check_image_input(const ImageInput& input) {
                     "shorter side",
                     padding, input.height, input.width));
   }
+  const std::int64_t cutout = input.augmentation.cutout;
+  if (cutout < 0 || cutout > 2 * std::max(input.height, input.width)) {
+    throw ConfigError(
+        fmt::format("image input: a cutout of {} of images of {}x{}; allowed is 0 to twice the longer side",
+                    cutout, input.height, input.width));
+  }
 }
 
 }  // namespace lockstep

@@ -143,6 +143,14 @@ std::vector<Key> keys_of(const Registry& registry) {
        {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "training images: half of them mirrored"},
+      {"data.cutout",
+       MEMBER(network.augmentation.cutout),
+       "training images: side of a square about a random pixel that is erased; 0: none",
+       {0, kMostPixels}},
+      {"data.random_erasing",
+       MEMBER(network.augmentation.random_erasing),
+       "training images: share of those of which a random rectangle, 2 % to 33 % of the image, is erased",
+       {.least = 0, .most = 1}},
       {"data.tail", MEMBER(loader.tail),
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
        "first, or "

@@ -18,7 +18,7 @@ class CpuImageInput final : public ImageInputKernel {
         height_(static_cast<int>(input.height)),
         width_(static_cast<int>(input.width)),
         channels_(input.channels),
-        augment_(Augment::from(input.augmentation)),
+        augment_(Augment::from(input.augmentation, input.height, input.width)),
         augments_(input.augmentation.any()) {
     output_ = Layout({input.batch, input.channels, input.height, input.width}, input.type);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels_); ++c) {
@@ -61,7 +61,7 @@ class CpuImageInput final : public ImageInputKernel {
         for (int column = 0; column < width_; ++column) {
           const std::int64_t seen = Augment::seen(view, row, column, height_, width_);
           const std::uint8_t pixel = seen < 0 ? std::uint8_t{0} : pixels[seen * channels_ + c];
-          *planes++ = static_cast<T>(normalized(pixel));
+          *planes++ = static_cast<T>(view.blank(row, column) ? 0.0f : normalized(pixel));
         }
       }
     }

@@ -91,11 +91,14 @@ __global__ void __launch_bounds__(kMostBlockThreads)
       place = 0;
       view = how.augment.view(how.samples[++image]);
     }
-    const int seen = Augment::seen(view, place / how.width, place % how.width, how.height, how.width);
+    const int row = place / how.width, column = place % how.width;
+    const int seen = Augment::seen(view, row, column, how.height, how.width);
+    const bool blank = view.blank(row, column);
     const std::uint8_t* from = images + (image * image_pixels + seen) * kChannels;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      lanes[pixel * kPadded + c] = channels.normalize[c](seen < 0 ? std::uint8_t{0} : from[c]);
+      const float value = channels.normalize[c](seen < 0 ? std::uint8_t{0} : from[c]);
+      lanes[pixel * kPadded + c] = blank ? 0.0f : value;
     }
   }
   T* to = output + first * kPadded;
@@ -147,7 +150,7 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
                       .width = static_cast<int>(input.width),
                       .channels = input.channels,
                       .type = input.type,
-                      .augment = Augment::from(input.augmentation),
+                      .augment = Augment::from(input.augmentation, input.height, input.width),
                       .augments = input.augmentation.any()};
   for (std::size_t c = 0; c < static_cast<std::size_t>(input.channels); ++c) {
     made.normalize[c] = Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],

@@ -71,15 +71,18 @@ TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
         for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
         std::vector<SampleId> samples;
         for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
-        const ImageInput input{
-            .batch = kBatch,
-            .height = height,
-            .width = width,
-            .channels = channels,
-            .mean = std::span(kMean).first(static_cast<std::size_t>(channels)),
-            .deviation = {},
-            .type = type,
-            .augmentation = {.crop_padding = height > 4 ? 4 : 1, .horizontal_flip = true, .key = {3, 5}}};
+        const ImageInput input{.batch = kBatch,
+                               .height = height,
+                               .width = width,
+                               .channels = channels,
+                               .mean = std::span(kMean).first(static_cast<std::size_t>(channels)),
+                               .deviation = {},
+                               .type = type,
+                               .augmentation = {.crop_padding = height > 4 ? 4 : 1,
+                                                .horizontal_flip = true,
+                                                .cutout = height / 4,
+                                                .random_erasing = 0.75,
+                                                .key = {3, 5}}};
         ImageInput in_floats = input;
         in_floats.type = DType::f32;
         Values planes(images.size());

@@ -178,6 +178,105 @@ TEST_F(AugmentedImages, PaddingThatMakesNoSenseIsRefused) {
   }
 }
 
+// White images, of which what is erased is found again: zeros behind the normalisation, in all channels.
+class ErasedImages : public testing::Test {
+ protected:
+  static constexpr int kHeight = 24, kWidth = 32, kBatch = 2000;
+  struct Box {
+    int top = kHeight, bottom = 0, left = kWidth, right = 0;
+    int rows() const { return bottom - top; }
+    int columns() const { return right - left; }
+  };
+
+  // Fails where what is erased is no rectangle.
+  std::vector<Box> erased(const Augmentation& augmentation) {
+    const std::array mean{0.25f, 0.5f}, deviation{0.5f, 2.0f};
+    const auto kernel = cpu_backend().image_input({.batch = kBatch,
+                                                   .height = kHeight,
+                                                   .width = kWidth,
+                                                   .channels = 2,
+                                                   .mean = mean,
+                                                   .deviation = deviation,
+                                                   .augmentation = augmentation});
+    const std::vector<std::uint8_t> white(std::size_t{2} * kBatch * kHeight * kWidth, 255);
+    std::vector<SampleId> samples;
+    for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 1, .index = i});
+    Values output(white.size());
+    Stream stream(Device{}, StreamUse::compute);
+    kernel->run(stream, white.data(), output.data(), samples.data());
+    std::vector<Box> boxes(kBatch);
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      const float* planes = output.data() + 2 * i * kHeight * kWidth;
+      Box& box = boxes[i];
+      int count = 0;
+      for (int row = 0; row < kHeight; ++row) {
+        for (int column = 0; column < kWidth; ++column) {
+          const float* pixel = planes + row * kWidth + column;
+          const bool zero = pixel[0] == 0 && pixel[kHeight * kWidth] == 0;
+          if (!zero) {
+            EXPECT_NEAR(pixel[0], 1.5f, 1e-5f);
+            EXPECT_NEAR(pixel[kHeight * kWidth], 0.25f, 1e-5f);
+            continue;
+          }
+          ++count;
+          box.top = std::min(box.top, row), box.bottom = std::max(box.bottom, row + 1);
+          box.left = std::min(box.left, column), box.right = std::max(box.right, column + 1);
+        }
+      }
+      EXPECT_EQ(count, count == 0 ? 0 : box.rows() * box.columns()) << "of image " << i;
+    }
+    return boxes;
+  }
+};
+
+TEST_F(ErasedImages, CutoutIsASquareAboutAnyPixel) {
+  std::map<std::pair<int, int>, int> corners;
+  int whole = 0;
+  for (const Box& box : erased({.cutout = 8, .key = {7, 9}})) {
+    ASSERT_LE(box.rows(), 8);
+    ASSERT_LE(box.columns(), 8);
+    // The centre is a pixel of the image: four rows above it and three below, as far as there are.
+    ASSERT_GE(box.rows(), 4);
+    ASSERT_GE(box.columns(), 4);
+    EXPECT_TRUE(box.rows() == 8 || box.top == 0 || box.bottom == kHeight);
+    EXPECT_TRUE(box.columns() == 8 || box.left == 0 || box.right == kWidth);
+    whole += box.rows() == 8 && box.columns() == 8 ? 1 : 0;
+    ++corners[{box.top, box.left}];
+  }
+  EXPECT_NEAR(whole, kBatch * (17.0 / 24) * (25.0 / 32), 90) << "centres are even over the image";
+  EXPECT_GT(corners.size(), 400u);
+}
+
+// torchvision's numbers: p = 0.25, scale = (0.02, 0.33), ratio = (0.3, 3.3).
+TEST_F(ErasedImages, RandomErasingTakesARectangleOfSomeImages) {
+  int count = 0, tall = 0, large = 0;
+  for (const Box& box : erased({.random_erasing = 0.25, .key = {7, 9}})) {
+    if (box.bottom == 0) continue;
+    ++count;
+    const double share = 1.0 * box.rows() * box.columns() / (kHeight * kWidth);
+    const double ratio = 1.0 * box.rows() / box.columns();
+    // As far as whole pixels allow.
+    EXPECT_GT((box.rows() + 0.5) * (box.columns() + 0.5), 0.02 * kHeight * kWidth);
+    EXPECT_LT((box.rows() - 0.5) * (box.columns() - 0.5), 0.33 * kHeight * kWidth);
+    EXPECT_GT((box.rows() + 0.5) / (box.columns() - 0.5), 0.3);
+    EXPECT_LT((box.rows() - 0.5) / (box.columns() + 0.5), 3.3);
+    EXPECT_TRUE(box.rows() < kHeight && box.columns() < kWidth);
+    tall += ratio > 1 ? 1 : 0;
+    large += share > 0.15 ? 1 : 0;
+  }
+  EXPECT_NEAR(count, kBatch / 4, 80);
+  EXPECT_NEAR(tall, count / 2, count / 8);
+  EXPECT_NEAR(large, count / 2, count / 6);
+  for (const Box& box : erased({.random_erasing = 1, .key = {7, 9}})) EXPECT_GT(box.rows(), 0);
+}
+
+TEST_F(ErasedImages, DependOnTheSample) {
+  const auto first = erased({.cutout = 8, .key = {7, 9}}), other = erased({.cutout = 8, .key = {7, 10}});
+  EXPECT_FALSE(std::ranges::equal(first, other, {}, &Box::top, &Box::top));
+  EXPECT_THROW(erased({.cutout = 65}), ConfigError);
+  EXPECT_THROW(erased({.cutout = -1}), ConfigError);
+}
+
 TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {
   const std::array mean{0.5f, 0.5f};
   EXPECT_THROW(cpu_backend().image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = mean}),

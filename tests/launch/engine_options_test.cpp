@@ -68,6 +68,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("network.deviation", network.deviation);
   tell("network.crop_padding", network.augmentation.crop_padding);
   tell("network.horizontal_flip", network.augmentation.horizontal_flip);
+  tell("network.cutout", network.augmentation.cutout);
+  tell("network.random_erasing", network.augmentation.random_erasing);
   tell("network.label_smoothing", network.label_smoothing);
   tell("network.recompute", network.recompute == Recompute::blocks);
 
@@ -214,6 +216,8 @@ std::vector<Case> cases() {
       {"data.deviation=[0.75]", {"network.deviation=[0.75]"}},
       {"data.crop_padding=3", {"network.crop_padding=3"}},
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
+      {"data.cutout=8", {"network.cutout=8"}},
+      {"data.random_erasing=0.25", {"network.random_erasing=0.25"}},
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.tail=repeat", {"loader.tail=repeat"}},
       {"data.tail=exact", {"loader.tail=exact"}},
