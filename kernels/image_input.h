@@ -24,9 +24,21 @@ struct Augmentation {
   bool horizontal_flip = false;   // left and right are swapped, in half of the cases
   std::int64_t cutout = 0;        // side of a square about any pixel, as far as it lies in the image; 0: none
   double random_erasing = 0;      // in so many of the cases
+  // alpha of the Beta distribution that shares are drawn from (kernels/mixing.h), behind all else; 0: none
+  double mixup = 0;
+  double cutmix = 0;
   PhiloxKey key = {};
 
-  bool any() const { return crop_padding > 0 || horizontal_flip || cutout > 0 || random_erasing > 0; }
+  bool mixes() const { return mixup > 0 || cutmix > 0; }
+  bool any() const {
+    return crop_padding > 0 || horizontal_flip || cutout > 0 || random_erasing > 0 || mixes();
+  }
+};
+
+// Of images that are mixed with each other: [N], in device memory.
+struct MixedSamples {
+  const float* weights = nullptr;  // what has weight 0 is mixed with nothing; null: all have 1
+  float* shares = nullptr;         // of each sample in its own image: the rest is its partner's
 };
 
 struct ImageInput {
@@ -47,8 +59,9 @@ class ImageInputKernel {
   // [N, C, H, W]
   const Layout& output() const { return output_; }
   // samples: [N], in device memory; null: images are not augmented.
+  // mixed: with samples, where the augmentation mixes.
   virtual void run(Stream& stream, const std::uint8_t* images, void* output,
-                   const SampleId* samples = nullptr) = 0;
+                   const SampleId* samples = nullptr, const MixedSamples& mixed = {}) = 0;
 
  protected:
   Layout output_;

@@ -25,6 +25,9 @@ struct SoftmaxCrossEntropy {
   const void* logits = nullptr;          // [batch, classes]
   const std::int32_t* labels = nullptr;  // [batch], each in [0, classes)
   const float* weights = nullptr;        // [batch]
+  // [batch], where images are mixed in pairs (kernels/mixing.h): the rest of sample i's target, 1 -
+  // shares[i], is the label of its partner, i ^ 1. Null: 1. Counts as correct what is the sample's own label.
+  const float* shares = nullptr;
   // In [0, 1]: the target is (1 - label_smoothing) * onehot(label) + label_smoothing / classes (Szegedy et
   // al., 2016, section 7), in the loss and in the gradient.
   float label_smoothing = 0;

@@ -26,6 +26,11 @@ class Conflicts {
       need(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",
            "moments over ranks depend on how micro-batches are dealt to them");
     }
+    if (config_.network.augmentation.mixes()) {
+      const bool mixup = config_.network.augmentation.mixup > 0;
+      key_ = mixup ? "data.mixup" : "data.cutmix", value_ = fmt::format("{} above 0", key_);
+      need(config_.loader.batch % 2 == 0, "an even train.batch", "images are mixed in pairs");
+    }
     if (config_.loader.tail == Tail::exact) {
       key_ = "data.tail", value_ = "data.tail = \"exact\"";
       need(config_.trainer.average_every <= 1 && config_.trainer.topology != Topology::ring,

@@ -151,6 +151,15 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(network.augmentation.random_erasing),
        "training images: share of those of which a random rectangle, 2 % to 33 % of the image, is erased",
        {.least = 0, .most = 1}},
+      {"data.mixup",
+       MEMBER(network.augmentation.mixup),
+       "training images and labels, in pairs: shares of both, drawn from Beta(alpha, alpha) with this alpha; "
+       "0: none",
+       {.least = 0, .most = 100}},
+      {"data.cutmix",
+       MEMBER(network.augmentation.cutmix),
+       "the same with a rectangle of the other image; with both, one of them at a time",
+       {.least = 0, .most = 100}},
       {"data.tail", MEMBER(loader.tail),
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
        "first, or "

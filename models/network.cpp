@@ -92,6 +92,8 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   loss_ = Buffer(sizeof(LossSums), options_.device);
   loss_scratch_ = Buffer(backend_.loss_scratch_bytes(input_.batch), options_.device);
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
+  if (options_.augmentation.mixes())
+    shares_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(float), options_.device);
   bind_memory();
   initialize();
 }
@@ -337,9 +339,11 @@ void Network::forward(const Batch& batch, const Pass& pass) {
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
+  auto* shares = reinterpret_cast<float*>(shares_.data());  // null, where nothing is mixed
   plan_.image_input->run(pass.stream, batch.images.as<std::uint8_t>().data(),
                          block_data(plan_.values[0].data_block),
-                         pass.mode == Mode::training ? samples : nullptr);
+                         pass.mode == Mode::training ? samples : nullptr,
+                         {.weights = batch.weights.as<float>().data(), .shares = shares});
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     if (pass.gate != nullptr) {
       for (const std::size_t index : parameters_of_[node]) pass.gate->parameter_needed(index);
@@ -358,6 +362,7 @@ void Network::forward(const Batch& batch, const Pass& pass) {
        .logits = result.data,
        .labels = batch.labels.as<std::int32_t>().data(),
        .weights = batch.weights.as<float>().data(),
+       .shares = pass.mode == Mode::training ? shares : nullptr,
        .label_smoothing = pass.mode == Mode::training ? static_cast<float>(options_.label_smoothing) : 0.0f,
        .gradient_scale = pass.gradient_scale,
        .loss_scale = pass.loss_scale,

@@ -154,6 +154,7 @@ class Network {
   Buffer loss_;
   Buffer loss_scratch_;
   Buffer samples_;  // SampleId [batch]
+  Buffer shares_;   // fp32 [batch], where images are mixed
 };
 
 }  // namespace lockstep

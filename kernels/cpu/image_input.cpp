@@ -6,6 +6,7 @@
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/functors.h"
+#include "kernels/mixing.h"
 #include "kernels/shape_checks.h"
 
 namespace lockstep {
@@ -19,7 +20,8 @@ class CpuImageInput final : public ImageInputKernel {
         width_(static_cast<int>(input.width)),
         channels_(input.channels),
         augment_(Augment::from(input.augmentation, input.height, input.width)),
-        augments_(input.augmentation.any()) {
+        augments_(input.augmentation.any()),
+        mix_(Mix::from(input.augmentation, input.height, input.width)) {
     output_ = Layout({input.batch, input.channels, input.height, input.width}, input.type);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels_); ++c) {
       normalize_.push_back(Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
@@ -27,12 +29,22 @@ class CpuImageInput final : public ImageInputKernel {
     }
   }
 
-  void run(Stream&, const std::uint8_t* images, void* output, const SampleId* samples) override {
+  void run(Stream&, const std::uint8_t* images, void* output, const SampleId* samples,
+           const MixedSamples& mixed) override {
     with_element(output_.dtype(), [&](auto element) {
       using T = typename decltype(element)::type;
       const std::int64_t size = std::int64_t{height_} * width_ * channels_;
       deal(batch_, [&](std::int64_t i) {
         T* planes = static_cast<T*>(output) + i * size;
+        if (mix_.any() && samples != nullptr) {
+          const Mix::View mix = mix_of(i, samples, mixed.weights);
+          mixed.shares[i] = mix.share;
+          if (mix.share < 1) {
+            const std::int64_t j = i ^ 1;
+            return this->mixed({images + i * size, augment_.view(samples[i])},
+                               {images + j * size, augment_.view(samples[j])}, mix, planes);
+          }
+        }
         if (augments_ && samples != nullptr) {
           augmented(images + i * size, augment_.view(samples[i]), planes);
         } else {
@@ -50,6 +62,36 @@ class CpuImageInput final : public ImageInputKernel {
       const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
       for (std::int64_t i = 0; i < count; ++i)
         planes[c * count + i] = static_cast<T>(normalized(pixels[i * channels_ + c]));
+    }
+  }
+
+  struct Shown {
+    const std::uint8_t* pixels;
+    Augment::View view;
+  };
+
+  Mix::View mix_of(std::int64_t i, const SampleId* samples, const float* weights) const {
+    const std::int64_t j = i ^ 1;
+    if (j >= batch_ || (weights != nullptr && (weights[i] == 0 || weights[j] == 0))) return {};
+    return mix_.view(samples[i]);
+  }
+
+  float value_at(const Shown& shown, std::int64_t c, int row, int column) const {
+    if (shown.view.blank(row, column)) return 0;
+    const std::int64_t seen = Augment::seen(shown.view, row, column, height_, width_);
+    return normalize_[static_cast<std::size_t>(c)](seen < 0 ? std::uint8_t{0}
+                                                            : shown.pixels[seen * channels_ + c]);
+  }
+
+  template <typename T>
+  void mixed(const Shown& own, const Shown& partner, const Mix::View& mix, T* planes) const {
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      for (int row = 0; row < height_; ++row) {
+        for (int column = 0; column < width_; ++column) {
+          *planes++ = static_cast<T>(
+              mix(value_at(own, c, row, column), value_at(partner, c, row, column), row, column));
+        }
+      }
     }
   }
 
@@ -73,6 +115,7 @@ class CpuImageInput final : public ImageInputKernel {
   std::int64_t channels_;
   Augment augment_;
   bool augments_;
+  Mix mix_;
   std::vector<Normalize> normalize_;  // by channel
 };
 

@@ -44,11 +44,15 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
     logit_sum += static_cast<double>(logit(k)) - shift;
     sum += std::exp(logit(k) - shift);
   }
+  const double share = a.shares == nullptr ? 1.0 : static_cast<double>(a.shares[sample]);
+  const std::int32_t other = share < 1 ? a.labels[sample ^ 1] : label;
   const double on_each = static_cast<double>(a.label_smoothing) / static_cast<double>(a.classes);
-  const double on_label = 1.0 - static_cast<double>(a.label_smoothing);
+  const double on_label = share * (1.0 - static_cast<double>(a.label_smoothing));
+  const double on_other = (1.0 - share) * (1.0 - static_cast<double>(a.label_smoothing));
   // Without smoothing the other logits have no part in it: they may be infinitely small.
   const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
-  const double loss = weight * (std::log(sum) - on_label * label_logit - smoothed);
+  const double others = share < 1 ? on_other * (static_cast<double>(logit(other)) - shift) : 0.0;
+  const double loss = weight * (std::log(sum) - on_label * label_logit - others - smoothed);
   if (gradient != nullptr) {
     const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
     // A step is judged by its gradients. The slopes of an infinite loss (a label's logit of -inf) are finite,
@@ -57,7 +61,7 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
                              ? static_cast<double>(a.gradient_scale) * loss_scale * weight
                              : std::numeric_limits<double>::quiet_NaN();
     for (std::int64_t k = 0; k < a.classes; ++k) {
-      const double target = (k == label ? on_label : 0.0) + on_each;
+      const double target = (k == label ? on_label : 0.0) + (k == other ? on_other : 0.0) + on_each;
       const double probability = std::exp(logit(k) - shift) / sum;
       gradient[k] = static_cast<T>(static_cast<float>(scale * (probability - target)));
     }

@@ -109,12 +109,50 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
 }
 
+// A thread for each pixel, which looks at it in two images.
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kMostBlockThreads)
+    mixed_input_kernel(std::int64_t images, Channels channels, Augmented how, Mix mix, MixedSamples mixed,
+                       const std::uint8_t* from, T* output) {
+  constexpr int kPadded = padded<T>(kChannels);
+  const std::int64_t image_pixels = std::int64_t{how.height} * how.width;
+  const std::int64_t pixel = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (pixel >= images * image_pixels) return;
+  const std::int64_t image = pixel / image_pixels, partner = image ^ 1;
+  const int place = static_cast<int>(pixel - image * image_pixels);
+  const int row = place / how.width, column = place % how.width;
+  const bool alone = partner >= images ||
+                     (mixed.weights != nullptr && (mixed.weights[image] == 0 || mixed.weights[partner] == 0));
+  const Mix::View view = alone ? Mix::View{} : mix.view(how.samples[image]);
+  if (place == 0) mixed.shares[image] = view.share;
+  const auto show = [&](std::int64_t of, float* values) {
+    const Augment::View shown = how.augment.view(how.samples[of]);
+    const int seen = Augment::seen(shown, row, column, how.height, how.width);
+    const bool blank = shown.blank(row, column);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      const std::uint8_t byte = seen < 0 ? std::uint8_t{0} : from[(of * image_pixels + seen) * kChannels + c];
+      values[c] = blank ? 0.0f : channels.normalize[c](byte);
+    }
+  };
+  float own[kPadded] = {}, partners[kPadded] = {};
+  show(image, own);
+  if (view.share < 1) {
+    show(partner, partners);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) own[c] = view(own[c], partners[c], row, column);
+  }
+#pragma unroll
+  for (int c = 0; c < kPadded; ++c) output[pixel * kPadded + c] = from_float<T>(own[c]);
+}
+
 // What a call is about.
 struct Images {
   const CudaImageInput& input;
   const std::uint8_t* from;
   void* to;
   const SampleId* samples;
+  const MixedSamples& mixed;
 };
 
 template <typename T, int kChannels>
@@ -129,6 +167,13 @@ void run(Stream& stream, const Images& images) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                           .block = dim3(static_cast<unsigned>(threads))};
   auto* to = static_cast<T*>(images.to);
+  if (input.mix.any() && images.samples != nullptr) {
+    const Augmented how{input.augment, input.height, input.width, images.samples};
+    LaunchShape each = shape;
+    each.grid = dim3(static_cast<unsigned>(ceil_div(pixels, std::int64_t{threads})));
+    return launch(mixed_input_kernel<T, kChannels>, each, stream, input.batch, channels, how, input.mix,
+                  images.mixed, images.from, to);
+  }
   if (input.augments && images.samples != nullptr) {
     const Augmented how{input.augment, input.height, input.width, images.samples};
     launch(augmented_input_kernel<T, kChannels>, shape, stream, pixels, channels, how, images.from, to);
@@ -151,7 +196,8 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
                       .channels = input.channels,
                       .type = input.type,
                       .augment = Augment::from(input.augmentation, input.height, input.width),
-                      .augments = input.augmentation.any()};
+                      .augments = input.augmentation.any(),
+                      .mix = Mix::from(input.augmentation, input.height, input.width)};
   for (std::size_t c = 0; c < static_cast<std::size_t>(input.channels); ++c) {
     made.normalize[c] = Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],
                                         input.deviation.empty() ? 1.0f : input.deviation[c]);
@@ -160,8 +206,8 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
 }
 
 void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
-                      const SampleId* samples) {
-  const Images all{.input = input, .from = images, .to = output, .samples = samples};
+                      const SampleId* samples, const MixedSamples& mixed) {
+  const Images all{.input = input, .from = images, .to = output, .samples = samples, .mixed = mixed};
   with_element(input.type, [&](auto element) {
     using T = typename decltype(element)::type;
     switch (input.channels) {

@@ -11,6 +11,7 @@
 #include "core/stream.h"
 #include "kernels/backend.h"
 #include "kernels/functors.h"
+#include "kernels/mixing.h"
 
 namespace lockstep {
 
@@ -29,6 +30,7 @@ struct CudaImageInput {
   DType type = DType::f32;
   Augment augment;
   bool augments = false;
+  Mix mix;
   std::array<Normalize, kMostImageChannels> normalize;  // by channel
 
   // Throws ConfigError for more than kMostImageChannels channels, and for what makes no sense.
@@ -38,6 +40,6 @@ struct CudaImageInput {
 
 // See ImageInputKernel. images and output are [N, H, W, C] and [N, H, W, padded_channels(C, type)].
 void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
-                      const SampleId* samples);
+                      const SampleId* samples, const MixedSamples& mixed = {});
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ struct Batch {
   const T* logits;
   const std::int32_t* labels;
   const float* weights;
+  const float* shares;
   float label_smoothing;
   float gradient_scale;
   const float* loss_scale;
@@ -74,10 +75,15 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
     return;
   }
   const int label = a.labels[sample];
-  const bool known = label >= 0 && label < a.classes;
   const Largest largest = largest_of(logits, a.classes, lane);
-  const double label_logit =
-      static_cast<double>(known ? to_float(logits[label]) : NAN) - static_cast<double>(largest.value);
+  const auto logit_of = [&](int k) {
+    const bool there = k >= 0 && k < a.classes;
+    return static_cast<double>(there ? to_float(logits[k]) : NAN) - static_cast<double>(largest.value);
+  };
+  const double label_logit = logit_of(label);
+  const double share = a.shares == nullptr ? 1.0 : static_cast<double>(a.shares[sample]);
+  const int other = share < 1 ? a.labels[sample ^ 1] : label;
+  const double other_logit = share < 1 ? (1.0 - share) * logit_of(other) : 0.0;
   double sum = 0;
   double logit_sum = 0;  // of logit - largest
   for (int k = lane; k < a.classes; k += kWarpThreads) {
@@ -91,7 +97,8 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
   const double on_each = smoothing / a.classes;
   // Without smoothing the other logits have no part in it: they may be infinitely small.
   const double smoothed = smoothing == 0 ? 0.0 : on_each * logit_sum;
-  const double loss = static_cast<double>(weight) * (log(sum) - (1.0 - smoothing) * label_logit - smoothed);
+  const double loss = static_cast<double>(weight) *
+                      (log(sum) - (1.0 - smoothing) * (share * label_logit + other_logit) - smoothed);
   __syncwarp();  // every lane has read the label's logit, which the gradient may overwrite
   if (gradient != nullptr) {
     // As on the CPU: the finite slopes of an infinite loss would hide it.
@@ -101,7 +108,8 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
                                 : static_cast<double>(NAN);
     for (int k = lane; k < a.classes; k += kWarpThreads) {
       const double power = static_cast<double>(expf(to_float(logits[k]) - largest.value));
-      const double target = (k == label ? 1.0 - smoothing : 0.0) + on_each;
+      const double own = k == label ? share : 0.0, partners = k == other ? 1.0 - share : 0.0;
+      const double target = (1.0 - smoothing) * (own + partners) + on_each;
       gradient[k] = from_float<T>(static_cast<float>(scale * (power / sum - target)));
     }
   }
@@ -150,6 +158,7 @@ void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
                            .logits = static_cast<const T*>(a.logits),
                            .labels = a.labels,
                            .weights = a.weights,
+                           .shares = a.shares,
                            .label_smoothing = a.label_smoothing,
                            .gradient_scale = a.gradient_scale,
                            .loss_scale = a.loss_scale,

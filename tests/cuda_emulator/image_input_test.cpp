@@ -111,6 +111,59 @@ TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
   }
 }
 
+// Whether a product and a sum are rounded once or twice is the compiler's choice.
+TEST(CudaImageInput, MixesAsTheCpuDoes) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const auto& [mixup, cutmix] : {std::pair{0.4, 0.0}, {0.0, 1.0}, {1.0, 1.0}}) {
+    for (const std::int64_t channels : {1, 3, 4}) {
+      constexpr std::int64_t kBatch = 9, kHeight = 5, kWidth = 7, kPixels = kHeight * kWidth;
+      SCOPED_TRACE(fmt::format("mixup {}, cutmix {}, {} channels", mixup, cutmix, channels));
+      std::vector<std::uint8_t> images(static_cast<std::size_t>(kBatch * kPixels * channels));
+      for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
+      std::vector<SampleId> samples;
+      for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
+      Values weights(kBatch, 1.0f), shares(kBatch);
+      weights[3] = 0;
+      const ImageInput input{.batch = kBatch,
+                             .height = kHeight,
+                             .width = kWidth,
+                             .channels = channels,
+                             .mean = std::span(kMean).first(static_cast<std::size_t>(channels)),
+                             .deviation = {},
+                             .augmentation = {.crop_padding = 1,
+                                              .horizontal_flip = true,
+                                              .cutout = 2,
+                                              .mixup = mixup,
+                                              .cutmix = cutmix,
+                                              .key = {3, 5}}};
+      Values planes(images.size());
+      backend_for(Device{}).image_input(input)->run(stream, images.data(), planes.data(), samples.data(),
+                                                    {.weights = weights.data(), .shares = shares.data()});
+      const std::int64_t padded = padded_channels(channels, DType::f32);
+      const DeviceMemory ids(samples), bytes(images), weight(weights, DType::f32),
+          share(kBatch * sizeof(float)),
+          output(static_cast<std::size_t>(kBatch * kPixels * padded) * sizeof(float));
+      const Values found = in_any_order([&] {
+        cuda_image_input(stream, CudaImageInput::from(input), bytes.as<const std::uint8_t>(), output.data(),
+                         ids.as<const SampleId>(),
+                         {.weights = weight.as<const float>(), .shares = share.as<float>()});
+        return output.values(DType::f32);
+      });
+      EXPECT_EQ(share.values(DType::f32), shares);
+      EXPECT_LT(std::ranges::min(shares), 1.0f);
+      for (std::int64_t i = 0; i < kBatch * kPixels; ++i) {
+        for (std::int64_t c = 0; c < padded; ++c) {
+          const float expected =
+              c < channels
+                  ? planes[static_cast<std::size_t>((i / kPixels * channels + c) * kPixels + i % kPixels)]
+                  : 0.0f;
+          ASSERT_NEAR(found[static_cast<std::size_t>(i * padded + c)], expected, 1e-6f) << i << ", " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   Stream stream(Device{}, StreamUse::compute);
   const DeviceMemory images(std::vector<std::uint8_t>{0, 255}), output(2 * sizeof(float));

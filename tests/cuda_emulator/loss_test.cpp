@@ -23,6 +23,7 @@ struct LossBatch {
   Values logits;
   std::vector<std::int32_t> labels;
   Values weights;
+  Values shares = {};
   float label_smoothing = 0;
   float gradient_scale = 0.25f;
   float loss_scale = 1;
@@ -31,7 +32,10 @@ struct LossBatch {
     LossBatch batch{.type = type,
                     .classes = classes,
                     .logits = random_values(samples * classes, "logits"),
-                    .weights = random_values(samples, "weights")};
+                    .weights = random_values(samples, "weights"),
+                    .shares = random_values(samples, "shares")};
+    for (float& share : batch.shares) share = 0.5f + 0.5f * share;
+    if (samples % 2 == 1) batch.shares.clear();
     for (float& logit : batch.logits) logit = rounded(3 * logit, type);
     for (float& weight : batch.weights) weight = 1 + 0.5f * weight;
     for (std::int64_t i = 0; i < samples; ++i) {
@@ -49,6 +53,7 @@ struct LossBatch {
                                                          .logits = logits.data(),
                                                          .labels = labels.data(),
                                                          .weights = weights.data(),
+                                                         .shares = shares.empty() ? nullptr : shares.data(),
                                                          .label_smoothing = label_smoothing,
                                                          .gradient_scale = gradient_scale * loss_scale,
                                                          .logits_gradient = outcome.gradient.data(),
@@ -61,7 +66,8 @@ struct LossBatch {
     Stream stream(Device{}, StreamUse::compute);
     const auto samples = static_cast<std::int64_t>(labels.size());
     const DeviceMemory input(logits, type), output(logits.size() * size_of(type)), label(labels),
-        weight(weights, DType::f32), scale(std::vector<float>{loss_scale}), sums(sizeof(LossSums)),
+        weight(weights, DType::f32), share(shares.empty() ? Values(1) : shares, DType::f32),
+        scale(std::vector<float>{loss_scale}), sums(sizeof(LossSums)),
         scratch(cuda_loss_scratch_bytes(samples));
     const DeviceMemory& gradient = where == Gradient::in_place ? input : output;
     cuda_softmax_cross_entropy(stream,
@@ -71,6 +77,7 @@ struct LossBatch {
                                 .logits = input.data(),
                                 .labels = label.as<const std::int32_t>(),
                                 .weights = weight.as<const float>(),
+                                .shares = shares.empty() ? nullptr : share.as<const float>(),
                                 .label_smoothing = label_smoothing,
                                 .gradient_scale = gradient_scale,
                                 .loss_scale = loss_scale == 1 ? nullptr : scale.as<const float>(),

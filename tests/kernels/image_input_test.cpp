@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "kernels/mixing.h"
 #include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
@@ -275,6 +276,115 @@ TEST_F(ErasedImages, DependOnTheSample) {
   EXPECT_FALSE(std::ranges::equal(first, other, {}, &Box::top, &Box::top));
   EXPECT_THROW(erased({.cutout = 65}), ConfigError);
   EXPECT_THROW(erased({.cutout = -1}), ConfigError);
+}
+
+TEST(BetaQuantile, IsTheInverseOfTheDistributionFunction) {
+  for (const double p : {0.001, 0.1, 0.25, 0.5, 0.6, 0.9, 0.999}) {
+    EXPECT_NEAR(beta_quantile(1, p), p, 1e-12);
+    const double of_two = beta_quantile(2, p), of_half = beta_quantile(0.5, p);
+    EXPECT_NEAR(3 * of_two * of_two - 2 * of_two * of_two * of_two, p, 1e-12);
+    EXPECT_NEAR(std::asin(std::sqrt(of_half)) * 2 / 3.14159265358979324, p, 1e-12);
+    for (const double alpha : {0.2, 0.4, 8.0, 100.0}) {
+      EXPECT_NEAR(beta_quantile(alpha, p) + beta_quantile(alpha, 1 - p), 1, 1e-12);
+      EXPECT_LT(beta_quantile(alpha, p - 0.0005), beta_quantile(alpha, p));
+    }
+  }
+  // By the power series of the incomplete beta function (DLMF 8.17.7).
+  EXPECT_NEAR(beta_quantile(0.2, 0.25), 0.0238147, 1e-6);
+  EXPECT_NEAR(beta_quantile(8, 0.1), 0.3415208, 1e-6);
+}
+
+// Each image has one value, so that what is seen of which tells itself.
+class MixedImages : public testing::Test {
+ protected:
+  static constexpr int kHeight = 12, kWidth = 16, kBatch = 200, kPixels = kHeight * kWidth;
+  struct Mixed {
+    Values output, shares;
+    const float* image(int i) const { return output.data() + std::ptrdiff_t{i} * kPixels; }
+  };
+
+  static float value_of(int i) { return static_cast<float>(i % 2 == 0 ? 10 + i / 2 : 250 - i / 2) / 255; }
+  static Mixed run(const Augmentation& augmentation, Values weights = {}, std::int32_t first = 0) {
+    const auto kernel = cpu_backend().image_input(
+        {.batch = kBatch, .height = kHeight, .width = kWidth, .channels = 1, .augmentation = augmentation});
+    std::vector<std::uint8_t> images;
+    std::vector<SampleId> samples;
+    for (int i = 0; i < kBatch; ++i) {
+      images.insert(images.end(), kPixels, static_cast<std::uint8_t>(std::lround(255 * value_of(i))));
+      samples.push_back({.epoch = 1, .index = first + i});
+    }
+    Mixed mixed{.output = Values(images.size()), .shares = Values(kBatch, -1.0f)};
+    Stream stream(Device{}, StreamUse::compute);
+    kernel->run(stream, images.data(), mixed.output.data(), samples.data(),
+                {.weights = weights.empty() ? nullptr : weights.data(), .shares = mixed.shares.data()});
+    return mixed;
+  }
+};
+
+TEST_F(MixedImages, MixupAddsThePartnersPixels) {
+  const Mixed mixed = run({.mixup = 1, .key = {7, 9}});
+  double sum = 0;
+  for (int i = 0; i < kBatch; ++i) {
+    const float share = mixed.shares[static_cast<std::size_t>(i)];
+    ASSERT_TRUE(share >= 0 && share <= 1) << share;
+    const float expected = share * value_of(i) + (1 - share) * value_of(i ^ 1);
+    for (int pixel = 0; pixel < kPixels; ++pixel) ASSERT_NEAR(mixed.image(i)[pixel], expected, 1e-5f) << i;
+    sum += static_cast<double>(share);
+  }
+  EXPECT_NEAR(sum / kBatch, 0.5, 0.08);
+  EXPECT_NE(mixed.shares[0], mixed.shares[1]) << "each draws its own";
+  // Of a small alpha one of the two is nearly whole.
+  const Mixed unlike = run({.mixup = 0.1, .key = {7, 9}});
+  EXPECT_GT(std::ranges::count_if(unlike.shares, [](float share) { return share < 0.1f || share > 0.9f; }),
+            kBatch / 2);
+}
+
+TEST_F(MixedImages, CutmixPastesARectangleAndSaysHowMuchStays) {
+  const Mixed mixed = run({.cutmix = 1, .key = {7, 9}});
+  double sum = 0;
+  for (int i = 0; i < kBatch; ++i) {
+    int own = 0, top = kHeight, bottom = 0, left = kWidth, right = 0;
+    for (int pixel = 0; pixel < kPixels; ++pixel) {
+      const int row = pixel / kWidth, column = pixel % kWidth;
+      if (std::abs(mixed.image(i)[pixel] - value_of(i)) < 1e-5f) {
+        ++own;
+        continue;
+      }
+      ASSERT_NEAR(mixed.image(i)[pixel], value_of(i ^ 1), 1e-5f) << i;
+      top = std::min(top, row), bottom = std::max(bottom, row + 1);
+      left = std::min(left, column), right = std::max(right, column + 1);
+    }
+    ASSERT_FLOAT_EQ(mixed.shares[static_cast<std::size_t>(i)], static_cast<float>(own) / kPixels);
+    ASSERT_EQ(kPixels - own, own == kPixels ? 0 : (bottom - top) * (right - left)) << "a rectangle";
+    sum += static_cast<double>(mixed.shares[static_cast<std::size_t>(i)]);
+  }
+  EXPECT_GT(sum / kBatch, 0.5) << "what is cut off at the borders stays";
+  EXPECT_LT(sum / kBatch, 0.8);
+}
+
+TEST_F(MixedImages, WithBothEachIsTakenInHalfOfTheCases) {
+  const Mixed mixed = run({.mixup = 1, .cutmix = 1, .key = {7, 9}});
+  int pasted = 0;
+  for (int i = 0; i < kBatch; ++i) {
+    const auto [least, most] = std::minmax_element(mixed.image(i), mixed.image(i) + kPixels);
+    pasted += *most - *least > 1e-5f ? 1 : 0;
+  }
+  EXPECT_NEAR(pasted, kBatch / 2, 30);
+}
+
+// What a sample draws depends on it alone; what weighs nothing, or has no partner, is not mixed.
+TEST_F(MixedImages, DependOnTheSampleAndLeaveOutWhatWeighsNothing) {
+  const Augmentation augmentation{.mixup = 1, .key = {7, 9}};
+  const Mixed whole = run(augmentation), later = run(augmentation, {}, 50);
+  for (std::size_t i = 50; i < kBatch; ++i) ASSERT_EQ(whole.shares[i], later.shares[i - 50]);
+  Values weights(kBatch, 1.0f);
+  weights[7] = 0;
+  const Mixed without = run(augmentation, weights);
+  for (const std::size_t i : {std::size_t{6}, std::size_t{7}}) {
+    EXPECT_EQ(without.shares[i], 1.0f);
+    EXPECT_NEAR(without.image(static_cast<int>(i))[0], value_of(static_cast<int>(i)), 1e-5f);
+  }
+  EXPECT_EQ(without.shares[8], whole.shares[8]);
 }
 
 TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {

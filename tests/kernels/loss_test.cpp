@@ -15,7 +15,7 @@ namespace {
 
 // The definition, in double precision.
 double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& labels, const Values& weights,
-                      double smoothing = 0) {
+                      double smoothing = 0, const Values& shares = {}) {
   const std::size_t classes = logits.size() / labels.size();
   double loss = 0;
   for (std::size_t sample = 0; sample < labels.size(); ++sample) {
@@ -26,8 +26,11 @@ double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& la
     for (std::size_t k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
     const double log_sum = std::log(sum) + largest;
     for (std::size_t k = 0; k < classes; ++k) {
-      const double on_label = static_cast<std::int32_t>(k) == labels[sample] ? 1 - smoothing : 0;
-      loss += weights[sample] * (on_label + smoothing / static_cast<double>(classes)) * (log_sum - row[k]);
+      const double share = shares.empty() ? 1 : static_cast<double>(shares[sample]);
+      double on_label = static_cast<std::int32_t>(k) == labels[sample] ? share : 0;
+      if (share < 1 && static_cast<std::int32_t>(k) == labels[sample ^ 1]) on_label += 1 - share;
+      const double target = (1 - smoothing) * on_label + smoothing / static_cast<double>(classes);
+      loss += weights[sample] * target * (log_sum - row[k]);
     }
   }
   return loss;
@@ -43,6 +46,7 @@ struct Batch {
   Values logits;
   std::vector<std::int32_t> labels;
   Values weights;
+  Values shares = {};  // empty: none are given
   float gradient_scale = 0.25f;
   float label_smoothing = 0;
   DType type = DType::f32;
@@ -67,6 +71,7 @@ struct Batch {
             .logits = from,
             .labels = labels.data(),
             .weights = weights.data(),
+            .shares = shares.empty() ? nullptr : shares.data(),
             .label_smoothing = label_smoothing,
             .gradient_scale = gradient_scale,
             .loss_scale = loss_scale == 0 ? nullptr : &loss_scale,
@@ -89,6 +94,35 @@ struct Batch {
 void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(std::memcmp(&a.sums, &b.sums, sizeof(LossSums)), 0);
   EXPECT_EQ(a.gradient, b.gradient);
+}
+
+// Targets of two labels each, some of which are the same.
+TEST(SoftmaxCrossEntropy, OfMixedSamplesMatchesTheDefinitionAndItsSlopes) {
+  for (const float smoothing : {0.0f, 0.1f}) {
+    for (const auto& [samples, classes] : {std::pair{2, 3}, {34, 100}, {2500, 10}}) {
+      SCOPED_TRACE(fmt::format("{} samples of {} classes, smoothing {}", samples, classes, smoothing));
+      Batch batch = Batch::random(samples, classes);
+      batch.label_smoothing = smoothing;
+      batch.labels[1] = batch.labels[0];
+      batch.shares = random_values(samples, "shares");
+      for (float& share : batch.shares) share = 0.5f + 0.5f * share;
+      batch.shares.back() = 1;
+      const Outcome outcome = batch.run();
+      const auto loss = [&](const Doubles& at) {
+        return reference_loss(at, batch.labels, batch.weights, static_cast<double>(smoothing), batch.shares);
+      };
+      const Doubles logits = widen(batch.logits);
+      EXPECT_NEAR(outcome.sums.loss, loss(logits), 1e-6 * samples * 10);
+      const Doubles direction = widen(random_values(static_cast<std::int64_t>(logits.size()), "direction"));
+      EXPECT_NEAR(dot(widen(outcome.gradient), direction),
+                  batch.gradient_scale * slope(logits, direction, loss),
+                  1e-5 * std::sqrt(static_cast<double>(samples)));
+      Batch whole = batch, unmixed = batch;
+      std::ranges::fill(whole.shares, 1.0f);
+      unmixed.shares.clear();
+      expect_same_bits(whole.run(), unmixed.run());
+    }
+  }
 }
 
 TEST(SoftmaxCrossEntropy, MatchesTheDefinitionAndItsSlopes) {

@@ -253,6 +253,10 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
       error({"data.tail=exact", "train.average_every=2"}),
       "data.tail = \"exact\": allowed with train.average_every = 0 and comm.topology = \"all\", as the mean "
       "over a short batch is one over all ranks");
+  EXPECT_EQ(error({"data.mixup=0.2", "train.batch=31"}),
+            "data.mixup above 0: allowed with an even train.batch, as images are mixed in pairs");
+  EXPECT_EQ(error({"data.cutmix=1", "train.batch=31"}),
+            "data.cutmix above 0: allowed with an even train.batch, as images are mixed in pairs");
   EXPECT_EQ(
       error({"train.average_every=2", "model.sync_batch_norm=true"}),
       "train.average_every = 2: allowed with model.sync_batch_norm = false, as it has ranks wait for each "

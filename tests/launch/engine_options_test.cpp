@@ -70,6 +70,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("network.horizontal_flip", network.augmentation.horizontal_flip);
   tell("network.cutout", network.augmentation.cutout);
   tell("network.random_erasing", network.augmentation.random_erasing);
+  tell("network.mixup", network.augmentation.mixup);
+  tell("network.cutmix", network.augmentation.cutmix);
   tell("network.label_smoothing", network.label_smoothing);
   tell("network.recompute", network.recompute == Recompute::blocks);
 
@@ -218,6 +220,8 @@ std::vector<Case> cases() {
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
       {"data.cutout=8", {"network.cutout=8"}},
       {"data.random_erasing=0.25", {"network.random_erasing=0.25"}},
+      {"data.mixup=0.5", {"network.mixup=0.5"}},
+      {"data.cutmix=1", {"network.cutmix=1"}},
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.tail=repeat", {"loader.tail=repeat"}},
       {"data.tail=exact", {"loader.tail=exact"}},

@@ -83,6 +83,12 @@ TEST(TrainerRanks, AugmentationOnFourRanks) {
   expect_equal(training, kFour);
 }
 
+TEST(TrainerRanks, MixedImagesOnFourRanks) {
+  ThreadTraining training = kCnn;
+  training.augmentation = {.horizontal_flip = true, .mixup = 0.2, .cutmix = 1};
+  expect_equal(training, kFour);
+}
+
 TEST(TrainerRanks, AdamWAndLarsOnThreeRanks) {
   ThreadTraining training = kCnn;
   training.learning_rate = 1e-3;

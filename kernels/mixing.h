@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Images of a batch mixed in pairs: places 2k and 2k + 1 see each other, so that a sample meets the same
+// partner on any number of ranks with an even batch. Mixup (Zhang et al., "mixup: Beyond Empirical Risk
+// Minimization", ICLR 2018) adds the partner's pixels, CutMix (Yun et al., "CutMix: Regularization Strategy
+// to Train Strong Classifiers with Localizable Features", ICCV 2019) pastes a rectangle of them, and the
+// labels take part by as much. As torchvision's MixUp and CutMix, but each sample draws its own share; where
+// both are asked for, each is taken in half of the cases.
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+#include "core/sample_id.h"
+#include "kernels/functors.h"
+#include "kernels/image_input.h"
+
+namespace lockstep {
+
+inline constexpr int kMixQuantiles = 256;
+
+// What of one sample is mixed with its partner. On host and device.
+struct Mix {
+  // The share that stays of a sample is one of 256 equally likely quantiles of Beta(alpha, alpha); of a
+  // rectangle, half of the root of what does not stay: half its side, as a part of the image's.
+  float mixup_share[kMixQuantiles] = {};
+  float cutmix_half[kMixQuantiles] = {};
+  bool mixes = false;  // mixup
+  bool pastes = false;
+  int height = 0;
+  int width = 0;
+  PhiloxKey key = {};
+
+  struct View {
+    float share = 1;  // of the sample itself
+    bool pasted = false;
+    PixelBox box = {};  // of the partner, where it is pasted
+
+    LOCKSTEP_HOST_DEVICE float operator()(float own, float partners, int row, int column) const {
+      if (pasted) return box.has(row, column) ? partners : own;
+      return own * share + partners * (1.0f - share);
+    }
+  };
+
+  static Mix from(const Augmentation& augmentation, std::int64_t height, std::int64_t width);
+  bool any() const { return mixes || pastes; }
+
+  LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
+    const PhiloxCounter words = philox(
+        {kBlock, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+    const std::uint32_t quantile = words[0] >> 24;
+    if (mixes && (!pastes || (words[1] & 1) == 0)) return {.share = mixup_share[quantile]};
+    const float half = cutmix_half[quantile];
+    const int rows = static_cast<int>(half * static_cast<float>(height));
+    const int columns = static_cast<int>(half * static_cast<float>(width));
+    const int row = static_cast<int>((words[2] * static_cast<std::uint64_t>(height)) >> 32);
+    const int column = static_cast<int>((words[3] * static_cast<std::uint64_t>(width)) >> 32);
+    const PixelBox box{.top = row > rows ? row - rows : 0,
+                       .bottom = row + rows < height ? row + rows : height,
+                       .left = column > columns ? column - columns : 0,
+                       .right = column + columns < width ? column + columns : width};
+    const int kept = height * width - (box.bottom - box.top) * (box.right - box.left);
+    return {
+        .share = static_cast<float>(kept) / static_cast<float>(height * width), .pasted = true, .box = box};
+  }
+
+ private:
+  static constexpr std::uint32_t kBlock = 64;  // beside those of Augment
+};
+
+// The x at which the distribution function of Beta(alpha, alpha) is p.
+double beta_quantile(double alpha, double p);
+
+}  // namespace lockstep
