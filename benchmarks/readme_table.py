@@ -309,6 +309,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        crossing_on("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
+       codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning,
        faults, soak, guards, snapshot, loader]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
