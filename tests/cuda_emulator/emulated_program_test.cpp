@@ -88,6 +88,12 @@ TEST(Emulated, LossesOfAResidualNetworkAreTheCpus) {
   expect_like_the_cpu({"model.name=resnet20", "train.batch=4", "optimizer.learning_rate=1e-4"}, 2, 1e-5, 16);
 }
 
+TEST(Emulated, LossesOfAugmentedImagesAreTheCpus) {
+  expect_like_the_cpu({"model.name=cnn", "data.crop_padding=2", "data.cutout=4", "data.random_erasing=0.5",
+                       "data.mixup=0.4", "data.cutmix=1"},
+                      2, 1e-5);
+}
+
 // Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
 TEST(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
   expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
@@ -112,7 +118,9 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
       {"train.precision=fp16", "train.steps=14", "train.average_every=2", "train.average_after=1"},
       {"train.precision=fp16", "train.loss_scale=1e9", "train.staleness=1"},
       {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw", "data.crop_padding=2",
-       "data.horizontal_flip=true"},
+       "data.horizontal_flip=true", "data.mixup=0.4", "data.cutmix=1", "data.random_erasing=0.5",
+       "comm.codec=powersgd", "comm.powersgd.start_step=0", "comm.compress_within_node=true",
+       "schedule.name=cosine"},
   };
   for (const Settings& settings : trainings) {
     const std::string expected = digest_of(workplace_, {.settings = settings});
