@@ -41,10 +41,9 @@ StepResults on_cpus(const std::vector<int>& node_of, const BucketOptions& option
         std::vector<Parameter> parameters = gpu_parameters();
         GradientBuckets buckets(parameters, communicator, options);
         for (int step = 0; step < kSteps; ++step) {
-          run_pass(
-              buckets, parameters, communicator.rank(),
-              [step](int rank, std::int64_t element) { return codec_gradient(rank, step, element); },
-              &kLossScale);
+          run_pass(buckets, parameters, communicator.rank(),
+                   [step](int rank, std::int64_t element) { return codec_gradient(rank, step, element); },
+                   {.loss_scale = &kLossScale});
           if (communicator.rank() == 0) results.push_back(gradients_of(parameters));
           Stream stream(Device{}, StreamUse::compute);
           std::int32_t finite = step == kSkipped ? 0 : 1;
