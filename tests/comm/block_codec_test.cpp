@@ -66,12 +66,11 @@ TEST(BlockCodec, NothingIsLost) {
             GradientBuckets buckets(parameters, communicator, codec_buckets(*kind));
             for (int step = 0; step < kSteps; ++step) {
               const float loss_scale = step < 3 ? 1024.0f : 512.0f;
-              run_pass(
-                  buckets, parameters, communicator.rank(),
-                  [&](int rank, std::int64_t element) {
-                    return loss_scale * made_up_gradient(rank, step, element);
-                  },
-                  {.loss_scale = &loss_scale});
+              run_pass(buckets, parameters, communicator.rank(),
+                       [&](int rank, std::int64_t element) {
+                         return loss_scale * made_up_gradient(rank, step, element);
+                       },
+                       {.loss_scale = &loss_scale});
               const std::vector<float> sums = agreed_gradients(communicator, parameters);
               settle(buckets, 1);
               if (communicator.rank() != 0) continue;
