@@ -71,6 +71,16 @@ struct Add {
   LOCKSTEP_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
 };
 
+// What one sample draws in one epoch, block by block.
+LOCKSTEP_HOST_DEVICE inline PhiloxCounter sample_words(SampleId sample, std::uint32_t block, PhiloxKey key) {
+  return philox(
+      {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+}
+// Even in [0, count), of a random word.
+LOCKSTEP_HOST_DEVICE inline int even_below(std::uint32_t word, int count) {
+  return static_cast<int>((word * static_cast<std::uint64_t>(count)) >> 32);
+}
+
 // The dropout of a sample's features, four at a time: one block of random numbers.
 struct Dropout {
   PhiloxKey key;
@@ -84,8 +94,7 @@ struct Dropout {
   }
   // Of features 4 * block to 4 * block + 3.
   LOCKSTEP_HOST_DEVICE PhiloxCounter words(SampleId sample, std::uint32_t block) const {
-    return philox(
-        {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+    return sample_words(sample, block, key);
   }
   LOCKSTEP_HOST_DEVICE float operator()(float x, std::uint32_t word) const {
     return word < dropped_below ? 0.0f : kept_scale * x;
@@ -146,16 +155,16 @@ struct Augment {
             .key = augmentation.key};
   }
   LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
-    const PhiloxCounter first = words(sample, 0);
+    const PhiloxCounter first = sample_words(sample, 0, key);
     View view{.down = offset(first[0]), .right = offset(first[1]), .flipped = flips && (first[2] & 1) != 0};
     if (cutout == 0 && erased_below == 0) return view;
-    const PhiloxCounter second = words(sample, 1);
-    if (cutout > 0) view.cut = square_about(below(second[0], height), below(second[1], width));
+    const PhiloxCounter second = sample_words(sample, 1, key);
+    if (cutout > 0) view.cut = square_about(even_below(second[0], height), even_below(second[1], width));
     if (second[2] < erased_below) view.erased = erased_box(sample);
     return view;
   }
   // Its index in the image; -1: it is black.
-  LOCKSTEP_HOST_DEVICE static int seen(const View& view, int row, int column, int height, int width) {
+  LOCKSTEP_HOST_DEVICE int seen(const View& view, int row, int column) const {
     const int from_row = row + view.down;
     const int from_column = (view.flipped ? width - 1 - column : column) + view.right;
     const bool inside = from_row >= 0 && from_row < height && from_column >= 0 && from_column < width;
@@ -163,17 +172,9 @@ struct Augment {
   }
 
  private:
-  LOCKSTEP_HOST_DEVICE PhiloxCounter words(SampleId sample, std::uint32_t block) const {
-    return philox(
-        {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
-  }
-  // Even in [0, count).
-  LOCKSTEP_HOST_DEVICE static int below(std::uint32_t word, int count) {
-    return static_cast<int>((word * static_cast<std::uint64_t>(count)) >> 32);
-  }
   // Even in [-padding, padding].
   LOCKSTEP_HOST_DEVICE int offset(std::uint32_t word) const {
-    return below(word, 2 * static_cast<int>(padding) + 1) - static_cast<int>(padding);
+    return even_below(word, 2 * static_cast<int>(padding) + 1) - static_cast<int>(padding);
   }
   LOCKSTEP_HOST_DEVICE PixelBox square_about(int row, int column) const {
     const int top = row - cutout / 2, left = column - cutout / 2;
@@ -193,14 +194,15 @@ struct Augment {
   LOCKSTEP_HOST_DEVICE PixelBox erased_box(SampleId sample) const {
     constexpr std::uint32_t kLeast = 335544, kMost = 5536481;  // 2 % and 33 % of 2^24
     for (std::uint32_t attempt = 0; attempt < 10; ++attempt) {
-      const PhiloxCounter drawn = words(sample, 2 + attempt);
-      const auto share = static_cast<float>(kLeast + below(drawn[0], kMost - kLeast));
+      const PhiloxCounter drawn = sample_words(sample, 2 + attempt, key);
+      const auto share = static_cast<float>(kLeast + even_below(drawn[0], kMost - kLeast));
       const float area = share * (static_cast<float>(height * width) * 0x1p-24f);
       const float times_as_high = ratio(drawn[1]);
       const int rows = static_cast<int>(std::sqrt(area * times_as_high) + 0.5f);
       const int columns = static_cast<int>(std::sqrt(area / times_as_high) + 0.5f);
       if (rows >= height || columns >= width) continue;
-      const int top = below(drawn[2], height - rows + 1), left = below(drawn[3], width - columns + 1);
+      const int top = even_below(drawn[2], height - rows + 1);
+      const int left = even_below(drawn[3], width - columns + 1);
       return {.top = top, .bottom = top + rows, .left = left, .right = left + columns};
     }
     return {};

@@ -45,16 +45,24 @@ struct Mix {
   static Mix from(const Augmentation& augmentation, std::int64_t height, std::int64_t width);
   bool any() const { return mixes || pastes; }
 
+  // Of place i of a batch, whose partner is place i ^ 1.
+  LOCKSTEP_HOST_DEVICE View view(std::int64_t i, std::int64_t batch, const SampleId* samples,
+                                 const float* weights) const {
+    const std::int64_t partner = i ^ 1;
+    if (partner >= batch) return {};
+    if (weights != nullptr && (weights[i] == 0 || weights[partner] == 0)) return {};
+    return view(samples[i]);
+  }
+
+ private:
   LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
-    const PhiloxCounter words = philox(
-        {kBlock, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
+    const PhiloxCounter words = sample_words(sample, kBlock, key);
     const std::uint32_t quantile = words[0] >> 24;
     if (mixes && (!pastes || (words[1] & 1) == 0)) return {.share = mixup_share[quantile]};
     const float half = cutmix_half[quantile];
     const int rows = static_cast<int>(half * static_cast<float>(height));
     const int columns = static_cast<int>(half * static_cast<float>(width));
-    const int row = static_cast<int>((words[2] * static_cast<std::uint64_t>(height)) >> 32);
-    const int column = static_cast<int>((words[3] * static_cast<std::uint64_t>(width)) >> 32);
+    const int row = even_below(words[2], height), column = even_below(words[3], width);
     const PixelBox box{.top = row > rows ? row - rows : 0,
                        .bottom = row + rows < height ? row + rows : height,
                        .left = column > columns ? column - columns : 0,
@@ -64,7 +72,6 @@ struct Mix {
         .share = static_cast<float>(kept) / static_cast<float>(height * width), .pasted = true, .box = box};
   }
 
- private:
   static constexpr std::uint32_t kBlock = 64;  // beside those of Augment
 };
 

@@ -162,8 +162,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = 0, .most = 100}},
       {"data.tail", MEMBER(loader.tail),
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
-       "first, or "
-       "trained as a short batch"},
+       "first, or trained as a short batch"},
       {"data.loader_threads",
        MEMBER(loader.threads),
        "threads that prepare batches; 0: one, and more, up to the rank's cores, as long as batches are "

@@ -37,7 +37,7 @@ class CpuImageInput final : public ImageInputKernel {
       deal(batch_, [&](std::int64_t i) {
         T* planes = static_cast<T*>(output) + i * size;
         if (mix_.any() && samples != nullptr) {
-          const Mix::View mix = mix_of(i, samples, mixed.weights);
+          const Mix::View mix = mix_.view(i, batch_, samples, mixed.weights);
           mixed.shares[i] = mix.share;
           if (mix.share < 1) {
             const std::int64_t j = i ^ 1;
@@ -46,7 +46,7 @@ class CpuImageInput final : public ImageInputKernel {
           }
         }
         if (augments_ && samples != nullptr) {
-          augmented(images + i * size, augment_.view(samples[i]), planes);
+          augmented({images + i * size, augment_.view(samples[i])}, planes);
         } else {
           whole(images + i * size, planes);
         }
@@ -70,15 +70,9 @@ class CpuImageInput final : public ImageInputKernel {
     Augment::View view;
   };
 
-  Mix::View mix_of(std::int64_t i, const SampleId* samples, const float* weights) const {
-    const std::int64_t j = i ^ 1;
-    if (j >= batch_ || (weights != nullptr && (weights[i] == 0 || weights[j] == 0))) return {};
-    return mix_.view(samples[i]);
-  }
-
   float value_at(const Shown& shown, std::int64_t c, int row, int column) const {
     if (shown.view.blank(row, column)) return 0;
-    const std::int64_t seen = Augment::seen(shown.view, row, column, height_, width_);
+    const std::int64_t seen = augment_.seen(shown.view, row, column);
     return normalize_[static_cast<std::size_t>(c)](seen < 0 ? std::uint8_t{0}
                                                             : shown.pixels[seen * channels_ + c]);
   }
@@ -96,15 +90,11 @@ class CpuImageInput final : public ImageInputKernel {
   }
 
   template <typename T>
-  void augmented(const std::uint8_t* pixels, const Augment::View& view, T* planes) const {
+  void augmented(const Shown& shown, T* planes) const {
     for (std::int64_t c = 0; c < channels_; ++c) {
-      const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
       for (int row = 0; row < height_; ++row) {
-        for (int column = 0; column < width_; ++column) {
-          const std::int64_t seen = Augment::seen(view, row, column, height_, width_);
-          const std::uint8_t pixel = seen < 0 ? std::uint8_t{0} : pixels[seen * channels_ + c];
-          *planes++ = static_cast<T>(view.blank(row, column) ? 0.0f : normalized(pixel));
-        }
+        for (int column = 0; column < width_; ++column)
+          *planes++ = static_cast<T>(value_at(shown, c, row, column));
       }
     }
   }

@@ -64,8 +64,6 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 
 struct Augmented {
   Augment augment;
-  int height;
-  int width;
   const SampleId* samples;
 };
 
@@ -78,7 +76,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   constexpr int kCount = kPixels<T, kChannels>;
   const std::int64_t first = kCount * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
   if (first >= pixels) return;
-  const std::int64_t image_pixels = std::int64_t{how.height} * how.width;
+  const std::int64_t image_pixels = std::int64_t{how.augment.height} * how.augment.width;
   std::int64_t image = first / image_pixels;
   int place = static_cast<int>(first - image * image_pixels);
   Augment::View view = how.augment.view(how.samples[image]);
@@ -91,8 +89,8 @@ __global__ void __launch_bounds__(kMostBlockThreads)
       place = 0;
       view = how.augment.view(how.samples[++image]);
     }
-    const int row = place / how.width, column = place % how.width;
-    const int seen = Augment::seen(view, row, column, how.height, how.width);
+    const int row = place / how.augment.width, column = place % how.augment.width;
+    const int seen = how.augment.seen(view, row, column);
     const bool blank = view.blank(row, column);
     const std::uint8_t* from = images + (image * image_pixels + seen) * kChannels;
 #pragma unroll
@@ -115,19 +113,17 @@ __global__ void __launch_bounds__(kMostBlockThreads)
     mixed_input_kernel(std::int64_t images, Channels channels, Augmented how, Mix mix, MixedSamples mixed,
                        const std::uint8_t* from, T* output) {
   constexpr int kPadded = padded<T>(kChannels);
-  const std::int64_t image_pixels = std::int64_t{how.height} * how.width;
+  const std::int64_t image_pixels = std::int64_t{how.augment.height} * how.augment.width;
   const std::int64_t pixel = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (pixel >= images * image_pixels) return;
   const std::int64_t image = pixel / image_pixels, partner = image ^ 1;
   const int place = static_cast<int>(pixel - image * image_pixels);
-  const int row = place / how.width, column = place % how.width;
-  const bool alone = partner >= images ||
-                     (mixed.weights != nullptr && (mixed.weights[image] == 0 || mixed.weights[partner] == 0));
-  const Mix::View view = alone ? Mix::View{} : mix.view(how.samples[image]);
+  const int row = place / how.augment.width, column = place % how.augment.width;
+  const Mix::View view = mix.view(image, images, how.samples, mixed.weights);
   if (place == 0) mixed.shares[image] = view.share;
   const auto show = [&](std::int64_t of, float* values) {
     const Augment::View shown = how.augment.view(how.samples[of]);
-    const int seen = Augment::seen(shown, row, column, how.height, how.width);
+    const int seen = how.augment.seen(shown, row, column);
     const bool blank = shown.blank(row, column);
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
@@ -168,14 +164,14 @@ void run(Stream& stream, const Images& images) {
                           .block = dim3(static_cast<unsigned>(threads))};
   auto* to = static_cast<T*>(images.to);
   if (input.mix.any() && images.samples != nullptr) {
-    const Augmented how{input.augment, input.height, input.width, images.samples};
+    const Augmented how{input.augment, images.samples};
     LaunchShape each = shape;
     each.grid = dim3(static_cast<unsigned>(ceil_div(pixels, std::int64_t{threads})));
     return launch(mixed_input_kernel<T, kChannels>, each, stream, input.batch, channels, how, input.mix,
                   images.mixed, images.from, to);
   }
   if (input.augments && images.samples != nullptr) {
-    const Augmented how{input.augment, input.height, input.width, images.samples};
+    const Augmented how{input.augment, images.samples};
     launch(augmented_input_kernel<T, kChannels>, shape, stream, pixels, channels, how, images.from, to);
   } else {
     launch(image_input_kernel<T, kChannels>, shape, stream, pixels, channels, images.from, to);

@@ -14,6 +14,18 @@ namespace {
 constexpr float kMean[] = {0.1f, 0.5f, 0.9f, 0.3f};
 constexpr float kDeviation[] = {0.25f, 0.5f, 2.0f, 1.0f};
 
+std::vector<std::uint8_t> some_images(std::int64_t bytes) {
+  std::vector<std::uint8_t> images(static_cast<std::size_t>(bytes));
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
+  return images;
+}
+
+std::vector<SampleId> some_samples_of(std::int32_t batch) {
+  std::vector<SampleId> samples;
+  for (std::int32_t i = 0; i < batch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
+  return samples;
+}
+
 TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {
@@ -22,8 +34,7 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
            {std::tuple{1, 1, 1}, {1, 2, 2}, {3, 5, 7}, {2, 28, 28}, {1, 33, 65}}) {
         const std::int64_t pixels = batch * height * width;
         SCOPED_TRACE(fmt::format("{} pixels of {} channels in {}", pixels, channels, name_of(type)));
-        std::vector<std::uint8_t> images(static_cast<std::size_t>(pixels * channels));
-        for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
+        const std::vector<std::uint8_t> images = some_images(pixels * channels);
         const auto count = static_cast<std::size_t>(channels);
         const ImageInput input{.batch = batch,
                                .height = height,
@@ -67,10 +78,8 @@ TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
         constexpr std::int64_t kBatch = 9;
         SCOPED_TRACE(fmt::format("{}x{} of {} channels in {}", height, width, channels, name_of(type)));
         const std::int64_t pixels = std::int64_t{height} * width;
-        std::vector<std::uint8_t> images(static_cast<std::size_t>(kBatch * pixels * channels));
-        for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
-        std::vector<SampleId> samples;
-        for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
+        const std::vector<std::uint8_t> images = some_images(kBatch * pixels * channels);
+        const std::vector<SampleId> samples = some_samples_of(kBatch);
         const ImageInput input{.batch = kBatch,
                                .height = height,
                                .width = width,
@@ -118,10 +127,8 @@ TEST(CudaImageInput, MixesAsTheCpuDoes) {
     for (const std::int64_t channels : {1, 3, 4}) {
       constexpr std::int64_t kBatch = 9, kHeight = 5, kWidth = 7, kPixels = kHeight * kWidth;
       SCOPED_TRACE(fmt::format("mixup {}, cutmix {}, {} channels", mixup, cutmix, channels));
-      std::vector<std::uint8_t> images(static_cast<std::size_t>(kBatch * kPixels * channels));
-      for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
-      std::vector<SampleId> samples;
-      for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = 1000 - i * i});
+      const std::vector<std::uint8_t> images = some_images(kBatch * kPixels * channels);
+      const std::vector<SampleId> samples = some_samples_of(kBatch);
       Values weights(kBatch, 1.0f), shares(kBatch);
       weights[3] = 0;
       const ImageInput input{.batch = kBatch,

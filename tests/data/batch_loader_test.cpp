@@ -385,6 +385,19 @@ TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
   EXPECT_NO_THROW(BatchLoader(NumberedDataset(48), {.rank = 2, .size = 3}, {.batch = 4, .accumulation = 4}));
 }
 
+TEST(BatchLoader, AnExactTailMayBeAllThereIs) {
+  const NumberedDataset dataset(3);
+  BatchLoader loader(dataset, {.rank = 1, .size = 2}, {.batch = 4, .tail = Tail::exact, .seed = 9});
+  EXPECT_EQ(loader.steps_in_epoch(0), 1);
+  EXPECT_EQ(loader.last_batch_samples(), 3);
+  const SampleOrder order(3, 9, 0);
+  const Batch& batch = loader.next();
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(batch.samples[i].index, order(static_cast<std::int64_t>(1 + i % 2)));
+    EXPECT_EQ(batch.weights.as<float>()[i], i < 2 ? 8.0f / 3.0f : 0.0f);
+  }
+}
+
 TEST(BatchLoader, RefusesMoreSamplesThanCanBeNumbered) {
   EXPECT_EQ(message_of<ConfigError>(
                 [] { const BatchLoader loader(NumberedDataset(std::int64_t{1} << 31), {}, {}); }),

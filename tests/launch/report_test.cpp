@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -168,24 +169,17 @@ TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
 }
 
 TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
-  ReportOptions tail = options(false);
-  tail.dropped_samples = 1;
-  EXPECT_NE(output_of([&] {
-              Report(tail).header("x");
-            }).find("global batch 128; each epoch leaves 1 sample out (data.tail)\n"),
-            std::string::npos);
-  tail.dropped_samples = 0;
-  tail.repeated_samples = 50;
-  EXPECT_NE(output_of([&] {
-              Report(tail).header("x");
-            }).find("global batch 128; each epoch repeats 50 samples (data.tail)\n"),
-            std::string::npos);
-  tail.repeated_samples = 0;
-  tail.last_batch_samples = 28;
-  EXPECT_NE(output_of([&] {
-              Report(tail).header("x");
-            }).find("global batch 128; the last of an epoch has 28 samples (data.tail)\n"),
-            std::string::npos);
+  const std::tuple<std::int64_t ReportOptions::*, std::int64_t, const char*> cases[] = {
+      {&ReportOptions::dropped_samples, 1, "each epoch leaves 1 sample out"},
+      {&ReportOptions::repeated_samples, 50, "each epoch repeats 50 samples"},
+      {&ReportOptions::last_batch_samples, 28, "the last of an epoch has 28 samples"}};
+  for (const auto& [number, value, words] : cases) {
+    ReportOptions tail = options(false);
+    tail.*number = value;
+    const std::string output = output_of([&] { Report(tail).header("x"); });
+    EXPECT_NE(output.find(fmt::format("global batch 128; {} (data.tail)\n", words)), std::string::npos)
+        << output;
+  }
 }
 
 TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
