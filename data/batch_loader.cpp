@@ -154,8 +154,7 @@ struct BatchLoader::State {
     if (wanted == pace.threads) return;
     log::info(
         "data.loader_threads = 0: {} threads prepare batches now, not {}: {:.1f} % of the time was spent "
-        "waiting for "
-        "one",
+        "waiting for one",
         wanted, pace.threads, 100 * pace.waited_seconds / pace.seconds);
     start_threads(wanted);
   }

@@ -30,6 +30,8 @@ class Conflicts {
       const bool mixup = config_.network.augmentation.mixup > 0;
       key_ = mixup ? "data.mixup" : "data.cutmix", value_ = fmt::format("{} above 0", key_);
       need(config_.loader.batch % 2 == 0, "an even train.batch", "images are mixed in pairs");
+      need(config_.loader.tail != Tail::exact, "another data.tail than \"exact\"",
+           "who is whose neighbour in a short batch depends on the number of ranks");
     }
     if (config_.loader.tail == Tail::exact) {
       key_ = "data.tail", value_ = "data.tail = \"exact\"";

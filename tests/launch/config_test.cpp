@@ -255,6 +255,10 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
       "over a short batch is one over all ranks");
   EXPECT_EQ(error({"data.mixup=0.2", "train.batch=31"}),
             "data.mixup above 0: allowed with an even train.batch, as images are mixed in pairs");
+  EXPECT_EQ(
+      error({"data.mixup=0.2", "data.tail=exact"}),
+      "data.mixup above 0: allowed with another data.tail than \"exact\", as who is whose neighbour in a "
+      "short batch depends on the number of ranks");
   EXPECT_EQ(error({"data.cutmix=1", "train.batch=31"}),
             "data.cutmix above 0: allowed with an even train.batch, as images are mixed in pairs");
   EXPECT_EQ(
