@@ -6,6 +6,12 @@
 namespace lockstep {
 namespace {
 
+// std::lgamma writes the sign to a variable of the whole program, and ranks may be threads of one.
+double log_gamma(double positive) {
+  int sign;
+  return lgamma_r(positive, &sign);
+}
+
 // The regularised incomplete beta function of (a, a), by Lentz's method for its continued fraction
 // (DLMF 8.17.22), for x up to 1/2, where it converges fast.
 double beta_probability(double a, double x) {
@@ -29,7 +35,7 @@ double beta_probability(double a, double x) {
     }
     if (std::abs(step - 1) < 1e-15) break;
   }
-  const double log_front = a * std::log(x) + a * std::log1p(-x) + std::lgamma(2 * a) - 2 * std::lgamma(a);
+  const double log_front = a * std::log(x) + a * std::log1p(-x) + log_gamma(2 * a) - 2 * log_gamma(a);
   return std::exp(log_front) * fraction / a;
 }
 
