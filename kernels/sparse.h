@@ -15,16 +15,17 @@
 
 namespace lockstep {
 
-// The numbers: with g = gradient / *loss_scale * *clip, without a velocity they are residual + g. With one
-// they are (algorithm 1 of DGC) residual + u, u = momentum * velocity + g; or by Nesterov's momentum residual
-// + g + momentum * u. Pointers that may be null stand for 1 or for zeros.
+// The numbers: with g = gradient / *loss_scale * *clip and r = residual / *learning_rate, without a velocity
+// they are r + g. With one they are (algorithm 1 of DGC) r + u, u = momentum * velocity + g; or by Nesterov's
+// momentum r + g + momentum * u. Pointers that may be null stand for 1 or for zeros.
 struct SparseNumbers {
   std::int64_t count = 0;
   const float* gradient = nullptr;
-  const float* loss_scale = nullptr;  // may be null; in memory of the device
-  const float* clip = nullptr;        // may be null; in memory of the device
-  const float* residual = nullptr;    // may be null
-  const float* velocity = nullptr;    // null: no momentum
+  const float* loss_scale = nullptr;     // may be null; in memory of the device
+  const float* learning_rate = nullptr;  // the same; above 0
+  const float* clip = nullptr;           // the same
+  const float* residual = nullptr;       // may be null
+  const float* velocity = nullptr;       // null: no momentum
   float momentum = 0;
   bool nesterov = false;
 };
@@ -61,9 +62,9 @@ struct SparseMessage {
   constexpr std::int64_t words() const { return heads() + capacity; }
 };
 
-// The numbers that reach the threshold, the first `capacity` of them. next_residual is the numbers, and where
-// they are sent what rounding took of them; next_velocity is u, and there kept_velocity times u: 0 is DGC's
-// momentum factor masking.
+// The numbers that reach the threshold, the first `capacity` of them. next_residual is *learning_rate times
+// the numbers, and where they are sent times what rounding took of them; next_velocity is u, and there
+// kept_velocity times u: 0 is DGC's momentum factor masking.
 struct SparseSelection {
   SparseNumbers numbers;
   std::int64_t capacity = 0;

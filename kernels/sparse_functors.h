@@ -22,24 +22,37 @@ struct SparseNumber {
 
 struct MakeSparseNumber {
   float factor = 1;
+  float rate = 1;
+  float inverse_rate = 1;
   float momentum = 0;
   bool nesterov = false;
 
   LOCKSTEP_HOST_DEVICE static MakeSparseNumber from(const SparseNumbers& a) {
     float factor = a.loss_scale == nullptr ? 1.0f : 1.0f / *a.loss_scale;
     if (a.clip != nullptr) factor *= *a.clip;
-    return {.factor = factor, .momentum = a.momentum, .nesterov = a.nesterov};
+    const float rate = a.learning_rate == nullptr ? 1.0f : *a.learning_rate;
+    return {.factor = factor,
+            .rate = rate,
+            .inverse_rate = 1.0f / rate,
+            .momentum = a.momentum,
+            .nesterov = a.nesterov};
   }
   // Without momentum.
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T gradient, T residual) const {
-    return gradient * factor + residual;
+    return gradient * factor + residual * inverse_rate;
   }
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE SparseNumber<T> operator()(T gradient, T residual, T velocity) const {
     const T g = gradient * factor;
     const T u = velocity * momentum + g;
-    return {nesterov ? residual + (g + u * momentum) : residual + u, u};
+    const T r = residual * inverse_rate;
+    return {nesterov ? r + (g + u * momentum) : r + u, u};
+  }
+  // A residual of a number of which so much is not sent.
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T kept(T left) const {
+    return left * rate;
   }
 };
 

@@ -32,6 +32,7 @@ std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
 
 constexpr CodecKind kDgcKind = {.adds_momentum = true,
                                 .warmup_option = kWarmupSteps,
+                                .uses_learning_rate = true,
                                 .make = make_dgc,
                                 .sent_share = sparse_sent_share,
                                 .kept = [](const ExchangeChoice&, int) { return 4.0; }};

@@ -51,7 +51,7 @@ SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& optio
   chosen_ = across_.allocate(bytes);
   gathered_ = across_.allocate(bytes * static_cast<std::size_t>(across_.size()));
   scratch_ = Buffer(kThresholdBytes + sparse_scratch_bytes(most_elements(shares_)), device);
-  if (options_.error_feedback) residual_.emplace("residual", shares_, parameters_, device);
+  if (options_.error_feedback) residual_.emplace("update_residual", shares_, parameters_, device);
   if (options_.adds_momentum) velocity_.emplace("velocity", shares_, parameters_, device);
 }
 
@@ -87,7 +87,7 @@ void SparseCodec::exchange(std::size_t bucket, const GradientUnit& unit) {
   begun_ = true;
   const CodecShare& share = shares_[bucket];
   if (share.count == 0 || share.pieces.empty()) return;
-  choose(bucket, unit.loss_scale);
+  choose(bucket, unit);
   const std::int64_t stride = words(share);
   across_.all_gather(chosen_.data(), gathered_.data(), static_cast<std::size_t>(stride), DType::i32);
   Stream& stream = across_.stream();
@@ -105,7 +105,7 @@ void SparseCodec::exchange(std::size_t bucket, const GradientUnit& unit) {
   }
 }
 
-void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
+void SparseCodec::choose(std::size_t bucket, const GradientUnit& unit) {
   const CodecShare& share = shares_[bucket];
   Stream& stream = across_.stream();
   Backend& backend = backend_for(stream.device());
@@ -121,7 +121,8 @@ void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
   for (const CodecPiece& piece : share.pieces) {
     const SparseNumbers numbers{.count = piece.range.count(),
                                 .gradient = static_cast<const float*>(share.values) + piece.place,
-                                .loss_scale = loss_scale,
+                                .loss_scale = unit.loss_scale,
+                                .learning_rate = unit.learning_rate,
                                 .clip = options_.clip > 0 ? clip : nullptr,
                                 .residual = now(residual_, piece),
                                 .velocity = now(velocity_, piece),
@@ -131,7 +132,7 @@ void SparseCodec::choose(std::size_t bucket, const float* loss_scale) {
       const double most = options_.clip / std::sqrt(static_cast<double>(across_.size()));
       backend.sparse_clip(stream, {.count = numbers.count,
                                    .gradient = numbers.gradient,
-                                   .loss_scale = loss_scale,
+                                   .loss_scale = unit.loss_scale,
                                    .most = static_cast<float>(most),
                                    .clip = clip});
     }

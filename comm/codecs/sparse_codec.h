@@ -67,7 +67,7 @@ class SparseCodec final : public Codec {
   double density_at(std::int64_t step) const;
   // Of a number that is sent in this step: the share of its velocity that stays.
   float kept_velocity() const;
-  void choose(std::size_t bucket, const float* loss_scale);
+  void choose(std::size_t bucket, const GradientUnit& unit);
 
   std::span<const Parameter> parameters_;
   std::span<const CodecShare> shares_;

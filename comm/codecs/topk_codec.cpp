@@ -22,6 +22,7 @@ constexpr NumberOption kTopKOptions[] = {
 constexpr CodecKind kTopKKind = {
     .momentum_option = kMomentumCorrection.name,
     .warmup_option = kWarmupSteps,
+    .uses_learning_rate = true,
     .make = [](const CodecContext& context) -> std::unique_ptr<Codec> {
       SparseOptions options = sparse_options(context);
       options.error_feedback = context.choice.whole_option(kErrorFeedback.name) != 0;

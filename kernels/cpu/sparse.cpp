@@ -71,15 +71,15 @@ struct Selected {
 };
 
 // Takes what reaches the threshold out of a block whose numbers are made.
-INLINE void select_block(const SparseSelection& a, std::int64_t begin, std::int64_t count, float* numbers,
-                         Selected& selected) {
+INLINE void select_block(const SparseSelection& a, const MakeSparseNumber& make, std::int64_t begin,
+                         std::int64_t count, float* numbers, Selected& selected) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t size = sparse_size(numbers[i]);
     selected.largest = std::max(selected.largest, size);
     if (size < *a.threshold || selected.count == a.capacity) continue;
     const SparseWord sent = SparseWord::of(numbers[i], begin + i);
     selected.words[selected.count++] = sent.bits;
-    if (a.next_residual != nullptr) a.next_residual[begin + i] = numbers[i] - sent.value();
+    if (a.next_residual != nullptr) a.next_residual[begin + i] = make.kept(numbers[i] - sent.value());
     if (a.next_velocity != nullptr) a.next_velocity[begin + i] *= a.kept_velocity;
   }
 }
@@ -90,7 +90,7 @@ INLINE auto make_numbers(const SparseSelection& a, const Maker& maker, std::int6
                          float* numbers) {
   const SparseNumber<V> made = maker.at<V>(begin + i);
   store(numbers + i, made.value);
-  if (a.next_residual != nullptr) store(a.next_residual + begin + i, made.value);
+  if (a.next_residual != nullptr) store(a.next_residual + begin + i, maker.make.kept(made.value));
   if (a.next_velocity != nullptr) store(a.next_velocity + begin + i, made.velocity);
   return same_bits<typename LanesOf<V>::Word>(made.value) & 0x7fffffffu;
 }
@@ -113,12 +113,12 @@ LOCKSTEP_FOR_EACH_PROCESSOR void select_numbers(const SparseSelection& a) {
     std::uint32_t lanes[kWide], here = 0;
     store(lanes, largest);
     for (std::int64_t i = 0; i < kWide; ++i) here = std::max(here, lanes[i]);
-    if (here >= threshold) select_block(a, begin, kBlock, numbers, selected);
+    if (here >= threshold) select_block(a, maker.make, begin, kBlock, numbers, selected);
   }
   const std::int64_t rest = a.numbers.count - begin;
   if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
   for (std::int64_t i = 0; i < rest; ++i) make_numbers<float>(a, maker, begin, i, numbers);
-  select_block(a, begin, rest, numbers, selected);
+  select_block(a, maker.make, begin, rest, numbers, selected);
   head(shape.pages());
   std::fill(selected.words + selected.count, selected.words + a.capacity, 0u);
   if (selected.largest >= kSparseNotFinite) selected.words[0] = SparseWord{selected.words[0]}.spoiled().bits;

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kBlockThreads) select_kernel(SparseSelection a
       left = {left.value - word.value(), left.velocity * a.kept_velocity};
       ++place;
     }
-    if (a.next_residual != nullptr) a.next_residual[i] = left.value;
+    if (a.next_residual != nullptr) a.next_residual[i] = make.kept(left.value);
     if (a.next_velocity != nullptr) a.next_velocity[i] = left.velocity;
   }
 }

@@ -50,7 +50,7 @@ TEST(CodecsInPlace, WhatLiesReadyIsNotPacked) {
           CHECK(same_bits(in_place.gradients, packed.gradients));
           // Of a bucket: dithering and step counts are named for its first parameter, residuals are not.
           for (const auto& [name, values] : in_place.state) {
-            if (name.ends_with(".residual")) CHECK(same_bits(values, packed.state.at(name)), "{}", name);
+            if (name.ends_with("residual")) CHECK(same_bits(values, packed.state.at(name)), "{}", name);
           }
           if (each.kind == &kPowerSgdCodec)  // of which no other memory depends on buckets
             CHECK(packed.memory - in_place.memory == (32 * 32 + 64 * 24) * sizeof(float));

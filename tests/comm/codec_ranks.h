@@ -17,6 +17,7 @@
 #include "comm/codecs/codec.h"
 #include "core/buffer.h"
 #include "tests/comm/thread_ranks.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 
@@ -125,7 +126,8 @@ inline BucketOptions codec_buckets(const ExchangeKind& kind, std::vector<Exchang
 inline const std::vector<std::vector<int>>& node_dealings() {
   static const std::vector<std::vector<int>> dealings = {
       {0}, {0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1}, {0, 1, 2, 3, 4}};
-  return dealings;
+  static const std::vector<std::vector<int>> few = {{0, 1}, {0, 0, 1, 1}};
+  return kOneOf == 1 ? dealings : few;
 }
 
 }  // namespace lockstep

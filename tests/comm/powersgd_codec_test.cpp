@@ -108,49 +108,6 @@ TEST(PowerSgdCodec, ContractsWhatItRemembers) {
       std::vector<int>{0, 1, 2});
 }
 
-// What was sent, times the rate of its step, and what was not add up to what all gradients, times theirs, are
-// worth.
-TEST(PowerSgdCodec, WhatArrivesLateCountsByTheRateOfItsStep) {
-  run_thread_ranks(
-      2,
-      [](Communicator& communicator) {
-        std::vector<Parameter> parameters = some_parameters();
-        GradientBuckets buckets(parameters, communicator, codec_buckets(kPowerSgdCodec));
-        CHECK(buckets.exchange().uses_learning_rate());
-        std::vector<float> sent, owed;
-        for (const float rate : {0.5f, 0.25f, 0.03125f, 0.0625f}) {
-          const auto gradient = [rate](int rank, std::int64_t element) {
-            return made_up_gradient(rank, static_cast<int>(rate * 64), element);
-          };
-          const float loss_scale = 128;
-          run_step(buckets, parameters, communicator.rank(),
-                   [&](int rank, std::int64_t element) { return loss_scale * gradient(rank, element); },
-                   {.loss_scale = &loss_scale, .learning_rate = &rate});
-          const std::vector<float> decoded = agreed_gradients(communicator, parameters);
-          sent.resize(decoded.size());
-          owed.resize(decoded.size());
-          std::size_t i = 0;
-          for (const Parameter& parameter : parameters) {
-            for (std::int64_t k = 0; k < parameter.layout.shape().elements(); ++k, ++i) {
-              const std::int64_t element = parameter.offset + k;
-              sent[i] += rate / loss_scale * decoded[i];
-              owed[i] += rate * (gradient(0, element) + gradient(1, element));
-            }
-          }
-        }
-        std::size_t i = 0;
-        for (const Parameter& parameter : parameters) {
-          const std::vector<float> left = unsent(communicator, buckets, parameter);
-          for (const float each : left) {
-            CHECK(std::abs(sent[i] + each - owed[i]) < 1e-4f, "{}: {} and {} of {}", parameter.name, sent[i],
-                  each, owed[i]);
-            ++i;
-          }
-        }
-      },
-      std::vector<int>{0, 1});
-}
-
 // The same gradient again and again: a power iteration finds its two largest dimensions.
 TEST(PowerSgdCodec, StartsFromWhatItFoundBefore) {
   run_thread_ranks(

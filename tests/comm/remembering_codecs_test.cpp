@@ -100,6 +100,44 @@ TEST(RememberingCodecs, SendSoonerOrLaterAllThereIs) {
   });
 }
 
+// What was sent, times the rate of its step, and what was not add up to what all gradients, times theirs, are
+// worth.
+TEST(RememberingCodecs, CountWhatArrivesLateByTheRateOfItsStep) {
+  for_each_subject([](Communicator& communicator, Subject subject) {
+    subject.momentum = 0;
+    if (subject.kind == &kDgcCodec) subject.settings = {{"density", 0.01}, {"warmup_steps", 4}};
+    std::vector<Parameter> parameters = some_parameters();
+    GradientBuckets buckets(parameters, communicator, subject.options());
+    CHECK(buckets.exchange().uses_learning_rate() || communicator.size() == 1);
+    std::vector<float> sent(gradients_of(parameters).size()), owed(sent.size());
+    int step = 0;
+    for (const float rate : {0.5f, 0.25f, 0.03125f, 0.0625f}) {
+      const MakeGradient gradient = gradient_of_step(step++);
+      const float loss_scale = 128;
+      run_step(buckets, parameters, communicator.rank(),
+               [&](int rank, std::int64_t element) { return loss_scale * gradient(rank, element); },
+               {.loss_scale = &loss_scale, .learning_rate = &rate});
+      const std::vector<float> decoded = gradients_of(parameters);
+      std::size_t at = 0;
+      for (const Parameter& parameter : parameters) {
+        for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i, ++at) {
+          sent[at] += rate / loss_scale * decoded[at];
+          for (int rank = 0; rank < communicator.size(); ++rank)
+            owed[at] += rate * gradient(rank, parameter.offset + i);
+        }
+      }
+    }
+    std::size_t at = 0;
+    for (const Parameter& parameter : parameters) {
+      for (const float left : unsent(communicator, buckets, parameter)) {
+        CHECK(std::abs(sent[at] + left - owed[at]) < 1e-4f, "{}: {} and {} of {}", parameter.name, sent[at],
+              left, owed[at]);
+        ++at;
+      }
+    }
+  });
+}
+
 // A rank that drives remembers something of everything that is compressed, as soon as it is.
 TEST(RememberingCodecs, RememberByParameter) {
   for (const Subject& subject : subjects()) {

@@ -138,16 +138,16 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
                 const float g = made_up_gradient(communicator.rank(), step,
                                                  parameter.offset + static_cast<std::int64_t>(i));
                 const float u = 0.75f * of(before, ".velocity") + g;
-                const float v = of(before, ".residual") + (nesterov ? g + 0.75f * u : u);
+                const float v = of(before, ".update_residual") + (nesterov ? g + 0.75f * u : u);
                 const float rounding = v - static_cast<float>(BFloat16(v));
                 const float left = of(after, ".velocity");
                 if (std::abs(left - 0.2f * u) < std::abs(left - u)) {
                   CHECK(std::abs(left - 0.2f * u) < 1e-5f);
-                  sent[i] = v - of(after, ".residual");
+                  sent[i] = v - of(after, ".update_residual");
                   ++count;
-                  CHECK(std::abs(of(after, ".residual") - rounding) < 1e-5f);
+                  CHECK(std::abs(of(after, ".update_residual") - rounding) < 1e-5f);
                 } else {
-                  CHECK(std::abs(of(after, ".residual") - v) < 1e-5f);
+                  CHECK(std::abs(of(after, ".update_residual") - v) < 1e-5f);
                   CHECK(std::abs(left - u) < 1e-5f);
                 }
               }

@@ -37,6 +37,7 @@ struct Choice {
     return {.count = count,
             .gradient = gradient.as<float>(),
             .loss_scale = &loss_scale,
+            .learning_rate = &learning_rate,
             .clip = &clip,
             .residual = residual.as<float>(),
             .velocity = momentum > 0 ? velocity.as<float>() : nullptr,
@@ -77,7 +78,7 @@ struct Choice {
   }
 
   std::int64_t count, kept;
-  float momentum = 0, loss_scale = 2, clip = 0;
+  float momentum = 0, loss_scale = 2, learning_rate = 0.5f, clip = 0;
   std::uint32_t threshold = 0;
   DeviceMemory gradient, residual, velocity, next_residual, next_velocity;
   SparseMessage shape;

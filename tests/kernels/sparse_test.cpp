@@ -59,6 +59,7 @@ struct Case {
   bool nesterov = false;
   float kept_velocity = 0;
   float loss_scale = 1;
+  float learning_rate = 1;
   std::int64_t kept = 1;
   std::int64_t capacity = 0;  // 0: kept
 };
@@ -76,6 +77,7 @@ Sent select(const Case& c) {
   const SparseNumbers numbers{.count = count,
                               .gradient = gradient.floats(),
                               .loss_scale = &c.loss_scale,
+                              .learning_rate = &c.learning_rate,
                               .residual = c.residual.empty() ? nullptr : residual.floats(),
                               .velocity = c.velocity.empty() ? nullptr : velocity.floats(),
                               .momentum = c.momentum,
@@ -107,11 +109,13 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
       const Case c{.gradient = peaked_values(count, "gradient"),
                    .residual = peaked_values(count, "residual"),
                    .loss_scale = 4,
+                   .learning_rate = 0.25f,
                    .kept = kept};
       const Sent sent = select(c);
       Values numbers(c.gradient.size());
-      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = c.gradient[i] / 4 + c.residual[i];
+      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = c.gradient[i] / 4 + c.residual[i] * 4;
       Values together = sent.residual;
+      for (float& left : together) left *= 4;
       std::int64_t last = -1;
       for (std::int64_t i = 0, count_sent = sent.count(); i < count_sent; ++i) {
         const std::int64_t index = sent.indices[to_size(i)];
@@ -162,12 +166,13 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
                  .momentum = 0.5f,
                  .nesterov = nesterov,
                  .kept_velocity = kept_velocity,
+                 .learning_rate = 0.5f,
                  .kept = 30};
     const Sent sent = select(c);
     Values numbers(to_size(kCount)), velocity(to_size(kCount));
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       velocity[i] = 0.5f * c.velocity[i] + c.gradient[i];
-      numbers[i] = c.residual[i] + (nesterov ? c.gradient[i] + 0.5f * velocity[i] : velocity[i]);
+      numbers[i] = 2 * c.residual[i] + (nesterov ? c.gradient[i] + 0.5f * velocity[i] : velocity[i]);
     }
     ASSERT_GT(sent.count(), 20);
     for (std::int64_t k = 0; k < sent.count(); ++k) {
@@ -178,7 +183,7 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
       numbers[i] -= sent.values[to_size(k)];
     }
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      ASSERT_NEAR(sent.residual[i], numbers[i], 1e-6);
+      ASSERT_NEAR(2 * sent.residual[i], numbers[i], 2e-6);
       ASSERT_NEAR(sent.velocity[i], velocity[i], 1e-6);
     }
   }
