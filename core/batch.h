@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct Batch {
-  Tensor images;  // u8 [batch, H, W, C]
+  Tensor images;  // u8 [batch, H, W, C]; f32 where samples are no images
   Tensor labels;  // i32 [batch]
   // f32 [batch]: 1, or 0 for padding and for samples left out. In a short global batch (Tail::exact) more
   // than 1, so that a sum over all places divided by their number is the mean over its samples.

@@ -53,7 +53,7 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
   std::byte* data = slot.memory.data();
   slot.samples = {reinterpret_cast<SampleId*>(data + image_bytes + 2 * row_bytes),
                   static_cast<std::size_t>(options.batch)};
-  slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, DType::u8},
+  slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, image.type},
                 .labels = {data + image_bytes, {options.batch}, DType::i32},
                 .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
                 .samples = slot.samples};
@@ -247,8 +247,8 @@ struct BatchLoader::State {
   std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
     const auto i = static_cast<std::size_t>(index);
     const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
-    const std::span<std::uint8_t> image =
-        slot.batch.images.as<std::uint8_t>().subspan(i * image_bytes, image_bytes);
+    const std::span<std::uint8_t> image(
+        static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes, image_bytes);
     std::int32_t& label = slot.batch.labels.as<std::int32_t>()[i];
     float& weight = slot.batch.weights.as<float>()[i];
     std::exception_ptr reason;

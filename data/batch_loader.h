@@ -37,11 +37,6 @@ enum class Tail {
 inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat", "exact"};
 constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
 
-// Of a sample that cannot be decoded: it is left out of its batch, or ends the job.
-enum class OnError { leave_out, stop };
-inline constexpr std::string_view kOnErrorWords[] = {"leave_out", "stop"};
-constexpr std::span<const std::string_view> words_of(OnError) { return kOnErrorWords; }
-
 struct Shard {
   int rank = 0;
   int size = 1;

@@ -143,7 +143,7 @@ class Reader {
 
   const Version& version_;
   std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+  std::vector<std::int32_t> labels_;
 };
 
 }  // namespace

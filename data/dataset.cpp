@@ -10,6 +10,7 @@
 #include "data/cifar.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
+#include "data/csv.h"
 #include "data/idx.h"
 #include "data/image_folder.h"
 #include "data/records/records.h"
@@ -44,6 +45,10 @@ std::uint64_t Dataset::fingerprint() const {
 
 std::string counted_images(const Dataset& train, const Dataset& test) {
   const ImageShape shape = train.image_shape();
+  if (shape.type != DType::u8) {
+    return fmt::format("{} training and {} test rows of {} numbers in {} classes", train.size(), test.size(),
+                       shape.width, train.classes());
+  }
   return fmt::format("{} training and {} test images of {}x{}x{} in {} classes", train.size(), test.size(),
                      shape.height, shape.width, shape.channels, train.classes());
 }
@@ -85,6 +90,7 @@ const std::vector<DatasetFormat>& dataset_formats() {
          return open_webdataset(options.path, split, options.resize.size > 0);
        }},
       {"records", [](const Options& options, Split split) { return open_records(options.path, split); }},
+      {"csv", [](const Options& options, Split split) { return open_csv(options, split); }},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
   return table;
@@ -96,7 +102,14 @@ std::unique_ptr<Dataset> prepared(const DatasetFormat& format, const DatasetOpti
   const double share = options.validation_share;
   std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
-  return options.resize.size > 0 ? resized(std::move(dataset), options.resize) : std::move(dataset);
+  if (options.resize.size == 0) return dataset;
+  if (dataset->image_shape().type != DType::u8) {
+    throw ConfigError(
+        fmt::format("data.resize = {}: rows of a table have no size; allowed is 0 with "
+                    "data.format = \"{}\"",
+                    options.resize.size, options.format));
+  }
+  return resized(std::move(dataset), options.resize);
 }
 
 }  // namespace

@@ -9,7 +9,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/dtype.h"
 
 namespace lockstep {
 
@@ -19,8 +22,9 @@ struct ImageShape {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t channels = 0;
+  DType type = DType::u8;  // or f32, where samples are rows of a table: 1 high, 1 channel
 
-  std::int64_t bytes() const { return height * width * channels; }
+  std::int64_t bytes() const { return height * width * channels * static_cast<std::int64_t>(size_of(type)); }
   bool operator==(const ImageShape&) const = default;
 };
 
@@ -59,9 +63,9 @@ class Dataset {
   virtual std::vector<std::string> class_names() const { return {}; }
   // What a sample is told apart by: it stays what it is when others are added, where samples have names.
   virtual std::uint64_t key(std::int64_t index) const { return static_cast<std::uint64_t>(index); }
-  // Writes the image, uint8 [H, W, C], and returns its label. Thread-safe, and the same at every call. Throws
-  // DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of its batch, and
-  // IoError for one that cannot be read, which ends the job.
+  // Writes the image, [H, W, C] of image_shape()'s type, and returns its label. Thread-safe, and the same at
+  // every call. Throws DataError for a sample that cannot be decoded, which a BatchLoader then leaves out of
+  // its batch, and IoError for one that cannot be read, which ends the job.
   virtual std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
   // The same, for training: what draws at random what it makes of an image does it here.
   virtual std::int32_t read_augmented(std::int64_t index, const Draw& draw,
@@ -69,6 +73,10 @@ class Dataset {
     static_cast<void>(draw);
     return read(index, image);
   }
+  // Whether that gives another image in each epoch.
+  virtual bool draws() const { return false; }
+  // Whether read() decodes or resamples, which takes much longer than to copy what it gives.
+  virtual bool decodes() const { return coding() == ImageCoding::file; }
   // The size of the image itself, as its header says. Thread-safe; throws what read() throws of a header.
   virtual ImageShape own_shape(std::int64_t index) const {
     static_cast<void>(index);
@@ -93,7 +101,7 @@ class Dataset {
   virtual std::uint64_t fingerprint() const;
 };
 
-// "60000 training and 10000 test images of 28x28x1 in 10 classes"
+// "60000 training and 10000 test images of 28x28x1 in 10 classes", or rows of 4 numbers
 std::string counted_images(const Dataset& train, const Dataset& test);
 // The same, and how many training images the classes have, where that is known: "6000 of each", "from 12
 // (cat) to 900 (dog) of each".
@@ -117,6 +125,26 @@ struct ResizeOptions {
   double center_share = 1;   // otherwise: this share of the shorter side is kept, about the middle
 };
 
+// Of a sample that cannot be decoded, or a row that cannot be read: it is left out, or ends the job.
+enum class OnError { leave_out, stop };
+inline constexpr std::string_view kOnErrorWords[] = {"leave_out", "stop"};
+constexpr std::span<const std::string_view> words_of(OnError) { return kOnErrorWords; }
+
+// What becomes of the numbers of a column: nothing; the training set's are made to lie in [0, 1]; or to have
+// mean 0 and deviation 1.
+enum class ColumnScaling { none, min_max, standard };
+inline constexpr std::string_view kColumnScalingWords[] = {"none", "min_max", "standard"};
+constexpr std::span<const std::string_view> words_of(ColumnScaling) { return kColumnScalingWords; }
+
+// Of tables (data/csv.h).
+struct CsvOptions {
+  // The column of labels, by its name or its number from 1 on; auto: the one called label, or the last.
+  std::string label = "auto";
+  // Columns that are no features, by names or numbers with commas between them; none: all others are.
+  std::string ignore = "none";
+  ColumnScaling scaling = ColumnScaling::standard;
+};
+
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
@@ -124,6 +152,8 @@ struct DatasetOptions {
   double validation_share = 0;
   ResizeOptions resize;
   SyntheticOptions synthetic;
+  CsvOptions csv;
+  OnError on_error = OnError::leave_out;
 };
 
 // A row of the table of formats: what data.format may be, and what opens it.

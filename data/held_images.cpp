@@ -12,15 +12,19 @@
 namespace lockstep {
 
 HeldImages::HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::uint8_t> pixels,
-                       std::vector<std::uint8_t> labels)
-    : shape_(shape), classes_(classes), pixels_(std::move(pixels)), labels_(std::move(labels)) {
+                       std::vector<std::int32_t> labels, std::vector<std::string> names)
+    : shape_(shape),
+      classes_(classes),
+      pixels_(std::move(pixels)),
+      labels_(std::move(labels)),
+      names_(std::move(names)) {
   CHECK(static_cast<std::int64_t>(pixels_.size()) == size() * shape_.bytes(),
         "{} bytes of pixels for {} labels", pixels_.size(), labels_.size());
 }
 
 std::vector<std::int64_t> HeldImages::class_counts() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(classes_));
-  for (const std::uint8_t label : labels_) ++counts[label];
+  for (const std::int32_t label : labels_) ++counts[static_cast<std::size_t>(label)];
   return counts;
 }
 
@@ -32,7 +36,8 @@ std::int32_t HeldImages::read(std::int64_t index, std::span<std::uint8_t> image)
 }
 
 std::uint64_t HeldImages::fingerprint() const {
-  return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(), XXH3_64bits(labels_.data(), labels_.size()));
+  return XXH3_64bits_withSeed(pixels_.data(), pixels_.size(),
+                              XXH3_64bits(labels_.data(), labels_.size() * sizeof(std::int32_t)));
 }
 
 }  // namespace lockstep

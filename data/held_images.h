@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "data/dataset.h"
@@ -12,17 +13,20 @@ namespace lockstep {
 
 class HeldImages final : public Dataset {
  public:
-  // pixels: uint8 [N, H, W, C], for N labels, all below classes.
+  // pixels: [N, H, W, C] of the shape's type, for N labels, all below classes. names: of classes, or none.
   HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::uint8_t> pixels,
-             std::vector<std::uint8_t> labels);
+             std::vector<std::int32_t> labels, std::vector<std::string> names = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return classes_; }
   std::vector<std::int64_t> class_counts() const override;
+  std::vector<std::string> class_names() const override { return names_; }
   bool verified() const override { return true; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override;
-  std::size_t memory_bytes() const override { return pixels_.capacity() + labels_.capacity(); }
+  std::size_t memory_bytes() const override {
+    return pixels_.capacity() + labels_.capacity() * sizeof(std::int32_t);
+  }
   // Of everything: memory is read faster than a few files are.
   std::uint64_t fingerprint() const override;
 
@@ -30,7 +34,8 @@ class HeldImages final : public Dataset {
   ImageShape shape_;
   std::int64_t classes_;
   std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+  std::vector<std::int32_t> labels_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace lockstep

@@ -219,7 +219,8 @@ std::unique_ptr<Dataset> open_idx(const std::filesystem::path& folder, Split spl
   std::vector<std::uint8_t> labels =
       read_labels(find_file(folder, prefix + "-labels-idx1-ubyte"), read.count, images);
   const std::int64_t classes = std::int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
-  return std::make_unique<HeldImages>(read.shape, classes, std::move(read.pixels), std::move(labels));
+  return std::make_unique<HeldImages>(read.shape, classes, std::move(read.pixels),
+                                      std::vector<std::int32_t>(labels.begin(), labels.end()));
 }
 
 }  // namespace lockstep

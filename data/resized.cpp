@@ -68,6 +68,8 @@ class Resized final : public Dataset {
   std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  bool draws() const override { return options_.random_crop; }
+  bool decodes() const override { return true; }
   ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
   void probe(std::int64_t index) const override { dataset_->probe(index); }
   bool verified() const override { return dataset_->verified(); }

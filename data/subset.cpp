@@ -31,6 +31,8 @@ class Subset final : public Dataset {
                               std::span<std::uint8_t> image) const override {
     return dataset_->read_augmented(at(index), draw, image);
   }
+  bool draws() const override { return dataset_->draws(); }
+  bool decodes() const override { return dataset_->decodes(); }
   ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(at(index)); }
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
     return dataset_->read_own_size(at(index), least, image);
@@ -60,18 +62,18 @@ class Subset final : public Dataset {
   std::vector<std::uint32_t> samples_;
 };
 
-bool is_kept(std::uint64_t key, double test_share) {
+}  // namespace
+
+bool is_kept_to_test(std::uint64_t key, double test_share) {
   constexpr std::uint64_t kPurpose = 0x76616c6964617465;  // keys may be hashes already, or numbers from 0 on
   const std::uint64_t hash = XXH3_64bits_withSeed(&key, sizeof(key), kPurpose);
   return static_cast<double>(hash >> 11) * 0x1p-53 < test_share;
 }
 
-}  // namespace
-
 std::unique_ptr<Dataset> side_of(std::unique_ptr<Dataset> dataset, Split split, double test_share) {
   std::vector<std::uint32_t> samples;
   for (std::int64_t i = 0; i < dataset->size(); ++i)
-    if (is_kept(dataset->key(i), test_share) == (split == Split::test))
+    if (is_kept_to_test(dataset->key(i), test_share) == (split == Split::test))
       samples.push_back(static_cast<std::uint32_t>(i));
   if (samples.empty()) {
     throw ConfigError(fmt::format("data.validation_share = {}: of {} images none is left to {} with",

@@ -112,6 +112,8 @@ struct Normalize {
   LOCKSTEP_HOST_DEVICE float operator()(std::uint8_t pixel) const {
     return scale * static_cast<float>(pixel) + shift;
   }
+  // What is no pixel.
+  LOCKSTEP_HOST_DEVICE float operator()(float value) const { return value; }
 };
 
 // Rows [top, bottom) and columns [left, right).

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images as the loader delivers them, uint8 [N, H, W, C] in device memory, to normalised activations.
-// Training may augment them on the way: what happens to an image depends on (key, epoch, sample) and on no
-// rank, thread or place in a batch.
+// Samples as the loader delivers them, [N, H, W, C] in device memory, to activations: images of uint8 are
+// normalised, and what comes in fp32 is taken as it is. Training may augment images on the way: what happens
+// to one depends on (key, epoch, sample) and on no rank, thread or place in a batch.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,7 @@ struct ImageInput {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t channels = 0;
+  DType source = DType::u8;  // of the samples; or f32, which is neither normalised nor augmented
   // Per channel, on the scale where pixels are in [0, 1]; empty: mean 0, deviation 1.
   std::span<const float> mean;
   std::span<const float> deviation;
@@ -60,8 +61,8 @@ class ImageInputKernel {
   const Layout& output() const { return output_; }
   // samples: [N], in device memory; null: images are not augmented.
   // mixed: with samples, where the augmentation mixes.
-  virtual void run(Stream& stream, const std::uint8_t* images, void* output,
-                   const SampleId* samples = nullptr, const MixedSamples& mixed = {}) = 0;
+  virtual void run(Stream& stream, const void* images, void* output, const SampleId* samples = nullptr,
+                   const MixedSamples& mixed = {}) = 0;
 
  protected:
   Layout output_;

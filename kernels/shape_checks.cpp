@@ -101,6 +101,14 @@ void check_image_input(const ImageInput& input) {
     throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
                                   input.mean.size(), input.deviation.size(), input.channels));
   }
+  if (input.source != DType::u8 && input.source != DType::f32) {
+    throw ConfigError(
+        fmt::format("image input: samples of {}; allowed are u8 and f32", name_of(input.source)));
+  }
+  if (input.source != DType::u8 &&
+      (input.augmentation.any() || !input.mean.empty() || !input.deviation.empty())) {
+    throw ConfigError("image input: only images of bytes are normalised and augmented");
+  }
   const std::int64_t padding = input.augmentation.crop_padding;
   if (padding < 0 || padding > std::min(input.height, input.width)) {
     throw ConfigError(

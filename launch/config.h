@@ -15,6 +15,7 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "data/batch_loader.h"
+#include "data/preloaded.h"
 #include "data/verify.h"
 #include "launch/checkpoint/settings.h"
 #include "launch/device_choice.h"
@@ -33,6 +34,7 @@ struct Config {
   DatasetOptions dataset;
   VerifyOptions verify;
   LoaderOptions loader;
+  LoaderMode loader_mode = LoaderMode::automatic;
   NetworkOptions network;
   LossScaleOptions loss_scale = {.initial = 65536, .rule = {.interval = 2000}};  // in fp16
   TrainerOptions trainer;

@@ -21,6 +21,11 @@ class Conflicts {
       key_ = "data.random_resized_crop", value_ = "data.random_resized_crop = true";
       need(config_.dataset.resize.size > 0, "a data.resize above 0", "parts of images differ in size");
     }
+    if (config_.loader_mode == LoaderMode::preload) {
+      key_ = "data.loader", value_ = "data.loader = \"preload\"";
+      need(!config_.dataset.resize.random_crop, "data.random_resized_crop = false",
+           "parts of images differ from epoch to epoch");
+    }
     if (config_.reproducible) {
       key_ = "train.reproducible", value_ = "train.reproducible = true";
       need(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",

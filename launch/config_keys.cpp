@@ -113,6 +113,15 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(dataset.synthetic.test_samples),
        "synthetic: images to test with",
        {1, kMostSyntheticSamples}},
+      {"data.csv.label", MEMBER(dataset.csv.label),
+       "csv: the column of labels, by its name or its number from 1 on; auto: the one called label, or the "
+       "last"},
+      {"data.csv.ignore", MEMBER(dataset.csv.ignore),
+       "csv: columns that are no features, by names or numbers with commas between them; none: all others "
+       "are"},
+      {"data.csv.scaling", MEMBER(dataset.csv.scaling),
+       "csv: numbers as they are, or by column made to lie in [0, 1], or to have mean 0 and deviation 1, in "
+       "the training set"},
       {"data.validation_share",
        MEMBER(dataset.validation_share),
        "for data without test images: this share of the training images, chosen by their names, is tested "
@@ -163,14 +172,17 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.tail", MEMBER(loader.tail),
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
        "first, or trained as a short batch"},
+      {"data.loader", MEMBER(loader_mode),
+       "images are read and decoded each time, or decoded once, into memory that the ranks of a node share; "
+       "auto: once where they are decoded at all, and take a quarter of the free memory at most"},
       {"data.loader_threads",
        MEMBER(loader.threads),
        "threads that prepare batches; 0: one, and more, up to the rank's cores, as long as batches are "
        "waited for",
        {0, 64}},
-      {"data.on_error", MEMBER(loader.on_error),
-       "an image that cannot be decoded: is left out of its batch and counted, or ends the job with exit "
-       "code 65"},
+      {"data.on_error", MEMBER(dataset.on_error),
+       "an image that cannot be decoded, or a row that cannot be read: is left out and counted, or ends the "
+       "job with exit code 65"},
       {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},
       {"train.batch", MEMBER(loader.batch), "samples per rank and micro-batch", kSamples},

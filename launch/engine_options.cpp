@@ -31,6 +31,7 @@ void require_no_momentum(const ExchangeChoice& choice, const Config& config) {
 LoaderOptions loader_options(const Config& config, Device device) {
   LoaderOptions options = config.loader;
   options.seed = config.network.seed;
+  options.on_error = config.dataset.on_error;
   options.device = device;
   options.kept = DeviceBatches::loader_keeps({.device = device, .micro_batches = config.loader.accumulation});
   options.slots = options.kept + 3;

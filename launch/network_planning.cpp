@@ -13,8 +13,11 @@ namespace {
 
 GraphInput input_of(const Dataset& images) {
   const ImageShape image = images.image_shape();
-  return {
-      .height = image.height, .width = image.width, .channels = image.channels, .classes = images.classes()};
+  return {.height = image.height,
+          .width = image.width,
+          .channels = image.channels,
+          .classes = images.classes(),
+          .type = image.type};
 }
 
 }  // namespace

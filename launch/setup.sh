@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(cmake ninja-build g++ pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
-  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libisal-dev zlib1g-dev libturbojpeg0-dev libspng-dev
+  nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libisal-dev zlib1g-dev libturbojpeg0-dev libspng-dev libcsv-dev
   dataset-fashion-mnist ${more_packages[@]+"${more_packages[@]}"})
 
 missing=()

@@ -37,8 +37,8 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
-  if (options.datasets.train == nullptr)
-    require_same_data(host, train_set(), test_set(), config_.dataset.path);
+  if (options.datasets.train == nullptr) prepare_data(world);
+  run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
@@ -62,6 +62,18 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   });
   broadcast_state(*communicator_, *network_);
   if (timeline_) timeline_->describe(to_json(traced_run(world, threads.node_cores)));
+}
+
+// Of a training that opened it.
+void Training::prepare_data(World& world) {
+  require_same_data(host_, train_set(), test_set(), config_.dataset.path);
+  const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
+  const Preloading made = preload(data_->sets, config_.loader_mode, config_.trainer.epochs > 1, *node);
+  run_agreed(host_, [&] {
+    if (!made.failed.empty()) throw ConfigError("data.loader = \"preload\": " + made.failed);
+  });
+  data_->sets = made.sets;
+  told_of_data_ = made.told;
 }
 
 TracedRun Training::traced_run(const World& world, int node_cores) const {

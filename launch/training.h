@@ -40,6 +40,8 @@ class Training {
   Training(Training&&) = delete;  // parts refer to each other
 
   const Datasets& datasets() const { return data_->sets; }
+  // How images come to the loaders, for people; empty where there was nothing to choose.
+  const std::string& told_of_data() const { return told_of_data_; }
   Dataset& train_set() { return *data_->sets.train; }
   Dataset& test_set() { return *data_->sets.test; }
   const Graph& graph() const { return planning_->graph(); }
@@ -74,6 +76,7 @@ class Training {
   const OptimizerKind& optimizer_kind() const {
     return lockstep::optimizer_kind(config_.optimizer.name, registry_.optimizers);
   }
+  void prepare_data(World& world);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
   MemoryNeed memory_need(std::int64_t batch, const World& world);
@@ -89,6 +92,7 @@ class Training {
   std::unique_ptr<Communicator> layers_communicator_;  // where batch norm is synchronised
   std::optional<CommunicatorGather> across_;           // over that
   std::optional<TrainingData> data_;
+  std::string told_of_data_;
   std::unique_ptr<Timeline> timeline_;
   std::optional<NetworkPlanning> planning_;
   std::optional<MemoryBudget> budget_;

@@ -11,6 +11,27 @@
 namespace lockstep {
 namespace {
 
+// Rows of a table come scaled, and there is nothing to cut or to mirror.
+void check_images(const Config& config, const Dataset& dataset) {
+  if (dataset.image_shape().type == DType::u8) return;
+  const auto need = [](bool right, std::string_view allowed) {
+    if (right) return;
+    throw ConfigError(
+        fmt::format("{} is needed where samples are rows of a table, as only images are normalised and "
+                    "augmented",
+                    allowed));
+  };
+  const Augmentation& augmentation = config.network.augmentation;
+  need(config.network.mean.empty(), "data.mean = []");
+  need(config.network.deviation.empty(), "data.deviation = []");
+  need(augmentation.crop_padding == 0, "data.crop_padding = 0");
+  need(!augmentation.horizontal_flip, "data.horizontal_flip = false");
+  need(augmentation.cutout == 0, "data.cutout = 0");
+  need(augmentation.random_erasing == 0, "data.random_erasing = 0");
+  need(augmentation.mixup == 0, "data.mixup = 0");
+  need(augmentation.cutmix == 0, "data.cutmix = 0");
+}
+
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.network.mean.empty() && config.network.mean.size() != channels) {
@@ -26,6 +47,9 @@ TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat
     : options(loader_options(config, device)), sets(opened) {
   options.most_threads = std::max(threads, 1);
   if (sets.train == nullptr) open(config, formats, world, threads);
+}
+
+void TrainingData::make_loaders(const World& world) {
   const Shard shard{.rank = world.rank(), .size = world.size()};
   train_loader = std::make_unique<BatchLoader>(*sets.train, shard, options);
   LoaderOptions test = options;
@@ -40,8 +64,9 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
                                               .test = open_dataset(config.dataset, Split::test, formats)};
   if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
     throw DataError(
-        fmt::format("{}: training and test images differ in shape or classes", config.dataset.path));
+        fmt::format("{}: training and test samples differ in shape or classes", config.dataset.path));
   }
+  check_images(config, *train_set);
   check_channels(config, *train_set);
   VerifyOptions each = config.verify;
   each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy

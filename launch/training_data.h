@@ -9,14 +9,9 @@
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 #include "launch/config.h"
+#include "launch/preloading.h"
 
 namespace lockstep {
-
-// That several trainings may read.
-struct Datasets {
-  std::shared_ptr<Dataset> train;
-  std::shared_ptr<Dataset> test;
-};
 
 struct TrainingData {
   // opened: by another training with the same [data] keys, and checked; null: they are opened here. Throws
@@ -25,6 +20,9 @@ struct TrainingData {
   // only.
   TrainingData(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
                Device device, int threads, const Datasets& opened = {});
+
+  // Throws what a BatchLoader's constructor throws.
+  void make_loaders(const World& world);
 
   // Held by a Trainer for micro-batches of so many samples: of the device's memory, to train and to evaluate.
   std::size_t device_bytes(std::int64_t batch) const;

@@ -28,6 +28,7 @@ struct GraphInput {
   std::int64_t width = 0;
   std::int64_t channels = 0;
   std::int64_t classes = 0;
+  DType type = DType::u8;  // of samples: see ImageInput::source
 };
 
 // How weights start. fan_in_uniform is PyTorch's default: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too.

@@ -333,14 +333,15 @@ void Network::take_samples(const Batch& batch, const Pass& pass) {
 
 void Network::forward(const Batch& batch, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
-  CHECK(batch.images.shape == images && batch.labels.elements() == input_.batch &&
+  CHECK(batch.images.shape == images && batch.images.dtype == input_.type && batch.labels.elements() == input_.batch &&
             batch.weights.elements() == input_.batch,
-        "the batch is {}, the network was planned for {}", to_string(batch.images.shape), to_string(images));
+        "the batch is {} of {}, the network was planned for {} of {}", to_string(batch.images.shape),
+        name_of(batch.images.dtype), to_string(images), name_of(input_.type));
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
   auto* shares = reinterpret_cast<float*>(shares_.data());  // null, where nothing is mixed
-  plan_.image_input->run(pass.stream, batch.images.as<std::uint8_t>().data(),
+  plan_.image_input->run(pass.stream, batch.images.data,
                          block_data(plan_.values[0].data_block),
                          pass.mode == Mode::training ? samples : nullptr,
                          {.weights = batch.weights.as<float>().data(), .shares = shares});

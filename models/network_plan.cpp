@@ -124,6 +124,7 @@ NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& ch
                                           .height = input.height,
                                           .width = input.width,
                                           .channels = input.channels,
+                                          .source = input.type,
                                           .mean = options.mean,
                                           .deviation = options.deviation,
                                           .type = storage_type(options.precision),

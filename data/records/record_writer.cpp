@@ -31,6 +31,9 @@ RecordWriter::RecordWriter(const std::filesystem::path& path, const RecordSchema
     : schema_(schema), file_(path) {
   CHECK(schema.class_names.empty() || static_cast<std::int64_t>(schema.class_names.size()) == schema.classes,
         "{} names for {} classes", schema.class_names.size(), schema.classes);
+  if (schema.shape.type != DType::u8) {
+    throw ConfigError("records hold images; rows of a table are read from the table itself");
+  }
   if (schema.shape.bytes() > kMostImageBytes) {
     throw ConfigError(fmt::format("images of {} bytes; at most {} are written to record files",
                                   schema.shape.bytes(), kMostImageBytes));

@@ -19,6 +19,7 @@ class CpuImageInput final : public ImageInputKernel {
         height_(static_cast<int>(input.height)),
         width_(static_cast<int>(input.width)),
         channels_(input.channels),
+        source_(input.source),
         augment_(Augment::from(input.augmentation, input.height, input.width)),
         augments_(input.augmentation.any()),
         mix_(Mix::from(input.augmentation, input.height, input.width)) {
@@ -29,8 +30,10 @@ class CpuImageInput final : public ImageInputKernel {
     }
   }
 
-  void run(Stream&, const std::uint8_t* images, void* output, const SampleId* samples,
+  void run(Stream&, const void* from, void* output, const SampleId* samples,
            const MixedSamples& mixed) override {
+    if (source_ == DType::f32) return take(static_cast<const float*>(from), output);
+    const auto* images = static_cast<const std::uint8_t*>(from);
     with_element(output_.dtype(), [&](auto element) {
       using T = typename decltype(element)::type;
       const std::int64_t size = std::int64_t{height_} * width_ * channels_;
@@ -55,8 +58,16 @@ class CpuImageInput final : public ImageInputKernel {
   }
 
  private:
-  template <typename T>
-  void whole(const std::uint8_t* pixels, T* planes) const {
+  void take(const float* values, void* output) const {
+    with_element(output_.dtype(), [&](auto element) {
+      using T = typename decltype(element)::type;
+      const std::int64_t size = std::int64_t{height_} * width_ * channels_;
+      deal(batch_, [&](std::int64_t i) { whole(values + i * size, static_cast<T*>(output) + i * size); });
+    });
+  }
+
+  template <typename From, typename T>
+  void whole(const From* pixels, T* planes) const {
     const std::int64_t count = std::int64_t{height_} * width_;
     for (std::int64_t c = 0; c < channels_; ++c) {
       const Normalize normalized = normalize_[static_cast<std::size_t>(c)];
@@ -103,6 +114,7 @@ class CpuImageInput final : public ImageInputKernel {
   int height_;
   int width_;
   std::int64_t channels_;
+  DType source_;
   Augment augment_;
   bool augments_;
   Mix mix_;

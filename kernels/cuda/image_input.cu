@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bytes per pixel: C read in 4-byte accesses (one by one where images are augmented, out of the cache), the
-// padded channels written in 16-byte accesses; for three channels 3 + 8 in half types, 3 + 16 in fp32.
+// padded channels written in 16-byte accesses; for three channels 3 + 8 in half types, 3 + 16 in fp32. Of
+// samples in fp32 4 C are read.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -21,34 +22,34 @@ constexpr int padded(int channels) {
   return static_cast<int>(padded_channels(channels, std::is_same_v<T, float> ? DType::f32 : DType::f16));
 }
 
-// Bytes that a thread reads together.
-template <int kCount>
-struct alignas(kCount % 16 == 0  ? 16
-               : kCount % 8 == 0 ? 8
-                                 : 4) Words {
-  std::uint8_t elements[kCount];
+// What a thread reads together.
+template <typename From, int kCount>
+struct alignas(kCount * sizeof(From) % 16 == 0  ? 16
+               : kCount * sizeof(From) % 8 == 0 ? 8
+                                                : 4) Words {
+  From elements[kCount];
 };
 
 // A thread's pixels: whole words of input, and two packs of output where that is as much.
 template <typename T, int kChannels>
 constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded<T>(kChannels) * sizeof(T))));
 
-template <typename T, int kChannels>
+template <typename From, typename T, int kChannels>
 __global__ void __launch_bounds__(kMostBlockThreads)
-    image_input_kernel(std::int64_t pixels, Channels channels, const std::uint8_t* images, T* output) {
+    image_input_kernel(std::int64_t pixels, Channels channels, const From* images, T* output) {
   constexpr int kPadded = padded<T>(kChannels);
   constexpr int kCount = kPixels<T, kChannels>;
   const std::int64_t first = kCount * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
-  const std::uint8_t* from = images + first * kChannels;
+  const From* from = images + first * kChannels;
   T* to = output + first * kPadded;
   if (first + kCount <= pixels && aligned(images, output)) {
-    const auto bytes = *reinterpret_cast<const Words<kCount * kChannels>*>(from);
+    const auto read = *reinterpret_cast<const Words<From, kCount * kChannels>*>(from);
     Lanes<kCount* kPadded> lanes = {};
 #pragma unroll
     for (int pixel = 0; pixel < kCount; ++pixel) {
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        lanes[pixel * kPadded + c] = channels.normalize[c](bytes.elements[pixel * kChannels + c]);
+        lanes[pixel * kPadded + c] = channels.normalize[c](read.elements[pixel * kChannels + c]);
       }
     }
     store(to, lanes);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 // What a call is about.
 struct Images {
   const CudaImageInput& input;
-  const std::uint8_t* from;
+  const void* from;
   void* to;
   const SampleId* samples;
   const MixedSamples& mixed;
@@ -163,18 +164,23 @@ void run(Stream& stream, const Images& images) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                           .block = dim3(static_cast<unsigned>(threads))};
   auto* to = static_cast<T*>(images.to);
+  if (input.source == DType::f32) {
+    const auto* values = static_cast<const float*>(images.from);
+    return launch(image_input_kernel<float, T, kChannels>, shape, stream, pixels, channels, values, to);
+  }
+  const auto* bytes = static_cast<const std::uint8_t*>(images.from);
   if (input.mix.any() && images.samples != nullptr) {
     const Augmented how{input.augment, images.samples};
     LaunchShape each = shape;
     each.grid = dim3(static_cast<unsigned>(ceil_div(pixels, std::int64_t{threads})));
     return launch(mixed_input_kernel<T, kChannels>, each, stream, input.batch, channels, how, input.mix,
-                  images.mixed, images.from, to);
+                  images.mixed, bytes, to);
   }
   if (input.augments && images.samples != nullptr) {
     const Augmented how{input.augment, images.samples};
-    launch(augmented_input_kernel<T, kChannels>, shape, stream, pixels, channels, how, images.from, to);
+    launch(augmented_input_kernel<T, kChannels>, shape, stream, pixels, channels, how, bytes, to);
   } else {
-    launch(image_input_kernel<T, kChannels>, shape, stream, pixels, channels, images.from, to);
+    launch(image_input_kernel<std::uint8_t, T, kChannels>, shape, stream, pixels, channels, bytes, to);
   }
 }
 
@@ -191,6 +197,7 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
                       .width = static_cast<int>(input.width),
                       .channels = input.channels,
                       .type = input.type,
+                      .source = input.source,
                       .augment = Augment::from(input.augmentation, input.height, input.width),
                       .augments = input.augmentation.any(),
                       .mix = Mix::from(input.augmentation, input.height, input.width)};
@@ -201,7 +208,7 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
   return made;
 }
 
-void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const void* images, void* output,
                       const SampleId* samples, const MixedSamples& mixed) {
   const Images all{.input = input, .from = images, .to = output, .samples = samples, .mixed = mixed};
   with_element(input.type, [&](auto element) {

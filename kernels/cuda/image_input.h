@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images from the loader, uint8 [N, H, W, C], to normalised NHWC activations in fp32 or a half type. Channels
-// are padded with zeros to what tensor cores take: a convolution reads them in whole packs.
+// Samples from the loader, [N, H, W, C], to NHWC activations in fp32 or a half type. Channels are padded with
+// zeros to what tensor cores take: a convolution reads them in whole packs.
 #pragma once
 
 #include <array>
@@ -28,6 +28,7 @@ struct CudaImageInput {
   int width = 0;
   std::int64_t channels = 0;
   DType type = DType::f32;
+  DType source = DType::u8;
   Augment augment;
   bool augments = false;
   Mix mix;
@@ -39,7 +40,7 @@ struct CudaImageInput {
 };
 
 // See ImageInputKernel. images and output are [N, H, W, C] and [N, H, W, padded_channels(C, type)].
-void cuda_image_input(Stream& stream, const CudaImageInput& input, const std::uint8_t* images, void* output,
+void cuda_image_input(Stream& stream, const CudaImageInput& input, const void* images, void* output,
                       const SampleId* samples, const MixedSamples& mixed = {});
 
 }  // namespace lockstep

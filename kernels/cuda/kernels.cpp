@@ -139,7 +139,7 @@ class CudaImageInputKernel final : public ImageInputKernel {
                                     .physical_channels = padded_channels(input.channels, input.type)});
   }
 
-  void run(Stream& stream, const std::uint8_t* images, void* output, const SampleId* samples,
+  void run(Stream& stream, const void* images, void* output, const SampleId* samples,
            const MixedSamples& mixed) override {
     cuda_image_input(stream, images_, images, output, samples, mixed);
   }

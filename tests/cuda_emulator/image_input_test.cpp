@@ -70,6 +70,27 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
   }
 }
 
+TEST(CudaImageInput, TakesNumbersAsTheyAre) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const DType type : kElementTypes) {
+    for (const std::int64_t width : {1, 4, 33, 1000}) {
+      const Values numbers = random_values(3 * width, "numbers");
+      const CudaImageInput planned = CudaImageInput::from(
+          {.batch = 3, .height = 1, .width = width, .channels = 1, .source = DType::f32, .type = type});
+      const std::int64_t padded = padded_channels(1, type);
+      Values expected(static_cast<std::size_t>(3 * width * padded), 0.0f);
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        expected[i * static_cast<std::size_t>(padded)] = rounded(numbers[i], type);
+      const DeviceMemory from(numbers, DType::f32), output(expected.size() * size_of(type));
+      EXPECT_EQ(in_any_order([&] {
+                  cuda_image_input(stream, planned, from.data(), output.data(), nullptr);
+                  return output.values(type);
+                }),
+                expected);
+    }
+  }
+}
+
 TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {

@@ -394,14 +394,14 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
   std::memcpy(header.magic, kRecordMagic.data(), kRecordMagic.size());
   header.names_crc = crc32c("");
   header.header_crc = crc32c(checked_part(header));
-  constexpr std::uint64_t kImages = 200'000'000'000 / (224 * 224 * 3);
-  const std::uint64_t images_end = sizeof(header) + kImages * black.size();
-  RecordFooter footer{.records = kImages};
+  constexpr std::uint64_t kRecords = 200'000'000'000 / (224 * 224 * 3);
+  const std::uint64_t images_end = sizeof(header) + kRecords * black.size();
+  RecordFooter footer{.records = kRecords};
   footer.table = (images_end + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
-  footer.file_bytes = footer.table + kImages * sizeof(RecordEntry) + sizeof(footer);
+  footer.file_bytes = footer.table + kRecords * sizeof(RecordEntry) + sizeof(footer);
   std::string table(footer.table - images_end, '\0');
   const std::uint32_t black_crc = crc32c({reinterpret_cast<const char*>(black.data()), black.size()});
-  for (std::uint64_t i = 0; i < kImages; ++i) {
+  for (std::uint64_t i = 0; i < kRecords; ++i) {
     const RecordEntry entry{.offset = sizeof(header) + i * black.size(),
                             .bytes = static_cast<std::uint32_t>(black.size()),
                             .crc = black_crc,
@@ -425,11 +425,11 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
 
   const std::size_t before = resident_bytes();
   const auto records = open_records(folder.path(), Split::train);
-  ASSERT_EQ(records->size(), static_cast<std::int64_t>(kImages));
+  ASSERT_EQ(records->size(), static_cast<std::int64_t>(kRecords));
   Bytes image(black.size());
   std::mt19937_64 random(1);
   for (int i = 0; i < 1000; ++i) {  // 150 MB
-    const auto index = static_cast<std::int64_t>(random() % kImages);
+    const auto index = static_cast<std::int64_t>(random() % kRecords);
     ASSERT_EQ(records->read(index, image), index % 1000);
   }
   EXPECT_EQ(image, black);

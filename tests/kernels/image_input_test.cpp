@@ -76,6 +76,34 @@ TEST(ImageInput, HalvesAreTheRoundedFloats) {
   for (const DType type : {DType::f16, DType::bf16}) EXPECT_EQ(run(type), rounded(floats, type));
 }
 
+TEST(ImageInput, TakesNumbersAsTheyAre) {
+  const Values numbers = random_values(3 * 7, "numbers");
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    const auto kernel = cpu_backend().image_input(
+        {.batch = 3, .height = 1, .width = 7, .channels = 1, .source = DType::f32, .type = type});
+    const GuardedMemory output(kernel->output().bytes(), type);
+    Stream stream(Device{}, StreamUse::compute);
+    const SampleId samples[3] = {};
+    kernel->run(stream, numbers.data(), output.data(), samples);
+    EXPECT_TRUE(output.margin_intact());
+    EXPECT_EQ(output.values(), rounded(numbers, type));
+  }
+}
+
+TEST(ImageInput, RefusesToNormaliseOrAugmentNumbers) {
+  ImageInput input{.batch = 1, .height = 1, .width = 4, .channels = 1, .source = DType::f32};
+  EXPECT_NO_THROW(cpu_backend().image_input(input));
+  input.augmentation.horizontal_flip = true;
+  EXPECT_THROW(cpu_backend().image_input(input), ConfigError);
+  input.augmentation = {};
+  const float mean[] = {0.5f};
+  input.mean = mean;
+  EXPECT_THROW(cpu_backend().image_input(input), ConfigError);
+  EXPECT_THROW(
+      cpu_backend().image_input({.batch = 1, .height = 1, .width = 4, .channels = 1, .source = DType::i32}),
+      ConfigError);
+}
+
 // Images whose pixels all differ, cut and flipped by hand.
 class AugmentedImages : public testing::Test {
  protected:

@@ -69,6 +69,55 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   expect_failure(run_ranks(2, command), exit_code::io, {"data_batch_5.bin: cannot be read: No such file"});
 }
 
+// Two columns that tell the class among others that do not, one of them large and one constant; and a column
+// of names.
+TEST(DataFormats, TablesAreLearned) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, int rows, const std::string& more) {
+    std::string text = "name,width,noise,height,constant,species\n" + more;
+    for (int i = 0; i < rows; ++i) {
+      const int label = i * 7 % 3;
+      text += fmt::format("row {},{:.2f},{},{},4.5,{}\n", i, 1e6 + 100 * (label == 0) + i * 37 % 23,
+                          i * 31 % 17, 3 - 2 * (label == 1) + 0.01 * (i * 13 % 29),
+                          label == 0   ? "adelie"
+                          : label == 1 ? "gentoo"
+                                       : "chinstrap");
+    }
+    folder.write("table/" + name, Bytes(text.begin(), text.end()));
+  };
+  write("train.csv", 200, "one too few,1,2,3,4\n");
+  write("test.csv", 50, "");
+  const std::string path = (folder.path() / "table").string();
+  const auto run = [&](int ranks, const std::vector<std::string>& more) {
+    return run_ranks(ranks,
+                     train(folder, kSmall +
+                                       std::vector<std::string>{"data.format=csv", "data.path=" + path,
+                                                                "data.csv.ignore=name", "data.mean=[]",
+                                                                "data.deviation=[]", "train.epochs=8"} +
+                                       more));
+  };
+  const ProgramResult result = run(2, {});
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(result.output,
+                  "200 training and 50 test rows of 4 numbers in 3 classes, from 66 (chinstrap) to "
+                  "67 (adelie) of each"),
+            1)
+      << result.output;
+  EXPECT_EQ(count(result.output, "train.csv:2: 5 cells, and the first row has 6; the row is left out"), 1)
+      << result.output;
+  EXPECT_GE(count(result.output, "test accuracy 100.00 %"), 1) << result.output;
+
+  expect_failure(run(2, {"data.on_error=stop"}), exit_code::data,
+                 {"train.csv:2: 5 cells, and the first row"});
+  expect_failure(run(1, {"data.mean=[0.5]", "data.deviation=[1]"}), exit_code::config,
+                 {"data.mean = [] is needed where samples are rows of a table"});
+  expect_failure(run(1, {"data.mixup=0.5"}), exit_code::config, {"data.mixup = 0 is needed"});
+  expect_failure(run(1, {"data.resize=16"}), exit_code::config,
+                 {"data.resize = 16: rows of a table have no size"});
+  expect_failure(run(1, {"data.csv.label=kind"}), exit_code::config,
+                 {"data.csv.label = \"kind\": ", "name, width, noise, height, constant, species"});
+}
+
 // JPEG and PNG images of many sizes, whose brighter half tells the class: above or below.
 TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   const TemporaryFolder folder;
@@ -106,6 +155,42 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   ASSERT_EQ(init.exit_code, 0) << init.output;
   const std::string text = text_of(folder.path() / "images.toml");
   EXPECT_EQ(count(text, "\nresize = 32\nrandom_resized_crop = true\n"), 1) << text;
+}
+
+// Where images come from changes no bit of a training.
+TEST(DataFormats, ImagesMayBeDecodedOnce) {
+  const TemporaryFolder folder;
+  const ImageShape shape{.height = 20, .width = 24, .channels = 3};
+  for (int i = 0; i < 60; ++i)
+    folder.write(fmt::format("images/{}/{}/{:03}.jpg", i < 40 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
+                 encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+  folder.write("images/train/a/damaged.jpg", {0xff, 0xd8, 0xff, 0xe0});
+  const auto run = [&](int ranks, const std::vector<std::string>& more) {
+    return run_ranks(ranks, train(folder, kSmall +
+                                              std::vector<std::string>{
+                                                  "data.path=" + (folder.path() / "images").string(),
+                                                  "data.verify=none", "data.resize=16", "train.batch=8"} +
+                                              more) +
+                                " --digest " + (folder.path() / "digest").string());
+  };
+  for (const int ranks : {1, 2}) {
+    std::string expected;
+    for (const char* loader : {"stream", "auto", "preload"}) {
+      const ProgramResult result = run(ranks, {fmt::format("data.loader={}", loader)});
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      const bool once = loader != std::string("stream");
+      EXPECT_EQ(count(result.output, "data: images are decoded once, into 0.0 MB"), once ? 1 : 0)
+          << result.output;
+      EXPECT_EQ(count(result.output, "that 2 ranks share"), once && ranks == 2 ? 1 : 0);
+      const std::string digest = text_of(folder.path() / "digest");
+      EXPECT_EQ(digest, expected.empty() ? digest : expected);
+      expected = digest;
+    }
+  }
+  EXPECT_EQ(count(run(2, {"data.random_resized_crop=true"}).output, "data: test images are decoded once"), 1);
+  EXPECT_EQ(count(run(2, {"train.epochs=1"}).output, "images are decoded"), 0);
+  expect_failure(run(2, {"data.loader=preload", "data.random_resized_crop=true"}), exit_code::config,
+                 {"data.loader = \"preload\": allowed with data.random_resized_crop = false"});
 }
 
 // More files than a process may open by default: the program asks for more.

@@ -40,9 +40,15 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.classes", synthetic.classes);
   tell("dataset.train", synthetic.train_samples);
   tell("dataset.test", synthetic.test_samples);
+  const CsvOptions& csv = config.dataset.csv;
+  tell("dataset.label", csv.label);
+  tell("dataset.ignore", csv.ignore);
+  tell("dataset.scaling", name_of(csv.scaling, {"none", "min_max", "standard"}));
+  tell("dataset.on_error", name_of(config.dataset.on_error, {"leave_out", "stop"}));
 
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
 
+  tell("loader_mode", name_of(config.loader_mode, {"auto", "stream", "preload"}));
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
@@ -202,11 +208,16 @@ std::vector<Case> cases() {
       {"data.format=tfrecord", {"dataset.format=tfrecord"}},
       {"data.format=webdataset", {"dataset.format=webdataset"}},
       {"data.format=records", {"dataset.format=records"}},
+      {"data.format=csv", {"dataset.format=csv"}},
+      {"data.csv.label=species", {"dataset.label=species"}},
+      {"data.csv.ignore=id, name", {"dataset.ignore=id, name"}},
+      {"data.csv.scaling=none", {"dataset.scaling=none"}},
+      {"data.csv.scaling=min_max", {"dataset.scaling=min_max"}},
       {"data.validation_share=0.25", {"dataset.validation_share=0.25"}},
       {"data.resize=64", {"dataset.resize=64"}},
       {"data.random_resized_crop=true", {"dataset.random_crop=true"}, {"data.resize=64"}},
       {"data.center_crop=0.875", {"dataset.center_share=0.875"}},
-      {"data.on_error=stop", {"loader.on_error=stop"}},
+      {"data.on_error=stop", {"dataset.on_error=stop", "loader.on_error=stop"}},
       {"data.path=/elsewhere", {"dataset.path=/elsewhere"}},
       {"data.synthetic.height=48", {"dataset.shape=48 32 3"}},
       {"data.synthetic.width=48", {"dataset.shape=32 48 3"}},
@@ -225,6 +236,8 @@ std::vector<Case> cases() {
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.tail=repeat", {"loader.tail=repeat"}},
       {"data.tail=exact", {"loader.tail=exact"}},
+      {"data.loader=stream", {"loader_mode=stream"}},
+      {"data.loader=preload", {"loader_mode=preload"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},
@@ -438,8 +451,9 @@ TEST(EngineOptions, NoKeyIsForgotten) {
 TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
-  for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name",
-                          "kernels.choose", "data.format", "data.on_error", "data.verify"}) {
+  for (const char* key :
+       {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name", "kernels.choose",
+        "data.format", "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/preloaded.h"
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "core/buffer.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// Of an image's place. Who makes it `filling` alone writes there; who sees it `ready` alone reads.
+enum State : std::uint8_t { empty, filling, ready };
+
+// A place holds a state for each image, then labels, then pixels.
+struct PlaceLayout {
+  PlaceLayout(const Dataset& dataset, int places) {
+    const auto images = static_cast<std::size_t>((dataset.size() + places - 1) / places);
+    labels = align_up(images);
+    pixels = labels + align_up(images * sizeof(std::int32_t));
+    bytes = pixels + images * static_cast<std::size_t>(dataset.image_shape().bytes());
+  }
+  std::size_t labels, pixels, bytes;  // where they begin, and where the last end
+};
+
+class Preloaded final : public Dataset {
+ public:
+  Preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory)
+      : dataset_(std::move(dataset)),
+        memory_(std::move(memory)),
+        layout_(*dataset_, static_cast<int>(memory_.places.size())),
+        image_bytes_(static_cast<std::size_t>(dataset_->image_shape().bytes())) {}
+
+  std::int64_t size() const override { return dataset_->size(); }
+  ImageShape image_shape() const override { return dataset_->image_shape(); }
+  std::int64_t classes() const override { return dataset_->classes(); }
+  std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
+  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
+  std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    return dataset_->read_own_size(index, least, image);
+  }
+  ImageCoding coding() const override { return dataset_->coding(); }
+  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
+    return dataset_->read_stored(index, bytes);
+  }
+  void probe(std::int64_t index) const override { dataset_->probe(index); }
+  bool verified() const override { return dataset_->verified(); }
+  std::int64_t damaged() const override { return dataset_->damaged(); }
+  bool draws() const override { return dataset_->draws(); }
+  std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
+  // Of what is shared this one's part.
+  std::size_t memory_bytes() const override { return dataset_->memory_bytes() + layout_.bytes; }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    CHECK(index >= 0 && index < size() && image.size() == image_bytes_, "sample {} of {} into {} bytes",
+          index, size(), image.size());
+    const auto places = static_cast<std::int64_t>(memory_.places.size());
+    std::byte* place = memory_.places[static_cast<std::size_t>(index % places)];
+    const auto at = static_cast<std::size_t>(index / places);
+    std::atomic_ref<std::uint8_t> state(*reinterpret_cast<std::uint8_t*>(place + at));
+    auto& label = *reinterpret_cast<std::int32_t*>(place + layout_.labels + at * sizeof(std::int32_t));
+    std::byte* pixels = place + layout_.pixels + at * image_bytes_;
+    if (state.load(std::memory_order_acquire) == ready) {
+      std::memcpy(image.data(), pixels, image_bytes_);
+      return label;
+    }
+    const std::int32_t found = dataset_->read(index, image);
+    std::uint8_t expected = empty;
+    if (state.compare_exchange_strong(expected, filling, std::memory_order_relaxed)) {
+      std::memcpy(pixels, image.data(), image_bytes_);
+      label = found;
+      state.store(ready, std::memory_order_release);
+    }
+    return found;
+  }
+  std::int32_t read_augmented(std::int64_t index, const Draw& draw,
+                              std::span<std::uint8_t> image) const override {
+    return draws() ? dataset_->read_augmented(index, draw, image) : read(index, image);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  PreloadMemory memory_;
+  PlaceLayout layout_;
+  std::size_t image_bytes_;
+};
+
+}  // namespace
+
+std::size_t PreloadMemory::bytes_of_place(const Dataset& dataset, int places) {
+  return PlaceLayout(dataset, places).bytes;
+}
+
+std::unique_ptr<Dataset> preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory) {
+  CHECK(!memory.places.empty(), "no place for images");
+  return std::make_unique<Preloaded>(std::move(dataset), std::move(memory));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/csv.h"
+
+#include <cmath>
+#include <cstring>
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+class CsvTables : public testing::Test {
+ protected:
+  void write(const std::string& name, std::string_view text) const {
+    folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  std::string path(const std::string& name = ".") const { return (folder_.path() / name).string(); }
+
+  std::unique_ptr<Dataset> open(Split split = Split::train) {
+    if (options_.path.empty()) options_.path = path();
+    return open_csv(options_, split);
+  }
+  template <typename E>
+  std::string error(Split split = Split::train) {
+    std::string message = message_of<E>([&] { open(split); });
+    for (std::size_t at = message.find(path()); at != std::string::npos; at = message.find(path()))
+      message.replace(at, path().size(), "");
+    return message;
+  }
+
+  struct Row {
+    std::vector<float> values;
+    std::int32_t label;
+    bool operator==(const Row&) const = default;
+    friend std::ostream& operator<<(std::ostream& out, const Row& row) {
+      return out << fmt::format("{} of class {}", fmt::join(row.values, " "), row.label);
+    }
+  };
+  static Row row(const Dataset& dataset, std::int64_t index) {
+    const ImageShape shape = dataset.image_shape();
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.bytes()));
+    Row row{.values = std::vector<float>(static_cast<std::size_t>(shape.width)), .label = 0};
+    row.label = dataset.read(index, bytes);
+    std::memcpy(row.values.data(), bytes.data(), bytes.size());
+    return row;
+  }
+  static std::vector<Row> rows(const Dataset& dataset) {
+    std::vector<Row> all;
+    for (std::int64_t i = 0; i < dataset.size(); ++i) all.push_back(row(dataset, i));
+    return all;
+  }
+
+  DatasetOptions options_ = {.format = "csv", .csv = {.scaling = ColumnScaling::none}};
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(CsvTables, HaveNumbersAndTheLabelLast) {
+  write("train.csv", "1,-2.5,0\n+3,4e-2,2\r\n\n 5 ,\"6\",1");
+  write("test.csv", "7,8,2\n");
+  const std::unique_ptr<Dataset> train = open(), test = open(Split::test);
+  EXPECT_EQ(train->image_shape(), (ImageShape{.height = 1, .width = 2, .channels = 1, .type = DType::f32}));
+  EXPECT_EQ(train->classes(), 3);
+  EXPECT_TRUE(train->class_names().empty());
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{1, -2.5f}, 0}, {{3, 0.04f}, 2}, {{5, 6}, 1}}));
+  EXPECT_EQ(rows(*test), (std::vector<Row>{{{7, 8}, 2}}));
+  EXPECT_TRUE(train->verified());
+}
+
+TEST_F(CsvTables, MayNameTheirColumns) {
+  write("train.csv", "label,id,length,width\ncat,17,1,2\ndog,18,3,4\nbird,19,5,6\n");
+  write("val.csv", "label,id,length,width\ndog,20,7,8\n");
+  options_.csv.ignore = "id";
+  const std::unique_ptr<Dataset> train = open();
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"bird", "cat", "dog"}));
+  EXPECT_EQ(train->class_counts(), (std::vector<std::int64_t>{1, 1, 1}));
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{1, 2}, 1}, {{3, 4}, 2}, {{5, 6}, 0}}));
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{7, 8}, 2}}));
+
+  options_.csv = {.label = "2", .ignore = "label, width", .scaling = ColumnScaling::none};
+  EXPECT_EQ(row(*open(), 0), (Row{{1}, 17}));
+}
+
+TEST_F(CsvTables, QuotedCellsMayHoldAnything) {
+  write("train.csv", "\"a, \"\"b\"\"\",size\n\"1\n2\",0\n3,1\n4,0\n5,0\n");
+  write("test.csv", "\"a, \"\"b\"\"\",size\n3,1\n");
+  const std::unique_ptr<Dataset> train = open();
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{3}, 1}, {{4}, 0}, {{5}, 0}}));  // 1, line break, 2 is no number
+  options_.on_error = OnError::stop;
+  EXPECT_EQ(
+      error<DataError>(),
+      "/train.csv:2: column 1 (\"a, \"b\"\") holds \"1\n2\", which is no number; write a number, or name the "
+      "column in data.csv.ignore");
+}
+
+// 1, 2, 3, 6: mean 3, deviation sqrt(3.5).
+TEST_F(CsvTables, AreScaledByTheTrainingRows) {
+  write("train.csv", "1,7,1e9,0\n2,7,1000000001,0\n3,7,1000000002,1\n6,7,1000000003,1\n");
+  write("test.csv", "8,9,1000000004,1\n");
+  options_.csv.scaling = ColumnScaling::min_max;
+  EXPECT_EQ(row(*open(), 1), (Row{{0.2f, 0, 1.0f / 3}, 0}));
+  EXPECT_EQ(row(*open(Split::test), 0), (Row{{1.4f, 0, 4.0f / 3}, 1}));
+  options_.csv.scaling = ColumnScaling::standard;
+  const auto deviations = [](double value) { return static_cast<float>((value - 3) / std::sqrt(3.5)); };
+  const Row first = row(*open(), 0), other = row(*open(Split::test), 0);
+  EXPECT_FLOAT_EQ(first.values[0], deviations(1));
+  EXPECT_EQ(first.values[1], 0);
+  EXPECT_FLOAT_EQ(first.values[2], static_cast<float>(-1.5 / std::sqrt(1.25)));
+  EXPECT_FLOAT_EQ(other.values[0], deviations(8));
+  EXPECT_EQ(other.values[1], 0);
+}
+
+// Of one file, by rows: what is tested with has no part in the scale.
+TEST_F(CsvTables, OneFileCanBeDivided) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{}\n", i % 10 == 3 ? 1000 + i : i, i % 2);
+  write("all.csv", text);
+  options_.path = path("all.csv");
+  options_.csv.scaling = ColumnScaling::min_max;
+  options_.validation_share = 0.3;
+  const std::unique_ptr<Dataset> train = open_dataset(options_, Split::train);
+  const std::unique_ptr<Dataset> test = open_dataset(options_, Split::test);
+  EXPECT_EQ(train->size() + test->size(), 200);
+  EXPECT_GT(test->size(), 30);
+  float least = 1, most = 0;
+  for (const Row& each : rows(*train)) {
+    least = std::min(least, each.values[0]);
+    most = std::max(most, each.values[0]);
+  }
+  EXPECT_EQ(least, 0);
+  EXPECT_EQ(most, 1);
+
+  options_.validation_share = 0;
+  EXPECT_EQ(error<ConfigError>(Split::test).find("data.path = \""), 0u);
+}
+
+TEST_F(CsvTables, MayLieInSeveralFiles) {
+  write("train-0.csv", "a,label\n1,0\n");
+  write("train-1.csv", "a,label\n2,1\n");
+  write("test.csv", "a,label\n3,0\n");
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}}));
+  write("train-1.csv", "b,label\n2,1\n");
+  EXPECT_EQ(error<DataError>(), "/train-1.csv: its columns are not those of /train-0.csv");
+}
+
+TEST_F(CsvTables, RowsThatCannotBeReadAreLeftOutOrNamed) {
+  struct Case {
+    std::string row, fault;
+  };
+  const Case cases[] = {
+      {"1,2", "/train.csv:3: 2 cells, and the first row has 3"},
+      {"1,2,3,4", "/train.csv:3: 4 cells, and the first row has 3"},
+      {"1,2,", "/train.csv:3: column 3 (\"kind\") has no label"},
+      {"1,,0",
+       "/train.csv:3: column 2 (\"b\") holds \"\", which is no number; write a number, or name the column in "
+       "data.csv.ignore"},
+      {"x,2,0",
+       "/train.csv:3: column 1 (\"a\") holds \"x\", which is no number; write a number, or name the column "
+       "in "
+       "data.csv.ignore"},
+      {"nan,2,0",
+       "/train.csv:3: column 1 (\"a\") holds \"nan\", which is no number; write a number, or name the "
+       "column in data.csv.ignore"},
+      {"1e39,2,0",
+       "/train.csv:3: column 1 (\"a\") holds \"1e39\", which is no number; write a number, or name the "
+       "column in data.csv.ignore"}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.row);
+    write("train.csv", "a,b,kind\n1,2,0\n" + each.row + "\n3,4,1\n");
+    options_.on_error = OnError::leave_out;
+    EXPECT_EQ(open()->size(), 2);
+    options_.on_error = OnError::stop;
+    EXPECT_EQ(error<DataError>(), each.fault);
+  }
+  // More than half are no accident.
+  write("train.csv", "a,b,kind\n1,2,0\nx,2,0\ny,2,0\n");
+  options_.on_error = OnError::leave_out;
+  EXPECT_EQ(
+      error<DataError>(),
+      "/train.csv:3: column 1 (\"a\") holds \"x\", which is no number; write a number, or name the column in "
+      "data.csv.ignore; 2 of 3 rows are like that");
+}
+
+TEST_F(CsvTables, TestRowsHaveTheClassesOfTrainingRows) {
+  write("train.csv", "1,cat\n2,dog\n");
+  write("test.csv", "1,cat\n2,cow\n3,dog\n");
+  EXPECT_EQ(open(Split::test)->size(), 2);
+  options_.on_error = OnError::stop;
+  EXPECT_EQ(error<DataError>(Split::test), "/test.csv:2: no training row has the label \"cow\"");
+  write("train.csv", "1,0\n2,1\n");
+  write("test.csv", "1,0\n2,2\n");
+  EXPECT_EQ(error<DataError>(Split::test), "/test.csv:2: no training row has the label \"2\"");
+}
+
+TEST_F(CsvTables, WhatIsNoTableIsRefused) {
+  EXPECT_EQ(error<IoError>(),
+            ": no files with training images; expected are train.csv and test.csv, or val.csv");
+  write("train.csv", "");
+  EXPECT_EQ(error<DataError>(), "/train.csv: the file is empty");
+  write("train.csv", "a,b\n");
+  EXPECT_EQ(error<DataError>(), "/train.csv: the table has no rows");
+  write("train.csv", "1\n2\n");
+  EXPECT_EQ(error<DataError>(),
+            "/train.csv: a row has 1 cells; a label and a number at least, with commas between "
+            "them, are expected");
+  write("train.csv", "1,0\n2,\"1\n3,0\n");
+  EXPECT_EQ(error<DataError>(), "/train.csv:2: a quote that is never closed");
+  write("train.csv", "1,0\n2,1\"1\n");
+  EXPECT_EQ(error<DataError>(),
+            "/train.csv:2: error parsing data while strict checking enabled; a quote "
+            "within a cell is written twice, and the cell in quotes");
+  write("train.csv", "a,kind\n1,0\n");
+  options_.csv.label = "species";
+  EXPECT_EQ(error<ConfigError>(), "data.csv.label = \"species\": /train.csv has the columns a, kind");
+  options_.csv = {.ignore = "a, b"};
+  EXPECT_EQ(error<ConfigError>(), "data.csv.ignore = \"b\": /train.csv has the columns a, kind");
+}
+
+TEST_F(CsvTables, AreToldApartByWhatTheyHold) {
+  write("train.csv", "1,0\n2,1\n");
+  const std::uint64_t first = open()->fingerprint();
+  EXPECT_EQ(open()->fingerprint(), first);
+  write("train.csv", "1,0\n2.5,1\n");
+  EXPECT_NE(open()->fingerprint(), first);
+}
+
+}  // namespace
+}  // namespace lockstep

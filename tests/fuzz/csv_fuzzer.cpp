@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A table, to train with, of any options.
+#include "core/error.h"
+#include "data/csv.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/read_some.h"
+
+namespace lockstep::fuzz {
+
+void try_input(std::string_view input) {
+  Parts parts(input);
+  const int kinds = parts.byte();
+  const std::string_view bytes = parts.rest();
+  put(std::filesystem::path("csv") / "train.csv", bytes);
+
+  DatasetOptions options{.format = "csv", .path = (folder() / "csv").string()};
+  options.on_error = (kinds & 1) != 0 ? OnError::stop : OnError::leave_out;
+  options.csv.scaling = static_cast<ColumnScaling>((kinds >> 1) % 3);
+  if ((kinds & 8) != 0) options.csv.label = "1";
+  if ((kinds & 16) != 0) options.csv.ignore = "2";
+  const std::unique_ptr<Dataset> dataset = open_csv(options, Split::train);
+  read_some(*dataset);
+}
+
+std::vector<std::string> seeds() {
+  const std::string named = "id,length,species\n1,2.5,cat\n2,-3e4,\"a \"\"dog\"\"\"\n";
+  return {std::string("\0", 1) + "1,2,0\n3,4,1\n", "\4" + named, "\x0c" + named, "\x13" + named,
+          std::string("\2") + "1,,0\r\n,4,1\r\n1,2,3\r1,2,3"};
+}
+
+}  // namespace lockstep::fuzz
