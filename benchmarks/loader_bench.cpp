@@ -10,6 +10,7 @@
 //   decode   such images out of memory, by libjpeg-turbo alone, image behind image into a batch
 //   read     the dataset's own read(), decoded, by one thread after another
 //   loader   batches of the loader
+//   kept     the same of images that were decoded before (data.loader = "preload"), where they are decoded
 //   augment  a batch cropped, flipped and normalised, by the compute threads
 //
 // Before a cold turn the system is told to forget the files; whether it does is its business (it keeps what
@@ -28,6 +29,7 @@
 #include "core/error.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
+#include "data/preloaded.h"
 #include "data/sample_order.h"
 #include "kernels/backend.h"
 #include "launch/config.h"
@@ -160,6 +162,7 @@ class LoaderBench {
  public:
   LoaderBench(const LoaderBenchOptions& options, const Config& config)
       : options_(options), config_(config), dataset_(open_dataset(config.dataset, Split::train)) {
+    if (dataset_->decodes() && !dataset_->draws()) keep();
     if (config.dataset.format != "synthetic") files_ = regular_files(config.dataset.path);
     add_stages();
   }
@@ -215,17 +218,29 @@ class LoaderBench {
                for_each(first, begin, end, [&](std::int64_t index) { dataset_->read(index, image); });
              });
            }});
-      add_loader(threads);
+      add_loader("loader", *dataset_, threads);
+      if (kept_) add_loader("kept", *kept_, threads);
     }
     add_augment();
   }
 
-  void add_loader(int threads) {
+  // All of it, as an epoch leaves it.
+  void keep() {
+    auto memory = std::make_shared<Buffer>(PreloadMemory::bytes_of_place(*dataset_, 1), Device{});
+    PreloadMemory place{.places = {memory->data()}, .owner = memory};
+    kept_ = preloaded(dataset_, std::move(place));
+    in_threads(options_.threads.back(), kept_->size(), [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::uint8_t> image(static_cast<std::size_t>(kept_->image_shape().bytes()));
+      for (std::int64_t i = begin; i < end; ++i) kept_->read(i, image);
+    });
+  }
+
+  void add_loader(const char* name, const Dataset& dataset, int threads) {
     LoaderOptions loader = config_.loader;
     loader.threads = threads;
-    loaders_.push_back(std::make_unique<BatchLoader>(*dataset_, Shard{}, loader));
+    loaders_.push_back(std::make_unique<BatchLoader>(dataset, Shard{}, loader));
     stages_.push_back(
-        {"loader", threads, [this, &batches = *loaders_.back()](std::int64_t first, std::int64_t samples) {
+        {name, threads, [this, &batches = *loaders_.back()](std::int64_t first, std::int64_t samples) {
            // Which also empties what was filled ahead in the other stages' time.
            batches.seek(0, first / config_.loader.batch);
            for (std::int64_t i = 0; i < samples; i += config_.loader.batch) batches.next();
@@ -314,7 +329,8 @@ class LoaderBench {
 
   const LoaderBenchOptions& options_;
   const Config& config_;
-  std::unique_ptr<Dataset> dataset_;
+  std::shared_ptr<Dataset> dataset_;
+  std::unique_ptr<Dataset> kept_;
   std::vector<std::filesystem::path> files_;
   std::unique_ptr<CopiedImages> copied_;
   std::unique_ptr<StoredImages> stored_;

@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <optional>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -53,9 +54,37 @@ std::string counted_images(const Dataset& train, const Dataset& test) {
                      shape.height, shape.width, shape.channels, train.classes());
 }
 
+namespace {
+
+// ", made of images 20 to 50 high and 24 to 60 wide", where images have sizes of their own; or nothing. Of
+// many images some are looked at.
+std::string own_sizes(const Dataset& images) {
+  const ImageShape shape = images.image_shape();
+  std::optional<ImageShape> least, most;
+  bool differ = false;
+  for (const std::int64_t index : some_samples(images.size(), 1000)) {
+    try {
+      const ImageShape own = images.own_shape(index);
+      differ = differ || own.height != shape.height || own.width != shape.width;
+      if (!least) least = most = own;
+      *least = {.height = std::min(least->height, own.height), .width = std::min(least->width, own.width)};
+      *most = {.height = std::max(most->height, own.height), .width = std::max(most->width, own.width)};
+    } catch (const DataError&) {  // is told of elsewhere
+    }
+  }
+  if (!differ) return {};
+  const auto range = [](std::int64_t from, std::int64_t to) {
+    return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
+  };
+  return fmt::format(", made of images {} high and {} wide", range(least->height, most->height),
+                     range(least->width, most->width));
+}
+
+}  // namespace
+
 std::string summary_of(const Dataset& train, const Dataset& test) {
   const std::vector<std::int64_t> counts = train.class_counts();
-  const std::string images = counted_images(train, test);
+  const std::string images = counted_images(train, test) + own_sizes(train);
   if (counts.empty()) return images;
   const auto least = std::ranges::min_element(counts), most = std::ranges::max_element(counts);
   if (*least == *most) return fmt::format("{}, {} of each", images, *least);

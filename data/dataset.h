@@ -103,8 +103,8 @@ class Dataset {
 
 // "60000 training and 10000 test images of 28x28x1 in 10 classes", or rows of 4 numbers
 std::string counted_images(const Dataset& train, const Dataset& test);
-// The same, and how many training images the classes have, where that is known: "6000 of each", "from 12
-// (cat) to 900 (dog) of each".
+// The same, the sizes that images have before they are resized, and how many training images the classes
+// have, where that is known: "6000 of each", "from 12 (cat) to 900 (dog) of each".
 std::string summary_of(const Dataset& train, const Dataset& test);
 
 // Indices of at most `wanted` of `size` samples, the first and the last among them, evenly apart: what a

@@ -19,6 +19,7 @@
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
 #include "kernels/codec.h"
+#include "kernels/color_jitter.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/image_input.h"
@@ -95,6 +96,7 @@ class Backend {
   virtual void sparse_select(Stream& stream, const SparseSelection& arguments) = 0;
   virtual void sparse_sum(Stream& stream, const SparseSum& arguments) = 0;
 
+  virtual void color_jitter(Stream& stream, const ColorJitterArguments& arguments) = 0;
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;

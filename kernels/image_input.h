@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "core/sample_id.h"
 #include "core/stream.h"
+#include "kernels/color_jitter.h"
 
 namespace lockstep {
 
@@ -27,12 +28,15 @@ struct Augmentation {
   // alpha of the Beta distribution that shares are drawn from (kernels/mixing.h), behind all else; 0: none
   double mixup = 0;
   double cutmix = 0;
+  ColorJitter color;  // of the bytes, before all else: not the kernel's below, see kernels/color_jitter.h
   PhiloxKey key = {};
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
-  bool any() const {
+  // Of what ImageInputKernel does.
+  bool places_or_mixes() const {
     return crop_padding > 0 || horizontal_flip || cutout > 0 || random_erasing > 0 || mixes();
   }
+  bool any() const { return places_or_mixes() || color.any(); }
 };
 
 // Of images that are mixed with each other: [N], in device memory.

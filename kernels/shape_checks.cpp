@@ -93,6 +93,22 @@ void check_pooling(const PoolingOptions& o, const Layout& input) {
   }
 }
 
+void check_color_jitter(const ColorJitter& jitter, std::int64_t channels) {
+  if (!jitter.any()) return;
+  if (channels != 1 && channels != 3) {
+    throw ConfigError(
+        fmt::format("color jitter: images of {} channels; allowed are gray ones and RGB", channels));
+  }
+  const auto check = [](const char* name, double amount, double most) {
+    if (amount >= 0 && amount <= most) return;
+    throw ConfigError(fmt::format("color jitter: {} {}; allowed is 0 to {}", name, amount, most));
+  };
+  check("brightness", jitter.brightness, 100);
+  check("contrast", jitter.contrast, 100);
+  check("saturation", jitter.saturation, 100);
+  check("hue", jitter.hue, 0.5);
+}
+
 void check_image_input(const ImageInput& input) {
   const auto fits = [&](std::span<const float> values) {
     return values.empty() || static_cast<std::int64_t>(values.size()) == input.channels;
@@ -109,6 +125,7 @@ void check_image_input(const ImageInput& input) {
       (input.augmentation.any() || !input.mean.empty() || !input.deviation.empty())) {
     throw ConfigError("image input: only images of bytes are normalised and augmented");
   }
+  check_color_jitter(input.augmentation.color, input.channels);
   const std::int64_t padding = input.augmentation.crop_padding;
   if (padding < 0 || padding > std::min(input.height, input.width)) {
     throw ConfigError(

@@ -7,6 +7,7 @@
 #include "core/layout.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/color_jitter.h"
 #include "kernels/image_input.h"
 #include "kernels/pooling.h"
 
@@ -17,5 +18,6 @@ void check_linear(const LinearShape& shape, const Layout& input);
 void check_batch_norm(const BatchNormOptions& options, const Layout& input);
 void check_pooling(const PoolingOptions& options, const Layout& input);
 void check_image_input(const ImageInput& input);
+void check_color_jitter(const ColorJitter& jitter, std::int64_t channels);
 
 }  // namespace lockstep

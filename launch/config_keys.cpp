@@ -29,6 +29,7 @@ constexpr double kSmallest = 1e-30;
 constexpr Range kAboveZero = {.least = 0, .most = kLargest, .above_least = true};
 constexpr Range kFromZero = {.least = 0, .most = kLargest};
 constexpr Range kSamples = {.least = 1, .most = kMostSamples};
+constexpr Range kColorFactor = {.least = 0, .most = 100};
 constexpr Range kSide = {.least = 1, .most = kMostPixels};
 constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
@@ -152,6 +153,16 @@ std::vector<Key> keys_of(const Registry& registry) {
        {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "training images: half of them mirrored"},
+      {"data.brightness", MEMBER(network.augmentation.color.brightness),
+       "training images: brightness times a factor from [1 - this, 1 + this], not below 0", kColorFactor},
+      {"data.contrast", MEMBER(network.augmentation.color.contrast),
+       "training images: distance from the mean gray times such a factor", kColorFactor},
+      {"data.saturation", MEMBER(network.augmentation.color.saturation),
+       "training images: distance from the pixel's gray times such a factor", kColorFactor},
+      {"data.hue",
+       MEMBER(network.augmentation.color.hue),
+       "training images: hue turned by up to this share of the circle, either way",
+       {0, 0.5}},
       {"data.cutout",
        MEMBER(network.augmentation.cutout),
        "training images: side of a square about a random pixel that is erased; 0: none",

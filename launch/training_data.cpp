@@ -26,6 +26,7 @@ void check_images(const Config& config, const Dataset& dataset) {
   need(config.network.deviation.empty(), "data.deviation = []");
   need(augmentation.crop_padding == 0, "data.crop_padding = 0");
   need(!augmentation.horizontal_flip, "data.horizontal_flip = false");
+  need(!augmentation.color.any(), "0 for data.brightness, data.contrast, data.saturation and data.hue");
   need(augmentation.cutout == 0, "data.cutout = 0");
   need(augmentation.random_erasing == 0, "data.random_erasing = 0");
   need(augmentation.mixup == 0, "data.mixup = 0");

@@ -11,6 +11,14 @@
 namespace lockstep {
 namespace {
 
+PhiloxKey augmentation_key(const NetworkOptions& options) { return key_for(options.seed, "augmentation"); }
+
+// Of a batch's images, where their color is drawn.
+std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options) {
+  if (!options.augmentation.color.any()) return 0;
+  return static_cast<std::size_t>(input.batch * input.height * input.width * input.channels);
+}
+
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
   const std::vector<float> mean(options.mean.begin(), options.mean.end());
@@ -20,7 +28,7 @@ NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backe
                      .deviation = deviation,
                      .augmentation = options.augmentation,
                      .batch_norm_ranks = options.batch_norm_ranks};
-  wanted.augmentation.key = key_for(options.seed, "augmentation");
+  wanted.augmentation.key = augmentation_key(options);
   NetworkPlan plan = plan_network(graph, backend, choices, wanted);
   plan_memory(plan, options.recompute, options.sharing);
   return plan;
@@ -36,8 +44,8 @@ std::int64_t flat_elements(const ParameterSpec& spec) {
   return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
 }
 
-MemoryPlan memory_of(const NetworkPlan& plan) {
-  MemoryPlan memory{.activations = plan.arena.bytes,
+MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const NetworkOptions& options) {
+  MemoryPlan memory{.activations = plan.arena.bytes + colored_bytes(input, options),
                     .activations_unshared = plan.unshared_bytes,
                     .activations_kept = plan.kept_bytes};
   if (plan.scratch_block >= 0)
@@ -85,7 +93,7 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
       plan_(plan_for(graph, backend_, options)),
-      memory_(memory_of(plan_)) {
+      memory_(memory_of(plan_, input_, options_)) {
   place_parameters();
   place_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
@@ -94,6 +102,7 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
   if (options_.augmentation.mixes())
     shares_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(float), options_.device);
+  colored_ = Buffer(colored_bytes(input_, options_), options_.device);
   bind_memory();
   initialize();
 }
@@ -102,7 +111,8 @@ MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& opt
   KernelChoices none;
   KernelChoices& given = options.choices != nullptr ? *options.choices : none;
   KernelChoices choices = KernelChoices::without_contests(given);
-  const MemoryPlan memory = memory_of(plan_with(choices, graph, backend_for(options.device), options));
+  const MemoryPlan memory = memory_of(plan_with(choices, graph, backend_for(options.device), options),
+                                      graph.input_shape(), options);
   given.expect_contests(choices.unknown());
   return memory;
 }
@@ -331,18 +341,32 @@ void Network::take_samples(const Batch& batch, const Pass& pass) {
   pass.stream.copy(samples_.data(), batch.samples.data(), batch.samples.size_bytes());
 }
 
+const void* Network::colored(const Batch& batch, const Pass& pass) {
+  if (pass.mode == Mode::evaluation || colored_.bytes() == 0) return batch.images.data;
+  auto* output = reinterpret_cast<std::uint8_t*>(colored_.data());
+  backend_.color_jitter(pass.stream, {.batch = input_.batch,
+                                      .height = input_.height,
+                                      .width = input_.width,
+                                      .channels = input_.channels,
+                                      .how = options_.augmentation.color,
+                                      .key = augmentation_key(options_),
+                                      .images = static_cast<const std::uint8_t*>(batch.images.data),
+                                      .samples = reinterpret_cast<const SampleId*>(samples_.data()),
+                                      .output = output});
+  return output;
+}
+
 void Network::forward(const Batch& batch, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
-  CHECK(batch.images.shape == images && batch.images.dtype == input_.type && batch.labels.elements() == input_.batch &&
-            batch.weights.elements() == input_.batch,
+  CHECK(batch.images.shape == images && batch.images.dtype == input_.type &&
+            batch.labels.elements() == input_.batch && batch.weights.elements() == input_.batch,
         "the batch is {} of {}, the network was planned for {} of {}", to_string(batch.images.shape),
         name_of(batch.images.dtype), to_string(images), name_of(input_.type));
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
   auto* shares = reinterpret_cast<float*>(shares_.data());  // null, where nothing is mixed
-  plan_.image_input->run(pass.stream, batch.images.data,
-                         block_data(plan_.values[0].data_block),
+  plan_.image_input->run(pass.stream, colored(batch, pass), block_data(plan_.values[0].data_block),
                          pass.mode == Mode::training ? samples : nullptr,
                          {.weights = batch.weights.as<float>().data(), .shares = shares});
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {

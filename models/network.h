@@ -133,6 +133,8 @@ class Network {
   void recompute(const NodeRange& block, const Pass& pass);
   void initialize();
   void take_samples(const Batch& batch, const Pass& pass);
+  // The batch's images, or to train with, what ColorJitter makes of them.
+  const void* colored(const Batch& batch, const Pass& pass);
 
   NetworkOptions options_;
   GraphInput input_;
@@ -155,6 +157,7 @@ class Network {
   Buffer loss_scratch_;
   Buffer samples_;  // SampleId [batch]
   Buffer shares_;   // fp32 [batch], where images are mixed
+  Buffer colored_;  // u8 as the batch's images, where their color is drawn
 };
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ class CpuImageInput final : public ImageInputKernel {
         channels_(input.channels),
         source_(input.source),
         augment_(Augment::from(input.augmentation, input.height, input.width)),
-        augments_(input.augmentation.any()),
+        augments_(input.augmentation.places_or_mixes()),
         mix_(Mix::from(input.augmentation, input.height, input.width)) {
     output_ = Layout({input.batch, input.channels, input.height, input.width}, input.type);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels_); ++c) {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cuda/codec.h"
+#include "kernels/cuda/color_jitter.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernels.h"
@@ -112,6 +113,9 @@ class CudaBackend final : public Backend {
   }
   void sparse_sum(Stream& stream, const SparseSum& arguments) override { cuda_sparse_sum(stream, arguments); }
 
+  void color_jitter(Stream& stream, const ColorJitterArguments& arguments) override {
+    cuda_color_jitter(stream, arguments);
+  }
   void dropout(Stream& stream, const DropoutArguments& arguments) override {
     cuda_dropout(stream, arguments);
   }

@@ -199,7 +199,7 @@ CudaImageInput CudaImageInput::from(const ImageInput& input) {
                       .type = input.type,
                       .source = input.source,
                       .augment = Augment::from(input.augmentation, input.height, input.width),
-                      .augments = input.augmentation.any(),
+                      .augments = input.augmentation.places_or_mixes(),
                       .mix = Mix::from(input.augmentation, input.height, input.width)};
   for (std::size_t c = 0; c < static_cast<std::size_t>(input.channels); ++c) {
     made.normalize[c] = Normalize::from(input.mean.empty() ? 0.0f : input.mean[c],

@@ -122,9 +122,11 @@ TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
                                  .network = kTiny        ? "mlp"
                                             : emulated() ? "cnn"
                                                          : "resnet20"};
+      const std::string digest = train(recorded).digest;
+      if (kTiny) continue;  // ThreadSanitizer looks at the replays only
       TrainingRun eager = recorded;
       eager.record = false;
-      EXPECT_EQ(train(recorded).digest, train(eager).digest)
+      EXPECT_EQ(digest, train(eager).digest)
           << static_cast<int>(precision) << ", " << accumulation << " micro-batches";
     }
   }
@@ -180,7 +182,9 @@ TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
                           .steps = 7};
   TrainingRun continued = whole;
   continued.stop = 3;
-  EXPECT_EQ(train(continued).digest, train(whole).digest);
+  const std::string digest = train(continued).digest;
+  if (kTiny) return;
+  EXPECT_EQ(digest, train(whole).digest);
 }
 
 TEST_F(CudaTraining, TheCpuAgrees) {

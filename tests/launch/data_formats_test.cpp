@@ -142,7 +142,10 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   };
   const ProgramResult result = run(2, {"data.random_resized_crop=true", "data.center_crop=0.875"});
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_GE(count(result.output, "80 training and 40 test images of 16x16x3 in 2 classes"), 1)
+  EXPECT_GE(count(result.output,
+                  "80 training and 40 test images of 16x16x3 in 2 classes, made of images 20 to 50 high "
+                  "and 24 to 60 wide, 40 of each"),
+            1)
       << result.output;
   EXPECT_GE(count(result.output, "test accuracy 100.00 %"), 1) << result.output;
 

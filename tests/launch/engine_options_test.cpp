@@ -74,6 +74,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("network.deviation", network.deviation);
   tell("network.crop_padding", network.augmentation.crop_padding);
   tell("network.horizontal_flip", network.augmentation.horizontal_flip);
+  const ColorJitter& color = network.augmentation.color;
+  tell("network.color",
+       fmt::format("{} {} {} {}", color.brightness, color.contrast, color.saturation, color.hue));
   tell("network.cutout", network.augmentation.cutout);
   tell("network.random_erasing", network.augmentation.random_erasing);
   tell("network.mixup", network.augmentation.mixup);
@@ -229,6 +232,10 @@ std::vector<Case> cases() {
       {"data.deviation=[0.75]", {"network.deviation=[0.75]"}},
       {"data.crop_padding=3", {"network.crop_padding=3"}},
       {"data.horizontal_flip=true", {"network.horizontal_flip=true"}},
+      {"data.brightness=0.25", {"network.color=0.25 0 0 0"}},
+      {"data.contrast=0.5", {"network.color=0 0.5 0 0"}},
+      {"data.saturation=0.5", {"network.color=0 0 0.5 0"}},
+      {"data.hue=0.125", {"network.color=0 0 0 0.125"}},
       {"data.cutout=8", {"network.cutout=8"}},
       {"data.random_erasing=0.25", {"network.random_erasing=0.25"}},
       {"data.mixup=0.5", {"network.mixup=0.5"}},

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of kernels/color_jitter.h for one pixel, on host and device.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/color_jitter.h"
+#include "kernels/functors.h"
+
+namespace lockstep {
+
+struct Jitter {
+  enum Operation { kBrightness, kContrast, kSaturation, kHue, kOperations };
+
+  // Of one sample in one epoch.
+  struct View {
+    float amount[kOperations] = {1, 1, 1, 0};  // factors, and a share of the circle
+    Operation order[kOperations] = {kBrightness, kContrast, kSaturation, kHue};
+    float gray = 0;  // of all pixels on average, as contrast finds them
+  };
+  struct Pixel {
+    float red, green, blue;
+  };
+
+  float most[kOperations] = {};
+  int channels = 3;
+  PhiloxKey key = {};
+
+  static Jitter from(const ColorJitterArguments& a) {
+    return {.most = {static_cast<float>(a.how.brightness), static_cast<float>(a.how.contrast),
+                     static_cast<float>(a.how.saturation), static_cast<float>(a.how.hue)},
+            .channels = static_cast<int>(a.channels),
+            .key = a.key};
+  }
+
+  LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
+    const PhiloxCounter factors = sample_words(sample, kBlock, key),
+                        more = sample_words(sample, kBlock + 1, key);
+    View view;
+    for (int i = kBrightness; i <= kSaturation; ++i) {
+      const float low = most[i] < 1 ? 1 - most[i] : 0, high = 1 + most[i];
+      if (most[i] > 0) view.amount[i] = low + (high - low) * uniform(factors[i]);
+    }
+    view.amount[kHue] = most[kHue] * (2 * uniform(more[0]) - 1);
+    int left = even_below(more[1], 24);
+    for (int place = 0; place < kOperations; ++place) {  // one of those that are not in their place yet
+      const int choices = kOperations - place, chosen = place + left % choices;
+      left /= choices;
+      const Operation operation = view.order[chosen];
+      for (int i = chosen; i > place; --i) view.order[i] = view.order[i - 1];
+      view.order[place] = operation;
+    }
+    return view;
+  }
+  LOCKSTEP_HOST_DEVICE bool needs_gray() const { return most[kContrast] > 0; }
+
+  LOCKSTEP_HOST_DEVICE Pixel load(const std::uint8_t* pixel) const {
+    const auto red = static_cast<float>(pixel[0]);
+    if (channels == 1) return {red, red, red};
+    return {red, static_cast<float>(pixel[1]), static_cast<float>(pixel[2])};
+  }
+  LOCKSTEP_HOST_DEVICE void store(const Pixel& pixel, std::uint8_t* to) const {
+    to[0] = rounded(pixel.red);
+    if (channels == 1) return;
+    to[1] = rounded(pixel.green);
+    to[2] = rounded(pixel.blue);
+  }
+
+  // The gray that contrast finds, in 256ths: whole numbers have the same sum in any order.
+  LOCKSTEP_HOST_DEVICE double gray_before_contrast(Pixel pixel, const View& view) const {
+    for (int i = 0; view.order[i] != kContrast; ++i) pixel = apply(pixel, view, view.order[i]);
+    return static_cast<double>(static_cast<std::int32_t>(gray_of(pixel) * 256.0f + 0.5f));
+  }
+  LOCKSTEP_HOST_DEVICE static float mean_gray(double sum, std::int64_t pixels) {
+    return static_cast<float>(sum / (256.0 * static_cast<double>(pixels)));
+  }
+  LOCKSTEP_HOST_DEVICE Pixel operator()(Pixel pixel, const View& view) const {
+    for (int i = 0; i < kOperations; ++i) pixel = apply(pixel, view, view.order[i]);
+    return pixel;
+  }
+
+ private:
+  static constexpr std::uint32_t kBlock = 80;  // beside those of Augment and Mix
+
+  LOCKSTEP_HOST_DEVICE static float uniform(std::uint32_t word) {
+    return static_cast<float>(word >> 8) * 0x1p-24f;
+  }
+  LOCKSTEP_HOST_DEVICE static float bounded(float value) {
+    return value < 0 ? 0.0f : value > 255 ? 255.0f : value;
+  }
+  LOCKSTEP_HOST_DEVICE static std::uint8_t rounded(float value) {
+    return static_cast<std::uint8_t>(bounded(value) + 0.5f);
+  }
+  LOCKSTEP_HOST_DEVICE float gray_of(const Pixel& p) const {
+    return channels == 1 ? p.red : 0.2989f * p.red + 0.587f * p.green + 0.114f * p.blue;
+  }
+  // From `gray`, as many times as far.
+  LOCKSTEP_HOST_DEVICE static Pixel blended(const Pixel& p, float gray, float factor) {
+    const float rest = gray * (1 - factor);
+    return {bounded(p.red * factor + rest), bounded(p.green * factor + rest),
+            bounded(p.blue * factor + rest)};
+  }
+
+  LOCKSTEP_HOST_DEVICE Pixel apply(const Pixel& pixel, const View& view, Operation operation) const {
+    if (most[operation] == 0) return pixel;
+    const float amount = view.amount[operation];
+    if (operation == kBrightness) return blended(pixel, 0, amount);
+    if (operation == kContrast) return blended(pixel, view.gray, amount);
+    if (channels == 1) return pixel;
+    return operation == kSaturation ? blended(pixel, gray_of(pixel), amount) : turned(pixel, amount);
+  }
+
+  // The hue by a share of the circle: its sixths are from red over yellow, green and so on to red.
+  LOCKSTEP_HOST_DEVICE static Pixel turned(const Pixel& p, float share) {
+    const float most =
+        p.red > p.green ? (p.red > p.blue ? p.red : p.blue) : (p.green > p.blue ? p.green : p.blue);
+    const float least =
+        p.red < p.green ? (p.red < p.blue ? p.red : p.blue) : (p.green < p.blue ? p.green : p.blue);
+    const float chroma = most - least;
+    if (chroma <= 0) return p;
+    float sixths = most == p.red     ? (p.green - p.blue) / chroma
+                   : most == p.green ? 2 + (p.blue - p.red) / chroma
+                                     : 4 + (p.red - p.green) / chroma;
+    sixths += 6 * share;
+    if (sixths < 0) sixths += 6;
+    if (sixths >= 6) sixths -= 6;
+    const int sector = static_cast<int>(sixths);
+    const float part = sixths - static_cast<float>(sector);
+    const float rising = least + chroma * part, falling = most - chroma * part;
+    switch (sector) {
+      case 0:
+        return {most, rising, least};
+      case 1:
+        return {falling, most, least};
+      case 2:
+        return {least, most, rising};
+      case 3:
+        return {least, falling, most};
+      case 4:
+        return {rising, least, most};
+      default:
+        return {most, least, falling};
+    }
+  }
+};
+
+}  // namespace lockstep
