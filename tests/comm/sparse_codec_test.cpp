@@ -6,6 +6,7 @@
 #include "comm/codecs/codec.h"
 #include "kernels/sparse.h"
 #include "tests/comm/codec_state.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -82,6 +83,7 @@ TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
 
 // 15 epochs of 60000 images, 4 x 128 a step.
 TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
+  if (kOneOf > 1) GTEST_SKIP() << "the optimised build counts bytes";
   constexpr int kSteps = 1755;
   struct Expected {
     const ExchangeKind& kind;
