@@ -11,50 +11,58 @@
 
 namespace lockstep {
 
+// No arrays: which of their elements is meant would be known when it runs only, and registers have no numbers
+// to choose by.
 struct Jitter {
   enum Operation { kBrightness, kContrast, kSaturation, kHue, kOperations };
 
+  struct Amounts {
+    float brightness, contrast, saturation, hue;
+
+    LOCKSTEP_HOST_DEVICE float of(Operation operation) const {
+      return operation == kBrightness   ? brightness
+             : operation == kContrast   ? contrast
+             : operation == kSaturation ? saturation
+                                        : hue;
+    }
+  };
   // Of one sample in one epoch.
   struct View {
-    float amount[kOperations] = {1, 1, 1, 0};  // factors, and a share of the circle
-    Operation order[kOperations] = {kBrightness, kContrast, kSaturation, kHue};
-    float gray = 0;  // of all pixels on average, as contrast finds them
+    Amounts amounts;      // factors, and a share of the circle
+    std::uint32_t order;  // operations, two bits each, from the lowest on
+    float gray = 0;       // of all pixels on average, as contrast finds them
+
+    LOCKSTEP_HOST_DEVICE Operation operation(int place) const {
+      return static_cast<Operation>(order >> (2 * place) & 3u);
+    }
   };
   struct Pixel {
     float red, green, blue;
   };
 
-  float most[kOperations] = {};
+  Amounts most = {};
   int channels = 3;
   PhiloxKey key = {};
 
   static Jitter from(const ColorJitterArguments& a) {
-    return {.most = {static_cast<float>(a.how.brightness), static_cast<float>(a.how.contrast),
-                     static_cast<float>(a.how.saturation), static_cast<float>(a.how.hue)},
+    return {.most = {.brightness = static_cast<float>(a.how.brightness),
+                     .contrast = static_cast<float>(a.how.contrast),
+                     .saturation = static_cast<float>(a.how.saturation),
+                     .hue = static_cast<float>(a.how.hue)},
             .channels = static_cast<int>(a.channels),
             .key = a.key};
   }
 
   LOCKSTEP_HOST_DEVICE View view(SampleId sample) const {
-    const PhiloxCounter factors = sample_words(sample, kBlock, key),
-                        more = sample_words(sample, kBlock + 1, key);
-    View view;
-    for (int i = kBrightness; i <= kSaturation; ++i) {
-      const float low = most[i] < 1 ? 1 - most[i] : 0, high = 1 + most[i];
-      if (most[i] > 0) view.amount[i] = low + (high - low) * uniform(factors[i]);
-    }
-    view.amount[kHue] = most[kHue] * (2 * uniform(more[0]) - 1);
-    int left = even_below(more[1], 24);
-    for (int place = 0; place < kOperations; ++place) {  // one of those that are not in their place yet
-      const int choices = kOperations - place, chosen = place + left % choices;
-      left /= choices;
-      const Operation operation = view.order[chosen];
-      for (int i = chosen; i > place; --i) view.order[i] = view.order[i - 1];
-      view.order[place] = operation;
-    }
-    return view;
+    const PhiloxCounter words = sample_words(sample, kBlock, key);
+    const PhiloxCounter more = sample_words(sample, kBlock + 1, key);
+    return {.amounts = {.brightness = factor(most.brightness, words[0]),
+                        .contrast = factor(most.contrast, words[1]),
+                        .saturation = factor(most.saturation, words[2]),
+                        .hue = most.hue * (2 * uniform(more[0]) - 1)},
+            .order = order(even_below(more[1], 24))};
   }
-  LOCKSTEP_HOST_DEVICE bool needs_gray() const { return most[kContrast] > 0; }
+  LOCKSTEP_HOST_DEVICE bool needs_gray() const { return most.contrast > 0; }
 
   LOCKSTEP_HOST_DEVICE Pixel load(const std::uint8_t* pixel) const {
     const auto red = static_cast<float>(pixel[0]);
@@ -70,14 +78,14 @@ struct Jitter {
 
   // The gray that contrast finds, in 256ths: whole numbers have the same sum in any order.
   LOCKSTEP_HOST_DEVICE double gray_before_contrast(Pixel pixel, const View& view) const {
-    for (int i = 0; view.order[i] != kContrast; ++i) pixel = apply(pixel, view, view.order[i]);
+    for (int i = 0; view.operation(i) != kContrast; ++i) pixel = apply(pixel, view, view.operation(i));
     return static_cast<double>(static_cast<std::int32_t>(gray_of(pixel) * 256.0f + 0.5f));
   }
   LOCKSTEP_HOST_DEVICE static float mean_gray(double sum, std::int64_t pixels) {
     return static_cast<float>(sum / (256.0 * static_cast<double>(pixels)));
   }
   LOCKSTEP_HOST_DEVICE Pixel operator()(Pixel pixel, const View& view) const {
-    for (int i = 0; i < kOperations; ++i) pixel = apply(pixel, view, view.order[i]);
+    for (int i = 0; i < kOperations; ++i) pixel = apply(pixel, view, view.operation(i));
     return pixel;
   }
 
@@ -86,6 +94,22 @@ struct Jitter {
 
   LOCKSTEP_HOST_DEVICE static float uniform(std::uint32_t word) {
     return static_cast<float>(word >> 8) * 0x1p-24f;
+  }
+  LOCKSTEP_HOST_DEVICE static float factor(float amount, std::uint32_t word) {
+    const float low = amount < 1 ? 1 - amount : 0, high = 1 + amount;
+    return low + (high - low) * uniform(word);
+  }
+  // One of the 24, as View::order.
+  LOCKSTEP_HOST_DEVICE static std::uint32_t order(int number) {
+    std::uint32_t left = 0xe4, order = 0;  // left: those that have no place yet, in order
+    for (int place = 0; place < kOperations; ++place) {
+      const int choices = kOperations - place, chosen = 2 * (number % choices);
+      number /= choices;
+      const std::uint32_t before = (1u << chosen) - 1;
+      order |= (left >> chosen & 3u) << (2 * place);
+      left = (left & before) | (left >> 2 & ~before);
+    }
+    return order;
   }
   LOCKSTEP_HOST_DEVICE static float bounded(float value) {
     return value < 0 ? 0.0f : value > 255 ? 255.0f : value;
@@ -104,8 +128,8 @@ struct Jitter {
   }
 
   LOCKSTEP_HOST_DEVICE Pixel apply(const Pixel& pixel, const View& view, Operation operation) const {
-    if (most[operation] == 0) return pixel;
-    const float amount = view.amount[operation];
+    if (most.of(operation) == 0) return pixel;
+    const float amount = view.amounts.of(operation);
     if (operation == kBrightness) return blended(pixel, 0, amount);
     if (operation == kContrast) return blended(pixel, view.gray, amount);
     if (channels == 1) return pixel;

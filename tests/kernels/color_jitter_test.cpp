@@ -83,8 +83,9 @@ std::vector<Rgb> expected_of(const Bytes& image, const Jitter::View& view, const
   for (std::size_t i = 0; i < image.size(); i += 3)
     pixels.push_back({static_cast<double>(image[i]), static_cast<double>(image[i + 1]),
                       static_cast<double>(image[i + 2])});
-  for (const Jitter::Operation operation : view.order) {
-    const auto amount = static_cast<double>(view.amount[operation]);
+  for (int place = 0; place < Jitter::kOperations; ++place) {
+    const Jitter::Operation operation = view.operation(place);
+    const auto amount = static_cast<double>(view.amounts.of(operation));
     double mean = 0;
     for (const Rgb& pixel : pixels) mean += gray_of(pixel) / static_cast<double>(pixels.size());
     for (Rgb& pixel : pixels) {
@@ -142,12 +143,12 @@ TEST(ColorJitter, DrawsEvenlyAndInEveryOrder) {
   for (std::int32_t i = 0; i < kDraws; ++i) {
     const Jitter::View view = jitter.view({.epoch = 0, .index = i});
     for (int k = 0; k < 4; ++k) {
-      const auto amount = static_cast<double>(view.amount[k]);
+      const auto amount = static_cast<double>(view.amounts.of(static_cast<Jitter::Operation>(k)));
       sum[k] += amount / kDraws;
       least[k] = std::min(least[k], amount);
       most[k] = std::max(most[k], amount);
     }
-    ++orders[{view.order[0], view.order[1], view.order[2], view.order[3]}];
+    ++orders[{view.operation(0), view.operation(1), view.operation(2), view.operation(3)}];
   }
   for (int k = 0; k < 4; ++k) {
     const double width = high[k] - low[k];
