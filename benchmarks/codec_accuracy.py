@@ -76,11 +76,11 @@ TASKS = {
                               dense={"powersgd rank 2": 175}, warmup={}),
     "cifar10_resnet20": Task("cifar10_resnet18", 2, 10, "resnet20", (32, 3), 128, RESNET20,
                              dense={"powersgd rank 2": 390, "local SGD, 8 steps": 390},
-                             warmup={"topk 1 %": 975, "dgc 0.1 %": 1365}),
+                             warmup={"topk 1 %": 1365, "dgc 0.1 %": 1365}),
     # The same shares of a training that is twice as long.
     "cifar10_resnet20_long": Task("cifar10_resnet18", 2, 20, "resnet20", (32, 3), 128, RESNET20,
                                   dense={"powersgd rank 2": 780, "local SGD, 8 steps": 780},
-                                  warmup={"topk 1 %": 1950, "dgc 0.1 %": 2730}),
+                                  warmup={"topk 1 %": 2730, "dgc 0.1 %": 2730}),
 }
 
 
