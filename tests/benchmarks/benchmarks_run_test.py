@@ -75,7 +75,8 @@ class Benchmarks(unittest.TestCase):
                                          "--threads", "1", "2", "--cold"])
         rows = result["result"]["rows"]
         self.assertEqual([(row["stage"], row["threads"]) for row in rows[:-1]],
-                         [("copy", 1), ("stored", 1), ("decode", 1), ("read", 1), ("loader", 1), ("read", 2), ("loader", 2)])
+                         [("copy", 1), ("stored", 1), ("decode", 1), ("read", 1), ("loader", 1), ("kept", 1), ("read", 2),
+                          ("loader", 2), ("kept", 2)])
         self.assertEqual(rows[-1]["stage"], "augment")
         self.assertTrue(all(row["samples_per_second"] > 0 for row in rows))
         self.assertEqual(rows[2]["of_decode"]["median"], 1)
