@@ -247,8 +247,8 @@ struct BatchLoader::State {
   std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
     const auto i = static_cast<std::size_t>(index);
     const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
-    const std::span<std::uint8_t> image(
-        static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes, image_bytes);
+    const std::span<std::uint8_t> image(static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes,
+                                        image_bytes);
     std::int32_t& label = slot.batch.labels.as<std::int32_t>()[i];
     float& weight = slot.batch.weights.as<float>()[i];
     std::exception_ptr reason;
