@@ -11,6 +11,7 @@
 //   read     the dataset's own read(), decoded, by one thread after another
 //   loader   batches of the loader
 //   kept     the same of images that were decoded before (data.loader = "preload"), where they are decoded
+//            and a quarter of the free memory has room for them
 //   augment  a batch cropped, flipped and normalised, by the compute threads
 //
 // Before a cold turn the system is told to forget the files; whether it does is its business (it keeps what
@@ -162,7 +163,7 @@ class LoaderBench {
  public:
   LoaderBench(const LoaderBenchOptions& options, const Config& config)
       : options_(options), config_(config), dataset_(open_dataset(config.dataset, Split::train)) {
-    if (dataset_->decodes() && !dataset_->draws()) keep();
+    if (dataset_->decodes() && !dataset_->draws() && kept_bytes() <= available_memory(Device{}) / 4) keep();
     if (config.dataset.format != "synthetic") files_ = regular_files(config.dataset.path);
     add_stages();
   }
@@ -224,9 +225,11 @@ class LoaderBench {
     add_augment();
   }
 
+  std::size_t kept_bytes() const { return PreloadMemory::bytes_of_place(*dataset_, 1); }
+
   // All of it, as an epoch leaves it.
   void keep() {
-    auto memory = std::make_shared<Buffer>(PreloadMemory::bytes_of_place(*dataset_, 1), Device{});
+    auto memory = std::make_shared<Buffer>(kept_bytes(), Device{});
     PreloadMemory place{.places = {memory->data()}, .owner = memory};
     kept_ = preloaded(dataset_, std::move(place));
     in_threads(options_.threads.back(), kept_->size(), [&](std::int64_t begin, std::int64_t end) {

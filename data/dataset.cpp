@@ -56,23 +56,21 @@ std::string counted_images(const Dataset& train, const Dataset& test) {
 
 namespace {
 
-// ", made of images 20 to 50 high and 24 to 60 wide", where images have sizes of their own; or nothing. Of
-// many images some are looked at.
+// ", made of images 20 to 50 high and 24 to 60 wide", where they are resized; or nothing. Of many images some
+// are looked at.
 std::string own_sizes(const Dataset& images) {
-  const ImageShape shape = images.image_shape();
+  if (!images.resizes()) return {};
   std::optional<ImageShape> least, most;
-  bool differ = false;
   for (const std::int64_t index : some_samples(images.size(), 1000)) {
     try {
       const ImageShape own = images.own_shape(index);
-      differ = differ || own.height != shape.height || own.width != shape.width;
       if (!least) least = most = own;
       *least = {.height = std::min(least->height, own.height), .width = std::min(least->width, own.width)};
       *most = {.height = std::max(most->height, own.height), .width = std::max(most->width, own.width)};
     } catch (const DataError&) {  // is told of elsewhere
     }
   }
-  if (!differ) return {};
+  if (!least) return {};
   const auto range = [](std::int64_t from, std::int64_t to) {
     return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
   };

@@ -77,6 +77,8 @@ class Dataset {
   virtual bool draws() const { return false; }
   // Whether read() decodes or resamples, which takes much longer than to copy what it gives.
   virtual bool decodes() const { return coding() == ImageCoding::file; }
+  // Whether images have sizes of their own, which read() makes one.
+  virtual bool resizes() const { return false; }
   // The size of the image itself, as its header says. Thread-safe; throws what read() throws of a header.
   virtual ImageShape own_shape(std::int64_t index) const {
     static_cast<void>(index);

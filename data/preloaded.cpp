@@ -51,6 +51,7 @@ class Preloaded final : public Dataset {
   bool verified() const override { return dataset_->verified(); }
   std::int64_t damaged() const override { return dataset_->damaged(); }
   bool draws() const override { return dataset_->draws(); }
+  bool resizes() const override { return dataset_->resizes(); }
   std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
   // Of what is shared this one's part.
   std::size_t memory_bytes() const override { return dataset_->memory_bytes() + layout_.bytes; }

@@ -70,6 +70,7 @@ class Resized final : public Dataset {
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
   bool draws() const override { return options_.random_crop; }
   bool decodes() const override { return true; }
+  bool resizes() const override { return true; }
   ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
   void probe(std::int64_t index) const override { dataset_->probe(index); }
   bool verified() const override { return dataset_->verified(); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/preloading.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 

@@ -185,7 +185,8 @@ int train(TrainRun& run, const Command& command, World& world) {
   }
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
   run.report->header(header_line(run.config, world, *run.training));
-  run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
+  if (world.rank() == 0)  // who alone prints it
+    run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,

@@ -257,7 +257,7 @@ TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
 
 // The formulas of what travels are what is sent, but for what fills up blocks.
 TEST(BucketTravel, IsWhatIsSent) {
-  if (kOneOf > 1) GTEST_SKIP() << "the optimised build counts bytes";
+  if (kOneOf > 1) GTEST_SKIP() << "under a sanitizer: the optimised build counts bytes";
   static const Shape shapes[] = {{256, 1024}, {256}, {512, 512}, {128, 64, 3, 3}};
   for (const ExchangeKind* kind :
        {&kDenseSum, &kFp16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec}) {

@@ -69,73 +69,52 @@ TEST(RememberingCodecs, LeaveTheSameBitsOnEveryRankAndInEveryRun) {
   });
 }
 
-// Momentum is no part of what is conserved.
-TEST(RememberingCodecs, SendSoonerOrLaterAllThereIs) {
-  for_each_subject([](Communicator& communicator, Subject subject) {
+// What was sent, times the rate of its step, and what was not add up to what all gradients, times theirs, are
+// worth; momentum is no part of that. A step for each rate. With a unit gradients come in it, else as they
+// are, at rates of 1.
+void expect_all_arrives(std::span<const float> rates, bool with_unit) {
+  for_each_subject([rates, with_unit](Communicator& communicator, Subject subject) {
     subject.momentum = 0;
     if (subject.kind == &kDgcCodec) subject.settings = {{"density", 0.01}, {"warmup_steps", 4}};
     std::vector<Parameter> parameters = some_parameters();
     GradientBuckets buckets(parameters, communicator, subject.options());
-    std::vector<double> given(gradients_of(parameters).size()), received(given.size());
-    for (int step = 0; step < 6; ++step) {
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+    std::vector<double> owed(gradients_of(parameters).size()), received(owed.size());
+    const float loss_scale = with_unit ? 128 : 1;
+    for (std::size_t step = 0; step < rates.size(); ++step) {
+      const MakeGradient gradient = gradient_of_step(static_cast<int>(step));
+      run_step(
+          buckets, parameters, communicator.rank(),
+          [&](int rank, std::int64_t element) { return loss_scale * gradient(rank, element); },
+          with_unit ? GradientUnit{.loss_scale = &loss_scale, .learning_rate = &rates[step]}
+                    : GradientUnit{});
+      const auto rate = static_cast<double>(rates[step]);
       const std::vector<float> decoded = gradients_of(parameters);
       std::size_t at = 0;
       for (const Parameter& parameter : parameters) {
         for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i, ++at) {
-          received[at] += static_cast<double>(decoded[at]);
+          received[at] += rate / static_cast<double>(loss_scale) * static_cast<double>(decoded[at]);
           for (int rank = 0; rank < communicator.size(); ++rank)
-            given[at] += static_cast<double>(made_up_gradient(rank, step, parameter.offset + i));
+            owed[at] += rate * static_cast<double>(gradient(rank, parameter.offset + i));
         }
       }
     }
     std::size_t at = 0;
     for (const Parameter& parameter : parameters) {
       for (const float left : unsent(communicator, buckets, parameter)) {
-        CHECK(std::abs(received[at] + static_cast<double>(left) - given[at]) < 2e-4, "{}: {} and {} of {}",
-              parameter.name, received[at], left, given[at]);
+        CHECK(std::abs(received[at] + static_cast<double>(left) - owed[at]) < 2e-4, "{}: {} and {} of {}",
+              parameter.name, received[at], left, owed[at]);
         ++at;
       }
     }
   });
 }
 
-// What was sent, times the rate of its step, and what was not add up to what all gradients, times theirs, are
-// worth.
+TEST(RememberingCodecs, SendSoonerOrLaterAllThereIs) {
+  expect_all_arrives(std::vector<float>(6, 1.0f), false);
+}
+
 TEST(RememberingCodecs, CountWhatArrivesLateByTheRateOfItsStep) {
-  for_each_subject([](Communicator& communicator, Subject subject) {
-    subject.momentum = 0;
-    if (subject.kind == &kDgcCodec) subject.settings = {{"density", 0.01}, {"warmup_steps", 4}};
-    std::vector<Parameter> parameters = some_parameters();
-    GradientBuckets buckets(parameters, communicator, subject.options());
-    CHECK(buckets.exchange().uses_learning_rate() || communicator.size() == 1);
-    std::vector<float> sent(gradients_of(parameters).size()), owed(sent.size());
-    int step = 0;
-    for (const float rate : {0.5f, 0.25f, 0.03125f, 0.0625f}) {
-      const MakeGradient gradient = gradient_of_step(step++);
-      const float loss_scale = 128;
-      run_step(buckets, parameters, communicator.rank(),
-               [&](int rank, std::int64_t element) { return loss_scale * gradient(rank, element); },
-               {.loss_scale = &loss_scale, .learning_rate = &rate});
-      const std::vector<float> decoded = gradients_of(parameters);
-      std::size_t at = 0;
-      for (const Parameter& parameter : parameters) {
-        for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i, ++at) {
-          sent[at] += rate / loss_scale * decoded[at];
-          for (int rank = 0; rank < communicator.size(); ++rank)
-            owed[at] += rate * gradient(rank, parameter.offset + i);
-        }
-      }
-    }
-    std::size_t at = 0;
-    for (const Parameter& parameter : parameters) {
-      for (const float left : unsent(communicator, buckets, parameter)) {
-        CHECK(std::abs(sent[at] + left - owed[at]) < 1e-4f, "{}: {} and {} of {}", parameter.name, sent[at],
-              left, owed[at]);
-        ++at;
-      }
-    }
-  });
+  expect_all_arrives(std::vector<float>{0.5f, 0.25f, 0.03125f, 0.0625f}, true);
 }
 
 // A rank that drives remembers something of everything that is compressed, as soon as it is.

@@ -83,7 +83,7 @@ TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
 
 // 15 epochs of 60000 images, 4 x 128 a step.
 TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
-  if (kOneOf > 1) GTEST_SKIP() << "the optimised build counts bytes";
+  if (kOneOf > 1) GTEST_SKIP() << "under a sanitizer: the optimised build counts bytes";
   constexpr int kSteps = 1755;
   struct Expected {
     const ExchangeKind& kind;
