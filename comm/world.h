@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -111,6 +112,10 @@ class World {
 // The rank its launcher gave this process, before MPI is started (from the environment); 0 without a
 // launcher.
 int launched_rank();
+
+// Bytes that this node's ranks can still share, from which allocate() takes: of /dev/shm. The largest number
+// where that cannot be told.
+std::uint64_t free_shared_memory();
 
 // The MPI library's name and version: "Open MPI v4.1.4". Needs no World.
 std::string mpi_version();

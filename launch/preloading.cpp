@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/agreement.h"
+#include "comm/world.h"
 #include "core/buffer.h"
 
 namespace lockstep {
@@ -19,6 +20,11 @@ std::shared_ptr<Dataset> kept(std::shared_ptr<Dataset> dataset, Communicator& no
   std::vector<std::byte*> places = node.shared_places(own->data());
   if (places.empty()) return nullptr;
   return preloaded(std::move(dataset), {.places = std::move(places), .owner = std::move(own)});
+}
+
+// Asked before memory is: gradients, which come later, are shared, too. Who chooses leaves them half.
+bool fits_shared(const Communicator& node, std::size_t bytes, bool asked) {
+  return node.size() == 1 || bytes <= free_shared_memory() / (asked ? 1 : 2);
 }
 
 // Of those that ranks make of a set, all or none: whether all have what they need.
@@ -49,7 +55,8 @@ Preloading preload(const Datasets& sets, LoaderMode mode, bool several_epochs, C
     set = std::move(shared);
     return true;
   };
-  if ((!train || keep(made.sets.train)) && (!test || keep(made.sets.test))) {
+  if (on_all(node, fits_shared(node, bytes, asked)) && (!train || keep(made.sets.train)) &&
+      (!test || keep(made.sets.test))) {
     made.told = fmt::format("{} are decoded once, into {}{}",
                             !train  ? "test images"
                             : !test ? "training images"

@@ -25,7 +25,7 @@ struct Preloading {
 
 // Collective over the ranks of a node. Sets are preloaded (data/preloaded.h) where the mode says so, but for
 // what is drawn anew in each epoch: with `automatic` where they are decoded at all and read in several
-// epochs, and take no more than a quarter of the memory that is free.
+// epochs, and take no more than a quarter of the memory that is free and half of what ranks can share.
 Preloading preload(const Datasets& sets, LoaderMode mode, bool several_epochs, Communicator& node);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/world.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/timeline.h"

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 
 #include "comm/mpi/session.h"
+#include "comm/world.h"
 #include "core/buffer.h"
 #include "core/error.h"
 

@@ -49,7 +49,5 @@ class NodeWindow {
 // Whether windows of so many bytes for each of a node's ranks fit where this much is free: what MPI adds, and
 // a little for others, included.
 bool fits_shared_memory(std::uint64_t free_bytes, int ranks, std::size_t bytes);
-// Of /dev/shm; the largest number where that cannot be told.
-std::uint64_t free_shared_memory();
 
 }  // namespace lockstep

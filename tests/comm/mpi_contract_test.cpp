@@ -11,6 +11,7 @@
 #include "comm/halving_schedule.h"
 #include "comm/mpi/node_window.h"
 #include "comm/mpi/session.h"
+#include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
 #include "tests/comm/contract.h"

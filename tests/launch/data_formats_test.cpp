@@ -160,21 +160,23 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   EXPECT_EQ(count(text, "\nresize = 32\nrandom_resized_crop = true\n"), 1) << text;
 }
 
-// Where images come from changes no bit of a training.
-TEST(DataFormats, ImagesMayBeDecodedOnce) {
-  const TemporaryFolder folder;
+// Images that must be decoded, one of which cannot be.
+std::string train_photos(const TemporaryFolder& folder, const std::vector<std::string>& more) {
   const ImageShape shape{.height = 20, .width = 24, .channels = 3};
   for (int i = 0; i < 60; ++i)
     folder.write(fmt::format("images/{}/{}/{:03}.jpg", i < 40 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
                  encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
   folder.write("images/train/a/damaged.jpg", {0xff, 0xd8, 0xff, 0xe0});
+  const std::vector<std::string> photos = {"data.path=" + (folder.path() / "images").string(),
+                                           "data.verify=none", "data.resize=16", "train.batch=8"};
+  return train(folder, kSmall + photos + more) + " --digest " + (folder.path() / "digest").string();
+}
+
+// Where images come from changes no bit of a training.
+TEST(DataFormats, ImagesMayBeDecodedOnce) {
+  const TemporaryFolder folder;
   const auto run = [&](int ranks, const std::vector<std::string>& more) {
-    return run_ranks(ranks, train(folder, kSmall +
-                                              std::vector<std::string>{
-                                                  "data.path=" + (folder.path() / "images").string(),
-                                                  "data.verify=none", "data.resize=16", "train.batch=8"} +
-                                              more) +
-                                " --digest " + (folder.path() / "digest").string());
+    return run_ranks(ranks, train_photos(folder, more));
   };
   for (const int ranks : {1, 2}) {
     std::string expected;
@@ -194,6 +196,26 @@ TEST(DataFormats, ImagesMayBeDecodedOnce) {
   EXPECT_EQ(count(run(2, {"train.epochs=1"}).output, "images are decoded"), 0);
   expect_failure(run(2, {"data.loader=preload", "data.random_resized_crop=true"}), exit_code::config,
                  {"data.loader = \"preload\": allowed with data.random_resized_crop = false"});
+}
+
+TEST(DataFormats, ImagesThatRanksHaveNoRoomToShareAreStreamed) {
+  const TemporaryFolder folder;
+  const std::string in_little_memory =
+      "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
+  if (run_shell(in_little_memory + "true").exit_code != 0)
+    GTEST_SKIP() << "only root can mount a file system";
+  const auto run = [&](const std::string& loader) {
+    return run_shell(in_little_memory +
+                     "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
+                     train_photos(folder, {"data.resize=128", "train.epochs=2", loader}));
+  };
+  const ProgramResult streamed = run("data.loader=auto");
+  EXPECT_EQ(streamed.exit_code, 0) << streamed.output;
+  EXPECT_EQ(count(streamed.output, "data: images are decoded in every epoch: no room for 3.0 MB"), 1)
+      << streamed.output;
+  EXPECT_EQ(count(streamed.output, "/dev/shm has no room for 2 MiB"), 0) << "which are not exchanged";
+  expect_failure(run("data.loader=preload"), exit_code::config,
+                 {"data.loader = \"preload\": no room for 3.0 MB"});
 }
 
 // More files than a process may open by default: the program asks for more.
