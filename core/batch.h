@@ -18,6 +18,9 @@ struct Batch {
   // than 1, so that a sum over all places divided by their number is the mean over its samples.
   Tensor weights;
   std::span<const SampleId> samples = {};  // [batch]; zeros where a place has no sample
+  // i32 [batch], where images are not part of a batch but of a set that lies in the device's memory
+  // (Dataset::on_device()): which of them, or -1 for a black one. images.data is null then.
+  Tensor rows = {};
 };
 
 }  // namespace lockstep

@@ -44,19 +44,31 @@ struct Slot {
   FirstError error;              // instead of the batch
 };
 
-Slot make_slot(const LoaderOptions& options, const ImageShape& image) {
-  const std::size_t image_bytes = align_up(static_cast<std::size_t>(options.batch * image.bytes()));
+// How many bytes the images of a batch take.
+std::size_t bytes_of_images(const LoaderOptions& options, const ImageShape& image) {
+  return align_up(static_cast<std::size_t>(options.batch * image.bytes()));
+}
+
+// on_device: images are gathered there, by their rows.
+Slot make_slot(const LoaderOptions& options, const ImageShape& image, bool on_device) {
+  const std::size_t image_bytes = on_device ? 0 : bytes_of_images(options, image);
   const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
   const std::size_t sample_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(SampleId));
-  Slot slot{.memory =
-                Buffer(image_bytes + 2 * row_bytes + sample_bytes, options.device, MemoryKind::pinned_host)};
+  static_assert(sizeof(float) == sizeof(std::int32_t));
+  const std::size_t bytes = image_bytes + 2 * row_bytes + sample_bytes + (on_device ? row_bytes : 0);
+  Slot slot{.memory = Buffer(bytes, options.device, MemoryKind::pinned_host)};
   std::byte* data = slot.memory.data();
   slot.samples = {reinterpret_cast<SampleId*>(data + image_bytes + 2 * row_bytes),
                   static_cast<std::size_t>(options.batch)};
-  slot.batch = {.images = {data, {options.batch, image.height, image.width, image.channels}, image.type},
+  slot.batch = {.images = {on_device ? nullptr : data,
+                           {options.batch, image.height, image.width, image.channels},
+                           image.type},
                 .labels = {data + image_bytes, {options.batch}, DType::i32},
                 .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
                 .samples = slot.samples};
+  if (on_device) {
+    slot.batch.rows = {data + image_bytes + 2 * row_bytes + sample_bytes, {options.batch}, DType::i32};
+  }
   return slot;
 }
 
@@ -80,6 +92,7 @@ struct BatchLoader::State {
   LoaderOptions options;
   std::int64_t piece_samples;
   std::int64_t pieces;  // of a micro-batch
+  bool on_device;       // images are
   std::vector<Slot> ring;
   DamageLog damage{"left out of their batches"};
 
@@ -105,8 +118,10 @@ struct BatchLoader::State {
         shard(s),
         options(o),
         piece_samples(samples_of_a_piece(o)),
-        pieces((o.batch + piece_samples - 1) / piece_samples) {
-    for (int i = 0; i < options.slots; ++i) ring.push_back(make_slot(options, dataset.image_shape()));
+        pieces((o.batch + piece_samples - 1) / piece_samples),
+        on_device(!d.on_device().empty()) {
+    for (int i = 0; i < options.slots; ++i)
+      ring.push_back(make_slot(options, dataset.image_shape(), on_device));
   }
   ~State() {
     {
@@ -247,8 +262,9 @@ struct BatchLoader::State {
   std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
     const auto i = static_cast<std::size_t>(index);
     const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
-    const std::span<std::uint8_t> image(static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes,
-                                        image_bytes);
+    std::span<std::uint8_t> image;
+    if (!on_device)
+      image = {static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes, image_bytes};
     std::int32_t& label = slot.batch.labels.as<std::int32_t>()[i];
     float& weight = slot.batch.weights.as<float>()[i];
     std::exception_ptr reason;
@@ -258,6 +274,7 @@ struct BatchLoader::State {
                     ? dataset.read(at.sample, image)
                     : dataset.read_augmented(at.sample, {.seed = options.seed, .epoch = at.epoch}, image);
         weight = at.weight;
+        if (on_device) slot.batch.rows.as<std::int32_t>()[i] = static_cast<std::int32_t>(at.sample);
         slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
                            .index = static_cast<std::int32_t>(at.sample)};
         return nullptr;
@@ -268,6 +285,7 @@ struct BatchLoader::State {
       }
     }
     std::fill(image.begin(), image.end(), std::uint8_t{0});
+    if (on_device) slot.batch.rows.as<std::int32_t>()[i] = -1;
     label = 0;
     weight = 0;
     slot.samples[i] = {};
@@ -355,8 +373,12 @@ std::int64_t BatchLoader::last_batch_samples() const {
 }
 
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
+std::size_t BatchLoader::gathered_bytes() const {
+  return state_->on_device ? bytes_of_images(state_->options, state_->dataset.image_shape()) : 0;
+}
 std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }
 
+const Dataset& BatchLoader::dataset() const { return state_->dataset; }
 std::uint64_t BatchLoader::seed() const { return state_->options.seed; }
 std::int64_t BatchLoader::kept() const { return state_->options.kept; }
 

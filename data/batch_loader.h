@@ -72,9 +72,12 @@ class BatchLoader {
   // How many samples the last global batch of each epoch has, where it is a short one (Tail::exact); else 0.
   std::int64_t last_batch_samples() const;
   // How many bytes one slot has, and all slots together. A batch takes a slot's, in one piece that begins
-  // with the images.
+  // with the images, or where those lie in the device's memory with the labels.
   std::size_t batch_bytes() const;
+  // How many bytes the images of a batch take that are gathered there (Dataset::on_device()); else 0.
+  std::size_t gathered_bytes() const;
   std::size_t memory_bytes() const;
+  const Dataset& dataset() const;
   // Of the order of samples.
   std::uint64_t seed() const;
   // How many batches stay valid.

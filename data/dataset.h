@@ -3,6 +3,7 @@
 // Dataset: labelled images with random access, read by many threads at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -98,6 +99,9 @@ class Dataset {
   virtual std::int64_t damaged() const { return 0; }
   // How many bytes it holds in memory: 0 for one that reads each image when it is asked for.
   virtual std::size_t memory_bytes() const { return 0; }
+  // Its images, each of image_shape().bytes() and in order, where they lie in the memory of the device that
+  // trains; else empty. read() then also takes an empty image, and only returns the label.
+  virtual std::span<const std::byte> on_device() const { return {}; }
   // A hash of what it holds: equal for equal copies on other machines, and quick even where every image is a
   // file. Here of the pixels and labels of some samples; those that know their labels hash them all.
   virtual std::uint64_t fingerprint() const;

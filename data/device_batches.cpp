@@ -5,19 +5,25 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/backend.h"
 
 namespace lockstep {
 namespace {
 
-// The loader's batch, which begins with its images, as it lies in a copy of its memory.
+// Where a loader's batch begins.
+const std::byte* beginning(const Batch& batch) {
+  return static_cast<const std::byte*>(batch.images.data == nullptr ? batch.labels.data : batch.images.data);
+}
+
+// The loader's batch as it lies in a copy of its memory.
 Batch moved(const Batch& batch, std::byte* to, Device device) {
   Batch copy = batch;
   const auto move = [&](const void* data) {
-    return to + (static_cast<const std::byte*>(data) - static_cast<const std::byte*>(batch.images.data));
+    return to + (static_cast<const std::byte*>(data) - beginning(batch));
   };
-  for (Tensor* tensor : {&copy.images, &copy.labels, &copy.weights}) {
-    tensor->data = move(tensor->data);
+  for (Tensor* tensor : {&copy.images, &copy.labels, &copy.weights, &copy.rows}) {
     tensor->device = device;
+    if (tensor->data != nullptr) tensor->data = move(tensor->data);
   }
   copy.samples = {reinterpret_cast<const SampleId*>(move(batch.samples.data())), batch.samples.size()};
   return copy;
@@ -36,8 +42,11 @@ DeviceBatches::Staged::Staged(std::size_t bytes, std::int64_t kept, Device devic
 
 DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options)
     : loader_(loader), options_(options) {
-  if (!stages(options)) return;
-  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * loader.batch_bytes(), loader.kept(),
+  if (!stages(options)) {
+    CHECK(loader.gathered_bytes() == 0, "images are to be gathered where nothing is staged");
+    return;
+  }
+  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * staged_bytes(), loader.kept(),
                   options.device);
 }
 
@@ -104,22 +113,35 @@ void DeviceBatches::copy_step(StepMemory& step) {
     Event& copied = staged_->batch_copied(staged_->batches);
     copied.synchronize();
     const Batch& batch = loader_.next();
-    const std::size_t bytes = loader_.batch_bytes();
-    std::byte* to = step.memory.data() + step.batches.size() * bytes;
+    std::byte* images = step.memory.data() + step.batches.size() * staged_bytes();
+    std::byte* to = images + loader_.gathered_bytes();
     step.batches.push_back(moved(batch, to, options_.device));
-    staged_->stream.copy(to, batch.images.data, bytes);
+    staged_->stream.copy(to, beginning(batch), loader_.batch_bytes());
     staged_->stream.record(copied);
+    if (loader_.gathered_bytes() > 0) gather(step.batches.back(), images);
     ++staged_->batches;
   }
   staged_->stream.record(step.copied);
   step.ahead = true;
 }
 
+void DeviceBatches::gather(Batch& batch, std::byte* images) {
+  batch.images.data = images;
+  backend_for(options_.device)
+      .gather_images(staged_->stream, {.batch = std::ssize(batch.samples),
+                                       .image_bytes = loader_.dataset().image_shape().bytes(),
+                                       .images = loader_.dataset().on_device().data(),
+                                       .rows = batch.rows.as<std::int32_t>().data(),
+                                       .output = images});
+}
+
+std::size_t DeviceBatches::staged_bytes() const { return loader_.batch_bytes() + loader_.gathered_bytes(); }
+
 int DeviceBatches::loader_keeps(const DeviceBatchesOptions& options) {
   return stages(options) ? static_cast<int>(options.micro_batches) + 1 : 1;
 }
 
-std::size_t DeviceBatches::memory_bytes() const { return planned_bytes(options_, loader_.batch_bytes()); }
+std::size_t DeviceBatches::memory_bytes() const { return planned_bytes(options_, staged_bytes()); }
 
 std::size_t DeviceBatches::planned_bytes(const DeviceBatchesOptions& options, std::size_t batch_bytes) {
   return stages(options) ? 2 * static_cast<std::size_t>(options.micro_batches) * batch_bytes : 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceBatches: a loader's batches in device memory, step by step. While the device computes a step, the
+// DeviceBatches: a loader's batches in device memory, step by step; images that lie there anyway
+// (Dataset::on_device()) are gathered there. While the device computes a step, the
 // next one's batches are already on their way on a stream of their own, in the memory of another slot. Where
 // the device reads the loader's memory itself (a CPU) nothing is copied. The host waits for a copy only when
 // the loader is about to fill that batch's memory again: a loader that keeps as many as loader_keeps() says
@@ -84,6 +85,8 @@ class DeviceBatches {
 
   void release();
   void copy_step(StepMemory& step);
+  void gather(Batch& batch, std::byte* images);
+  std::size_t staged_bytes() const;  // of a batch
 
   BatchLoader& loader_;
   DeviceBatchesOptions options_;

@@ -7,6 +7,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "data/wrapped.h"
 
 namespace lockstep {
 namespace {
@@ -25,36 +26,16 @@ struct PlaceLayout {
   std::size_t labels, pixels, bytes;  // where they begin, and where the last end
 };
 
-class Preloaded final : public Dataset {
+class Preloaded final : public Wrapped {
  public:
   Preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory)
-      : dataset_(std::move(dataset)),
+      : Wrapped(std::move(dataset)),
         memory_(std::move(memory)),
-        layout_(*dataset_, static_cast<int>(memory_.places.size())),
-        image_bytes_(static_cast<std::size_t>(dataset_->image_shape().bytes())) {}
+        layout_(this->dataset(), static_cast<int>(memory_.places.size())),
+        image_bytes_(static_cast<std::size_t>(image_shape().bytes())) {}
 
-  std::int64_t size() const override { return dataset_->size(); }
-  ImageShape image_shape() const override { return dataset_->image_shape(); }
-  std::int64_t classes() const override { return dataset_->classes(); }
-  std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
-  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
-  std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
-  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
-  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    return dataset_->read_own_size(index, least, image);
-  }
-  ImageCoding coding() const override { return dataset_->coding(); }
-  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
-    return dataset_->read_stored(index, bytes);
-  }
-  void probe(std::int64_t index) const override { dataset_->probe(index); }
-  bool verified() const override { return dataset_->verified(); }
-  std::int64_t damaged() const override { return dataset_->damaged(); }
-  bool draws() const override { return dataset_->draws(); }
-  bool resizes() const override { return dataset_->resizes(); }
-  std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
   // Of what is shared this one's part.
-  std::size_t memory_bytes() const override { return dataset_->memory_bytes() + layout_.bytes; }
+  std::size_t memory_bytes() const override { return dataset().memory_bytes() + layout_.bytes; }
 
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(index >= 0 && index < size() && image.size() == image_bytes_, "sample {} of {} into {} bytes",
@@ -69,7 +50,7 @@ class Preloaded final : public Dataset {
       std::memcpy(image.data(), pixels, image_bytes_);
       return label;
     }
-    const std::int32_t found = dataset_->read(index, image);
+    const std::int32_t found = dataset().read(index, image);
     std::uint8_t expected = empty;
     if (state.compare_exchange_strong(expected, filling, std::memory_order_relaxed)) {
       std::memcpy(pixels, image.data(), image_bytes_);
@@ -80,11 +61,10 @@ class Preloaded final : public Dataset {
   }
   std::int32_t read_augmented(std::int64_t index, const Draw& draw,
                               std::span<std::uint8_t> image) const override {
-    return draws() ? dataset_->read_augmented(index, draw, image) : read(index, image);
+    return draws() ? dataset().read_augmented(index, draw, image) : read(index, image);
   }
 
  private:
-  std::shared_ptr<const Dataset> dataset_;
   PreloadMemory memory_;
   PlaceLayout layout_;
   std::size_t image_bytes_;

@@ -14,10 +14,14 @@
 
 namespace lockstep {
 
-// How images come to a loader: read and decoded each time, or the first time only.
-enum class LoaderMode { automatic, stream, preload };
-inline constexpr std::string_view kLoaderModeWords[] = {"auto", "stream", "preload"};
+// How images come to a loader: read and decoded each time, or the first time only; or they are in the
+// device's memory before the first step.
+enum class LoaderMode { automatic, stream, preload, device };
+inline constexpr std::string_view kLoaderModeWords[] = {"auto", "stream", "preload", "device"};
 constexpr std::span<const std::string_view> words_of(LoaderMode) { return kLoaderModeWords; }
+constexpr std::string_view word_of(LoaderMode mode) {
+  return kLoaderModeWords[static_cast<std::size_t>(mode)];
+}
 
 // Where images are kept: one place for each of those who share it, dealt in turn. Zeroed at first, aligned
 // to kAlignment, each of bytes_of_place(), and the same places in the same order for everybody.

@@ -22,6 +22,7 @@
 #include "kernels/color_jitter.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
+#include "kernels/image_gather.h"
 #include "kernels/image_input.h"
 #include "kernels/kernel_choices.h"
 #include "kernels/loss.h"
@@ -96,6 +97,8 @@ class Backend {
   virtual void sparse_select(Stream& stream, const SparseSelection& arguments) = 0;
   virtual void sparse_sum(Stream& stream, const SparseSum& arguments) = 0;
 
+  // On any stream.
+  virtual void gather_images(Stream& stream, const ImageGather& arguments) = 0;
   virtual void color_jitter(Stream& stream, const ColorJitterArguments& arguments) = 0;
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;

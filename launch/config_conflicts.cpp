@@ -21,8 +21,8 @@ class Conflicts {
       key_ = "data.random_resized_crop", value_ = "data.random_resized_crop = true";
       need(config_.dataset.resize.size > 0, "a data.resize above 0", "parts of images differ in size");
     }
-    if (config_.loader_mode == LoaderMode::preload) {
-      key_ = "data.loader", value_ = "data.loader = \"preload\"";
+    if (config_.loader_mode == LoaderMode::preload || config_.loader_mode == LoaderMode::device) {
+      key_ = "data.loader", value_ = fmt::format("data.loader = \"{}\"", word_of(config_.loader_mode));
       need(!config_.dataset.resize.random_crop, "data.random_resized_crop = false",
            "parts of images differ from epoch to epoch");
     }

@@ -184,8 +184,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
        "first, or trained as a short batch"},
       {"data.loader", MEMBER(loader_mode),
-       "images are read and decoded each time, or decoded once, into memory that the ranks of a node share; "
-       "auto: once where they are decoded at all, and take a quarter of the free memory at most"},
+       "images are read and decoded each time, or decoded once, into memory that the ranks of a node share, "
+       "or into the device's; auto: a GPU's where they take a tenth of it at most, shared memory where they "
+       "are decoded at all and take a quarter of what is free at most"},
       {"data.loader_threads",
        MEMBER(loader.threads),
        "threads that prepare batches; 0: one, and more, up to the rank's cores, as long as batches are "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/preloading.h"
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,17 +31,44 @@ bool fits_shared(const Communicator& node, std::size_t bytes, bool asked) {
 // Of those that ranks make of a set, all or none: whether all have what they need.
 bool on_all(Communicator& node, bool right) { return first_rank_where(node, !right) < 0; }
 
-}  // namespace
+// Of a run's two sets.
+struct Chosen {
+  bool train = false, test = false;
+  bool any() const { return train || test; }
+  std::string_view images() const {
+    if (train && test) return "images";
+    return train ? "training images" : "test images";
+  }
+};
 
-Preloading preload(const Datasets& sets, LoaderMode mode, bool several_epochs, Communicator& node) {
-  const bool asked = mode == LoaderMode::preload;
-  const auto wanted = [&](const Dataset& set) { return asked || (several_epochs && set.decodes()); };
-  const bool train = wanted(*sets.train) && !sets.train->draws(), test = wanted(*sets.test);
-  if (mode == LoaderMode::stream || (!train && !test)) return {.sets = sets};
-  const auto bytes_of = [&](const Dataset& set) {
-    return static_cast<std::size_t>(node.size()) * PreloadMemory::bytes_of_place(set, node.size());
+template <typename Bytes>
+std::size_t bytes_of(const Datasets& sets, const Chosen& chosen, Bytes bytes) {
+  return (chosen.train ? bytes(*sets.train) : 0) + (chosen.test ? bytes(*sets.test) : 0);
+}
+
+// Whether nothing was said of room for them.
+bool keep_on_host(Preloading& made, const Chosen& chosen, Communicator& node) {
+  const auto keep = [&](std::shared_ptr<Dataset>& set) {
+    std::shared_ptr<Dataset> shared = kept(set, node);
+    if (!on_all(node, shared != nullptr)) return false;
+    set = std::move(shared);
+    return true;
   };
-  const std::size_t bytes = (train ? bytes_of(*sets.train) : 0) + (test ? bytes_of(*sets.test) : 0);
+  Datasets& sets = made.sets;
+  return (!chosen.train || keep(sets.train)) && (!chosen.test || keep(sets.test));
+}
+
+std::size_t bytes_on_host(const Datasets& sets, const Chosen& chosen, const Communicator& node) {
+  return bytes_of(sets, chosen, [&](const Dataset& set) {
+    return static_cast<std::size_t>(node.size()) * PreloadMemory::bytes_of_place(set, node.size());
+  });
+}
+
+Preloading preload_on_host(const Datasets& sets, bool several_epochs, bool asked, Communicator& node) {
+  const auto wanted = [&](const Dataset& set) { return asked || (several_epochs && set.decodes()); };
+  const Chosen chosen{.train = wanted(*sets.train) && !sets.train->draws(), .test = wanted(*sets.test)};
+  if (!chosen.any()) return {.sets = sets};
+  const std::size_t bytes = bytes_on_host(sets, chosen, node);
   const std::string size = megabytes(bytes);
   const std::size_t available = available_memory({});
   if (!asked && !on_all(node, bytes <= available / 4)) {
@@ -49,19 +77,9 @@ Preloading preload(const Datasets& sets, LoaderMode mode, bool several_epochs, C
                                 megabytes(available))};
   }
   Preloading made{.sets = sets};
-  const auto keep = [&](std::shared_ptr<Dataset>& set) {
-    std::shared_ptr<Dataset> shared = kept(set, node);
-    if (!on_all(node, shared != nullptr)) return false;
-    set = std::move(shared);
-    return true;
-  };
-  if (on_all(node, fits_shared(node, bytes, asked)) && (!train || keep(made.sets.train)) &&
-      (!test || keep(made.sets.test))) {
-    made.told = fmt::format("{} are decoded once, into {}{}",
-                            !train  ? "test images"
-                            : !test ? "training images"
-                                    : "images",
-                            size, node.size() > 1 ? fmt::format(" that {} ranks share", node.size()) : "");
+  if (on_all(node, fits_shared(node, bytes, asked)) && keep_on_host(made, chosen, node)) {
+    made.told = fmt::format("{} are decoded once, into {}{}", chosen.images(), size,
+                            node.size() > 1 ? fmt::format(" that {} ranks share", node.size()) : "");
     return made;
   }
   const std::string reason = fmt::format(
@@ -70,6 +88,51 @@ Preloading preload(const Datasets& sets, LoaderMode mode, bool several_epochs, C
       size);
   if (asked) return {.sets = sets, .failed = reason + ", or set \"stream\""};
   return {.sets = sets, .told = "images are decoded in every epoch: " + reason};
+}
+
+// What ranks decode for their devices they share on the way, where there is room.
+Datasets shared_on_the_way(const Datasets& sets, const Chosen& chosen, Communicator& node) {
+  const Chosen decoded{.train = chosen.train && sets.train->decodes(),
+                       .test = chosen.test && sets.test->decodes()};
+  Preloading made{.sets = sets};
+  const std::size_t bytes = bytes_on_host(sets, decoded, node);
+  const bool room = node.size() > 1 && decoded.any() && bytes <= available_memory({}) / 4 &&
+                    fits_shared(node, bytes, false);
+  if (on_all(node, room)) keep_on_host(made, decoded, node);
+  return {.train = chosen.train ? made.sets.train : nullptr, .test = chosen.test ? made.sets.test : nullptr};
+}
+
+}  // namespace
+
+Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node) {
+  if (options.mode == LoaderMode::stream) return {.sets = sets};
+  const bool asked = options.mode != LoaderMode::automatic;
+  const bool may_move = options.mode != LoaderMode::preload && !is_host_memory(options.device);
+  if (!may_move || (!asked && !options.several_epochs))
+    return preload_on_host(sets, options.several_epochs, asked, node);
+  const Chosen chosen{.train = !sets.train->draws(), .test = true};
+  const std::size_t bytes = bytes_of(sets, chosen, resident_bytes);
+  const std::size_t available = available_memory(options.device) / static_cast<std::size_t>(options.sharing);
+  if (on_all(node, bytes <= available / (asked ? 1 : 10))) {
+    return {.sets = sets,
+            .to_device = shared_on_the_way(sets, chosen, node),
+            .told = fmt::format("{} lie in the memory of the device, {} of it", chosen.images(),
+                                megabytes(bytes))};
+  }
+  if (!asked) return preload_on_host(sets, options.several_epochs, asked, node);
+  return {.sets = sets,
+          .failed = fmt::format("no room for {} in the memory of {}, of which {} are free: set \"preload\"",
+                                megabytes(bytes), to_string(options.device), megabytes(available))};
+}
+
+Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard) {
+  const auto moved = [&](const std::shared_ptr<Dataset>& set,
+                         const std::shared_ptr<Dataset>& source) -> std::shared_ptr<Dataset> {
+    if (source == nullptr) return set;
+    return resident(set, source, {.device = options.device, .threads = options.threads, .shard = shard});
+  };
+  return {.train = moved(made.sets.train, made.to_device.train),
+          .test = moved(made.sets.test, made.to_device.test)};
 }
 
 }  // namespace lockstep

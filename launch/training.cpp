@@ -37,7 +37,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
-  if (options.datasets.train == nullptr) prepare_data(world);
+  if (options.datasets.train == nullptr) prepare_data(world, choice);
   run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
@@ -65,14 +65,21 @@ Training::Training(const Config& config, World& world, Communicator& host, const
 }
 
 // Of a training that opened it.
-void Training::prepare_data(World& world) {
+void Training::prepare_data(World& world, const DeviceChoice& choice) {
   require_same_data(host_, train_set(), test_set(), config_.dataset.path);
   const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
-  const Preloading made = preload(data_->sets, config_.loader_mode, config_.trainer.epochs > 1, *node);
+  const PreloadOptions options{.mode = config_.loader_mode,
+                               .several_epochs = config_.trainer.epochs > 1,
+                               .device = choice.device,
+                               .sharing = choice.shared ? world.local_size() : 1,
+                               .threads = threads_};
+  const Preloading made = preload(data_->sets, options, *node);
   run_agreed(host_, [&] {
-    if (!made.failed.empty()) throw ConfigError("data.loader = \"preload\": " + made.failed);
+    if (!made.failed.empty()) {
+      throw ConfigError(fmt::format("data.loader = \"{}\": {}", word_of(options.mode), made.failed));
+    }
+    data_->sets = move_to_device(made, options, {.rank = world.local_rank(), .size = world.local_size()});
   });
-  data_->sets = made.sets;
   told_of_data_ = made.told;
 }
 

@@ -76,7 +76,7 @@ class Training {
   const OptimizerKind& optimizer_kind() const {
     return lockstep::optimizer_kind(config_.optimizer.name, registry_.optimizers);
   }
-  void prepare_data(World& world);
+  void prepare_data(World& world, const DeviceChoice& choice);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
   MemoryNeed memory_need(std::int64_t batch, const World& world);

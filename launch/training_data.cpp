@@ -76,8 +76,9 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
 }
 
 std::size_t TrainingData::device_bytes(std::int64_t batch) const {
-  const std::size_t bytes =
-      static_cast<std::size_t>(batch) * train_loader->batch_bytes() / static_cast<std::size_t>(options.batch);
+  const std::size_t bytes = static_cast<std::size_t>(batch) *
+                            (train_loader->batch_bytes() + train_loader->gathered_bytes()) /
+                            static_cast<std::size_t>(options.batch);
   const auto copies = [&](std::int64_t micro_batches) {
     return DeviceBatches::planned_bytes({.device = options.device, .micro_batches = micro_batches}, bytes);
   };

@@ -44,6 +44,7 @@ class CpuBackend final : public Backend {
   void sparse_select(Stream& stream, const SparseSelection& arguments) override;
   void sparse_sum(Stream& stream, const SparseSum& arguments) override;
 
+  void gather_images(Stream& stream, const ImageGather& arguments) override;
   void color_jitter(Stream& stream, const ColorJitterArguments& arguments) override;
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }

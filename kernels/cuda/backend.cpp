@@ -14,6 +14,7 @@
 #include "kernels/cuda/color_jitter.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/image_gather.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loss.h"
@@ -113,6 +114,9 @@ class CudaBackend final : public Backend {
   }
   void sparse_sum(Stream& stream, const SparseSum& arguments) override { cuda_sparse_sum(stream, arguments); }
 
+  void gather_images(Stream& stream, const ImageGather& arguments) override {
+    cuda_gather_images(stream, arguments);
+  }
   void color_jitter(Stream& stream, const ColorJitterArguments& arguments) override {
     cuda_color_jitter(stream, arguments);
   }

@@ -85,6 +85,8 @@ void print_memory(Training& training, const Communicator& communicator) {
   line("optimizer", training.optimizer().state().size_bytes(),
        fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
   line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
+  line("dataset", training.train_set().on_device().size() + training.test_set().on_device().size(),
+       "images that batches are gathered from");
   if (on_gpu) {
     print_total("and the libraries' own");
     print_fitted("memory per rank, of the host");

@@ -249,6 +249,41 @@ TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
     EXPECT_EQ(count(plan.output, device), 1) << plan.output;
 }
 
+// Gathered there, or copied for each step; with a short batch, and images that are changed on the way.
+TEST_F(EmulatedDigest, IsTheSameWhereImagesLieInTheDevicesMemory) {
+  const auto file = workplace_.path("digest");
+  std::string expected;
+  for (const std::string loader : {"stream", "auto", "device"}) {
+    const EmulatedRun run{
+        .settings = {"train.epochs=3", "train.steps=7", "train.batch=25", "train.accumulation=2",
+                     "data.tail=exact", "data.crop_padding=2", "data.cutout=3", "data.loader=" + loader},
+        .machine = loader == "auto" ? "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms" : ""};
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(result.output, "data: images lie in the memory of the device"),
+              loader == "stream" ? 0 : 1)
+        << result.output;
+    if (expected.empty()) expected = text_of(file);
+    EXPECT_EQ(text_of(file), expected) << loader;
+  }
+}
+
+TEST_F(EmulatedDigest, ImagesThatTheDeviceHasNoRoomForAreStreamed) {
+  const auto run = [&](const std::string& loader) {
+    const EmulatedRun little{
+        .settings = {"train.epochs=2", "train.steps=2", "data.loader=" + loader, "data.format=synthetic",
+                     "data.synthetic.height=12", "data.synthetic.width=12", "data.synthetic.channels=1",
+                     "data.synthetic.train_samples=20000000", "data.synthetic.test_samples=16"}};
+    return run_ranks(1, command_of(workplace_, little, ""));
+  };
+  const ProgramResult streamed = run("auto");
+  EXPECT_EQ(streamed.exit_code, 0) << streamed.output;
+  EXPECT_EQ(count(streamed.output, "memory of the device"), 0) << streamed.output;
+  const ProgramResult refused = run("device");
+  EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
+  EXPECT_EQ(count(refused.output, "data.loader = \"device\": no room for "), 1) << refused.output;
+}
+
 TEST_F(EmulatedDigest, RanksMayShareADevice) {
   const std::string apart = digest_of(workplace_, {.ranks = 2});
   EXPECT_EQ(

@@ -48,7 +48,7 @@ std::map<std::string, std::string> told(const Config& config) {
 
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
 
-  tell("loader_mode", name_of(config.loader_mode, {"auto", "stream", "preload"}));
+  tell("loader_mode", name_of(config.loader_mode, {"auto", "stream", "preload", "device"}));
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
@@ -245,6 +245,7 @@ std::vector<Case> cases() {
       {"data.tail=exact", {"loader.tail=exact"}},
       {"data.loader=stream", {"loader_mode=stream"}},
       {"data.loader=preload", {"loader_mode=preload"}},
+      {"data.loader=device", {"loader_mode=device"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},

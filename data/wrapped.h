@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Wrapped: a dataset that is another one in all but what derived classes change.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+class Wrapped : public Dataset {
+ public:
+  explicit Wrapped(std::shared_ptr<const Dataset> dataset) : dataset_(std::move(dataset)) {}
+
+  std::int64_t size() const override { return dataset_->size(); }
+  ImageShape image_shape() const override { return dataset_->image_shape(); }
+  std::int64_t classes() const override { return dataset_->classes(); }
+  std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
+  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
+  std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    return dataset_->read(index, image);
+  }
+  std::int32_t read_augmented(std::int64_t index, const Draw& draw,
+                              std::span<std::uint8_t> image) const override {
+    return dataset_->read_augmented(index, draw, image);
+  }
+  bool draws() const override { return dataset_->draws(); }
+  bool decodes() const override { return dataset_->decodes(); }
+  bool resizes() const override { return dataset_->resizes(); }
+  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    return dataset_->read_own_size(index, least, image);
+  }
+  ImageCoding coding() const override { return dataset_->coding(); }
+  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
+    return dataset_->read_stored(index, bytes);
+  }
+  void probe(std::int64_t index) const override { dataset_->probe(index); }
+  bool verified() const override { return dataset_->verified(); }
+  std::int64_t damaged() const override { return dataset_->damaged(); }
+  std::size_t memory_bytes() const override { return dataset_->memory_bytes(); }
+  std::span<const std::byte> on_device() const override { return dataset_->on_device(); }
+  std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
+
+ protected:
+  const Dataset& dataset() const { return *dataset_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+};
+
+}  // namespace lockstep

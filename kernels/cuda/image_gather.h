@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operation of kernels/image_gather.h as a kernel.
+#pragma once
+
+#include "core/stream.h"
+#include "kernels/image_gather.h"
+
+namespace lockstep {
+
+void cuda_gather_images(Stream& stream, const ImageGather& arguments);
+
+}  // namespace lockstep
