@@ -8,8 +8,8 @@ usage() {
   cat <<'TEXT'
 launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--toolkit FOLDER] [--limit MB]
 
-Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
-into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: glibc, the CUDA toolkit,
+Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda), but for those of the emulated device,
+with the shared libraries they need into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: glibc, the CUDA toolkit,
 cuDNN, NCCL and the driver, which are the node's.
 
   --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz)
@@ -138,6 +138,7 @@ for file in "$build"/bin/*; do
   [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue
   name=$(basename "$file")
   case $name in
+    *emulat*) continue ;;  # a GPU that is pretended, which a node with one has no use for
     lockstep | *_bench) cp "$file" "$root/bin/$name" ;;
     *) cp "$file" "$root/tests/$name" ;;
   esac
