@@ -137,7 +137,7 @@ void check_reduce_scatter(ContractRank rank, Memory memory, std::size_t count, b
 
 void reduce_scatter(ContractRank rank) {
   for (Memory memory : kMemories) {
-    for (std::size_t count : kCounts) {
+    for (std::size_t count : share_counts(rank)) {
       SCOPED_TRACE(count);
       check_reduce_scatter<float>(rank, memory, count, false);
       check_reduce_scatter<float>(rank, memory, count, true);
@@ -164,7 +164,7 @@ void check_all_gather(ContractRank rank, Memory memory, std::size_t count, bool 
 
 void all_gather(ContractRank rank) {
   for (Memory memory : kMemories) {
-    for (std::size_t count : kCounts) {
+    for (std::size_t count : share_counts(rank)) {
       SCOPED_TRACE(count);
       check_all_gather<float>(rank, memory, count, false);
       check_all_gather<std::int32_t>(rank, memory, count, true);
@@ -199,7 +199,7 @@ void check_all_to_all(ContractRank rank, Memory send_memory, Memory recv_memory,
 
 void all_to_all(ContractRank rank) {
   for (Memory memory : kMemories) {
-    for (std::size_t count : kCounts) {
+    for (std::size_t count : share_counts(rank)) {
       SCOPED_TRACE(count);
       check_all_to_all<float>(rank, memory, memory, count);
       check_all_to_all<BFloat16>(rank, memory, Memory::plain, count);

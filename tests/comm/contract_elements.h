@@ -23,6 +23,14 @@ namespace lockstep {
 
 inline constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723 / kOneOf};
 
+// Of a rank's share: the largest is as much of all ranks together, and more than a piece of 1 MiB of a share.
+inline std::array<std::size_t, 6> share_counts(ContractRank rank) {
+  std::array<std::size_t, 6> counts = kCounts;
+  counts.back() = std::max(counts.back() / static_cast<std::size_t>(rank.communicator.size()),
+                           std::size_t{300'007} / kOneOf);
+  return counts;
+}
+
 enum class Memory { plain, registered };
 inline constexpr std::array kMemories = {Memory::plain, Memory::registered};
 
