@@ -6,10 +6,8 @@
 namespace lockstep {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 TEST(StepTimeout, FollowsTheLongestStepAndIsNeverShort) {
+  using std::chrono::milliseconds, std::chrono::seconds;
   EXPECT_EQ(step_timeout(milliseconds(10), 2), JobState::kDefaultTimeout) << "nobody knows yet";
   EXPECT_EQ(step_timeout(milliseconds(10), 3), seconds(30));
   EXPECT_EQ(step_timeout(milliseconds(1500), 3), seconds(30));
