@@ -17,6 +17,7 @@
 #include "data/damage_log.h"
 #include "data/loader_pace.h"
 #include "data/sample_order.h"
+#include "kernels/host_augmentation.h"
 
 namespace lockstep {
 namespace {
@@ -277,6 +278,7 @@ struct BatchLoader::State {
         if (on_device) slot.batch.rows.as<std::int32_t>()[i] = static_cast<std::int32_t>(at.sample);
         slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
                            .index = static_cast<std::int32_t>(at.sample)};
+        if (options.augmentation != nullptr) (*options.augmentation)(slot.samples[i], image);
         return nullptr;
       } catch (const DataError& error) {
         if (options.on_error == OnError::stop) throw;

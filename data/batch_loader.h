@@ -23,6 +23,8 @@
 
 namespace lockstep {
 
+class HostAugmentation;
+
 enum class Tail {
   drop,    // training: an epoch ends when less than a global batch is left
   carry,   // training: the rest of an epoch opens the next one's first batch
@@ -36,6 +38,11 @@ enum class Tail {
 // What a configuration may say of training.
 inline constexpr std::string_view kTailWords[] = {"drop", "carry", "repeat", "exact"};
 constexpr std::span<const std::string_view> words_of(Tail) { return kTailWords; }
+
+// Where color, crop and flip are done: on the device that trains, or by the loader's threads.
+enum class AugmentOn { automatic, host, device };
+inline constexpr std::string_view kAugmentOnWords[] = {"auto", "host", "device"};
+constexpr std::span<const std::string_view> words_of(AugmentOn) { return kAugmentOnWords; }
 
 struct Shard {
   int rank = 0;
@@ -52,7 +59,9 @@ struct LoaderOptions {
   int most_threads = 1;  // of threads = 0
   int kept = 1;          // batches that stay valid: the last one that next() gave, and those before it
   int slots = 4;         // batches in memory, more than are kept: those and what is filled ahead
-  Device device;         // that batches are copied to from here: their memory is pinned for it
+  // Of images to train with, as they are read; must outlive the loader. Null: none.
+  const HostAugmentation* augmentation = nullptr;
+  Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 
 class BatchLoader {

@@ -37,7 +37,20 @@ struct Augmentation {
     return crop_padding > 0 || horizontal_flip || cutout > 0 || random_erasing > 0 || mixes();
   }
   bool any() const { return places_or_mixes() || color.any(); }
+  // Whether a part of it changes the bytes of an image, which the host can do, too
+  // (kernels/host_augmentation.h); and what is left without that.
+  bool changes_bytes() const { return color.any() || crop_padding > 0 || horizontal_flip; }
+  Augmentation behind_bytes() const {
+    Augmentation rest = *this;
+    rest.color = {};
+    rest.crop_padding = 0;
+    rest.horizontal_flip = false;
+    return rest;
+  }
 };
+
+// Augmentation::key of a run.
+inline PhiloxKey augmentation_key(std::uint64_t seed) { return key_for(seed, "augmentation"); }
 
 // Of images that are mixed with each other: [N], in device memory.
 struct MixedSamples {

@@ -35,6 +35,10 @@ struct Config {
   VerifyOptions verify;
   LoaderOptions loader;
   LoaderMode loader_mode = LoaderMode::automatic;
+  AugmentOn augment_on = AugmentOn::automatic;
+  bool augments_on_host() const {
+    return augment_on == AugmentOn::host && network.augmentation.changes_bytes();
+  }
   NetworkOptions network;
   LossScaleOptions loss_scale = {.initial = 65536, .rule = {.interval = 2000}};  // in fp16
   TrainerOptions trainer;

@@ -26,6 +26,11 @@ class Conflicts {
       need(!config_.dataset.resize.random_crop, "data.random_resized_crop = false",
            "parts of images differ from epoch to epoch");
     }
+    if (config_.loader_mode == LoaderMode::device) {
+      key_ = "data.loader", value_ = "data.loader = \"device\"";
+      need(!config_.augments_on_host(), "data.augment_on = \"device\"",
+           "the loader's threads do not see images that lie there");
+    }
     if (config_.reproducible) {
       key_ = "train.reproducible", value_ = "train.reproducible = true";
       need(!config_.model.sync_batch_norm, "model.sync_batch_norm = false",

@@ -163,6 +163,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(network.augmentation.color.hue),
        "training images: hue turned by up to this share of the circle, either way",
        {0, 0.5}},
+      {"data.augment_on", MEMBER(augment_on),
+       "whether color, crop and flip are the device's work or that of the loader's threads, with the same "
+       "result; auto: the device's, which reads the images in any case"},
       {"data.cutout",
        MEMBER(network.augmentation.cutout),
        "training images: side of a square about a random pixel that is erased; 0: none",

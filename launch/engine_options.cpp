@@ -41,6 +41,7 @@ LoaderOptions loader_options(const Config& config, Device device) {
 NetworkOptions network_options(const Config& config, Device device) {
   NetworkOptions options = config.network;
   options.device = device;
+  if (config.augments_on_host()) options.augmentation = options.augmentation.behind_bytes();
   return options;
 }
 

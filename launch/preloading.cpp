@@ -110,7 +110,7 @@ Preloading preload(const Datasets& sets, const PreloadOptions& options, Communic
   const bool may_move = options.mode != LoaderMode::preload && !is_host_memory(options.device);
   if (!may_move || (!asked && !options.several_epochs))
     return preload_on_host(sets, options.several_epochs, asked, node);
-  const Chosen chosen{.train = !sets.train->draws(), .test = true};
+  const Chosen chosen{.train = !sets.train->draws() && !options.augments_on_host, .test = true};
   const std::size_t bytes = bytes_of(sets, chosen, resident_bytes);
   const std::size_t available = available_memory(options.device) / static_cast<std::size_t>(options.sharing);
   if (on_all(node, bytes <= available / (asked ? 1 : 10))) {

@@ -23,8 +23,9 @@ struct PreloadOptions {
   LoaderMode mode = LoaderMode::automatic;
   bool several_epochs = false;
   Device device;
-  int sharing = 1;  // ranks that share the device's memory
-  int threads = 1;  // that read what goes to the device
+  int sharing = 1;                // ranks that share the device's memory
+  int threads = 1;                // that read what goes to the device
+  bool augments_on_host = false;  // of which images on the device know nothing
 };
 
 struct Preloading {

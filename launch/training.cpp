@@ -72,7 +72,8 @@ void Training::prepare_data(World& world, const DeviceChoice& choice) {
                                .several_epochs = config_.trainer.epochs > 1,
                                .device = choice.device,
                                .sharing = choice.shared ? world.local_size() : 1,
-                               .threads = threads_};
+                               .threads = threads_,
+                               .augments_on_host = config_.augments_on_host()};
   const Preloading made = preload(data_->sets, options, *node);
   run_agreed(host_, [&] {
     if (!made.failed.empty()) {

@@ -48,6 +48,13 @@ TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat
     : options(loader_options(config, device)), sets(opened) {
   options.most_threads = std::max(threads, 1);
   if (sets.train == nullptr) open(config, formats, world, threads);
+  if (!config.augments_on_host()) return;
+  const ImageShape image = sets.train->image_shape();
+  Augmentation augmentation = config.network.augmentation;
+  augmentation.key = augmentation_key(config.network.seed);
+  host_augmentation_ =
+      std::make_unique<HostAugmentation>(augmentation, image.height, image.width, image.channels);
+  options.augmentation = host_augmentation_.get();
 }
 
 void TrainingData::make_loaders(const World& world) {
@@ -56,6 +63,7 @@ void TrainingData::make_loaders(const World& world) {
   LoaderOptions test = options;
   test.accumulation = 1;
   test.tail = Tail::pad;
+  test.augmentation = nullptr;
   test_loader = std::make_unique<BatchLoader>(*sets.test, shard, test);
 }
 

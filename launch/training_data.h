@@ -8,6 +8,7 @@
 #include "comm/world.h"
 #include "data/batch_loader.h"
 #include "data/dataset.h"
+#include "kernels/host_augmentation.h"
 #include "launch/config.h"
 #include "launch/preloading.h"
 
@@ -33,6 +34,8 @@ struct TrainingData {
   std::unique_ptr<BatchLoader> test_loader;
 
  private:
+  std::unique_ptr<HostAugmentation> host_augmentation_;  // that the loader uses
+
   void open(const Config& config, const std::vector<DatasetFormat>& formats, const World& world, int threads);
 };
 

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-PhiloxKey augmentation_key(const NetworkOptions& options) { return key_for(options.seed, "augmentation"); }
-
 // Of a batch's images, where their color is drawn.
 std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options) {
   if (!options.augmentation.color.any()) return 0;
@@ -28,7 +26,7 @@ NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backe
                      .deviation = deviation,
                      .augmentation = options.augmentation,
                      .batch_norm_ranks = options.batch_norm_ranks};
-  wanted.augmentation.key = augmentation_key(options);
+  wanted.augmentation.key = augmentation_key(options.seed);
   NetworkPlan plan = plan_network(graph, backend, choices, wanted);
   plan_memory(plan, options.recompute, options.sharing);
   return plan;
@@ -349,7 +347,7 @@ const void* Network::colored(const Batch& batch, const Pass& pass) {
                                       .width = input_.width,
                                       .channels = input_.channels,
                                       .how = options_.augmentation.color,
-                                      .key = augmentation_key(options_),
+                                      .key = augmentation_key(options_.seed),
                                       .images = static_cast<const std::uint8_t*>(batch.images.data),
                                       .samples = reinterpret_cast<const SampleId*>(samples_.data()),
                                       .output = output});

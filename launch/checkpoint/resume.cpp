@@ -25,25 +25,16 @@ namespace fs = std::filesystem;
 
 // How fast, where, and how much is said. train.accumulation and the number of ranks are one with train.batch:
 // see require_same_batch().
-constexpr std::array<std::string_view, 19> kFree = {"comm.between_nodes",
-                                                    "comm.bucket_mib",
-                                                    "comm.check",
-                                                    "comm.compress_within_node",
-                                                    "comm.max_ctas",
-                                                    "comm.overlap",
-                                                    "comm.priority",
-                                                    "comm.register_buckets",
-                                                    "comm.timeout",
-                                                    "comm.timeout_seconds",
-                                                    "data.loader",
-                                                    "data.loader_threads",
-                                                    "data.path",
-                                                    "data.verify",
-                                                    "train.accumulation",
-                                                    "train.cuda_graph",
-                                                    "train.max_skipped_steps",
-                                                    "train.recompute",
-                                                    "train.threads"};
+constexpr std::array<std::string_view, 20> kFree = {"comm.between_nodes",  "comm.bucket_mib",
+                                                    "comm.check",          "comm.compress_within_node",
+                                                    "comm.max_ctas",       "comm.overlap",
+                                                    "comm.priority",       "comm.register_buckets",
+                                                    "comm.timeout",        "comm.timeout_seconds",
+                                                    "data.augment_on",     "data.loader",
+                                                    "data.loader_threads", "data.path",
+                                                    "data.verify",         "train.accumulation",
+                                                    "train.cuda_graph",    "train.max_skipped_steps",
+                                                    "train.recompute",     "train.threads"};
 constexpr std::array<std::string_view, 3> kFreeSections = {"run.", "world.", "kernels."};
 
 // What may be gone on from, the newest first.

@@ -198,6 +198,27 @@ TEST(DataFormats, ImagesMayBeDecodedOnce) {
                  {"data.loader = \"preload\": allowed with data.random_resized_crop = false"});
 }
 
+// By the loader's threads, on images that are read anew or are kept.
+TEST(DataFormats, ImagesMayBeAugmentedOnTheHost) {
+  const TemporaryFolder folder;
+  const auto digest = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> settings = {
+        "train.epochs=2",    "data.crop_padding=2", "data.horizontal_flip=true",
+        "data.contrast=0.5", "data.hue=0.1",        "data.cutout=3"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    const ProgramResult result = run_ranks(2, train_photos(folder, settings));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return text_of(folder.path() / "digest");
+  };
+  const std::string expected = digest({});
+  EXPECT_EQ(digest({"data.augment_on=host", "data.loader=preload"}), expected);
+  EXPECT_EQ(digest({"data.augment_on=host", "data.loader=stream", "data.loader_threads=3"}), expected);
+  EXPECT_NE(digest({"data.contrast=0"}), expected);
+  expect_failure(run_ranks(1, train_photos(folder, {"data.augment_on=host", "data.loader=device",
+                                                    "data.crop_padding=2"})),
+                 exit_code::config, {"data.loader = \"device\": allowed with data.augment_on = \"device\""});
+}
+
 TEST(DataFormats, ImagesThatRanksHaveNoRoomToShareAreStreamed) {
   const TemporaryFolder folder;
   const std::string in_little_memory =

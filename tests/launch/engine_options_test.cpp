@@ -49,6 +49,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
 
   tell("loader_mode", name_of(config.loader_mode, {"auto", "stream", "preload", "device"}));
+  tell("augment_on", name_of(config.augment_on, {"auto", "host", "device"}));
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("loader.batch", loader.batch);
   tell("loader.accumulation", loader.accumulation);
@@ -243,6 +244,8 @@ std::vector<Case> cases() {
       {"data.tail=carry", {"loader.tail=carry"}},
       {"data.tail=repeat", {"loader.tail=repeat"}},
       {"data.tail=exact", {"loader.tail=exact"}},
+      {"data.augment_on=host", {"augment_on=host"}},
+      {"data.augment_on=device", {"augment_on=device"}},
       {"data.loader=stream", {"loader_mode=stream"}},
       {"data.loader=preload", {"loader_mode=preload"}},
       {"data.loader=device", {"loader_mode=device"}},
