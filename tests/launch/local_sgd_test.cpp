@@ -92,7 +92,7 @@ void expect_near(const TrainedState& state, const TrainedState& expected, double
 TEST(LocalSgd, IsWhatRanksAloneWithAveragedParametersTrain) {
   constexpr int kEvery = 3;
   for (const int count : {2, 3, 4}) {
-    const Grays dataset(kTinyImage, 4096);
+    const Grays dataset(kTinyImage, 512);
     backend_for({}).set_threads(1);
     std::vector<std::unique_ptr<LoneRank>> ranks;
     for (int rank = 0; rank < count; ++rank)

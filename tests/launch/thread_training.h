@@ -17,7 +17,7 @@ namespace lockstep {
 struct ThreadTraining {
   NetworkChoice network = {.name = "cnn", .batch_norm = false};
   ImageShape image = {8, 8, 1};
-  std::int64_t samples = 4096;
+  std::int64_t samples = 512;  // all of which a training is evaluated on, too
   int ranks = 1;
   std::int64_t batch = 8;  // per rank and micro-batch
   std::int64_t accumulation = 1;
