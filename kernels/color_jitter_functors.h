@@ -89,6 +89,18 @@ struct Jitter {
     return pixel;
   }
 
+  // A whole image, on the host; `to` may be `from`.
+  void run(SampleId sample, std::int64_t pixels, const std::uint8_t* from, std::uint8_t* to) const {
+    View view = this->view(sample);
+    if (needs_gray()) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < pixels; ++i) sum += gray_before_contrast(load(from + i * channels), view);
+      view.gray = mean_gray(sum, pixels);
+    }
+    for (std::int64_t i = 0; i < pixels; ++i)
+      store((*this)(load(from + i * channels), view), to + i * channels);
+  }
+
  private:
   static constexpr std::uint32_t kBlock = 80;  // beside those of Augment and Mix
 

@@ -24,7 +24,6 @@ class HostAugmentation {
   void operator()(SampleId sample, std::span<std::uint8_t> image) const;
 
  private:
-  void color(SampleId sample, std::span<std::uint8_t> image) const;
   void place(SampleId sample, std::span<std::uint8_t> image) const;
 
   std::int64_t pixels_;

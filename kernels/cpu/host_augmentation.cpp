@@ -8,6 +8,25 @@
 #include "kernels/shape_checks.h"
 
 namespace lockstep {
+namespace {
+
+// kBytes of each pixel; pixels begin `stride` bytes apart.
+template <int kBytes>
+void show(const Augment& augment, const Augment::View& view, const std::uint8_t* whole, std::uint8_t* to,
+          std::int64_t stride = kBytes) {
+  for (int row = 0; row < augment.height; ++row) {
+    for (int column = 0; column < augment.width; ++column, to += stride) {
+      const int seen = augment.seen(view, row, column);
+      if (seen < 0) {
+        std::memset(to, 0, kBytes);
+      } else {
+        std::memcpy(to, whole + seen * stride, kBytes);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 HostAugmentation::HostAugmentation(const Augmentation& augmentation, std::int64_t height, std::int64_t width,
                                    std::int64_t channels)
@@ -25,39 +44,22 @@ HostAugmentation::HostAugmentation(const Augmentation& augmentation, std::int64_
 void HostAugmentation::operator()(SampleId sample, std::span<std::uint8_t> image) const {
   CHECK(static_cast<std::int64_t>(image.size()) == pixels_ * channels_, "an image of {} bytes, not {}",
         image.size(), pixels_ * channels_);
-  if (colors_) color(sample, image);
+  if (colors_) jitter_.run(sample, pixels_, image.data(), image.data());
   if (places_) place(sample, image);
-}
-
-void HostAugmentation::color(SampleId sample, std::span<std::uint8_t> image) const {
-  Jitter::View view = jitter_.view(sample);
-  if (jitter_.needs_gray()) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < pixels_; ++i)
-      sum += jitter_.gray_before_contrast(jitter_.load(image.data() + i * channels_), view);
-    view.gray = Jitter::mean_gray(sum, pixels_);
-  }
-  for (std::int64_t i = 0; i < pixels_; ++i) {
-    std::uint8_t* pixel = image.data() + i * channels_;
-    jitter_.store(jitter_(jitter_.load(pixel), view), pixel);
-  }
 }
 
 void HostAugmentation::place(SampleId sample, std::span<std::uint8_t> image) const {
   thread_local std::vector<std::uint8_t> whole;
   whole.assign(image.begin(), image.end());
   const Augment::View view = augment_.view(sample);
-  const auto bytes = static_cast<std::size_t>(channels_);
-  std::uint8_t* to = image.data();
-  for (int row = 0; row < augment_.height; ++row) {
-    for (int column = 0; column < augment_.width; ++column, to += bytes) {
-      const int seen = augment_.seen(view, row, column);
-      if (seen < 0) {
-        std::memset(to, 0, bytes);
-      } else {
-        std::memcpy(to, whole.data() + seen * channels_, bytes);
-      }
-    }
+  switch (channels_) {
+    case 1:
+      return show<1>(augment_, view, whole.data(), image.data());
+    case 3:
+      return show<3>(augment_, view, whole.data(), image.data());
+    default:
+      for (std::int64_t c = 0; c < channels_; ++c)
+        show<1>(augment_, view, whole.data() + c, image.data() + c, channels_);
   }
 }
 
