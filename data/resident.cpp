@@ -128,7 +128,7 @@ std::unique_ptr<Dataset> resident(std::shared_ptr<const Dataset> dataset,
   CHECK(options.threads > 0, "{} threads", options.threads);
   if (source == nullptr) source = dataset;
   auto made = std::make_unique<Resident>(std::move(dataset), options.device);
-  made->upload(*source, options);
+  if (options.read) made->upload(*source, options);
   return made;
 }
 

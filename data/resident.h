@@ -18,8 +18,9 @@ std::size_t resident_bytes(const Dataset& dataset);
 
 struct ResidentOptions {
   Device device;
-  int threads = 1;  // that read images
-  Shard shard;      // where this one begins to read, of those who share what they decode (data/preloaded.h)
+  int threads = 1;   // that read images
+  Shard shard;       // where this one begins to read, of those who share what they decode (data/preloaded.h)
+  bool read = true;  // false: all are black and of label 0, for who asks for the memory alone
 };
 
 // Reads all images now. One that cannot be decoded is an error of each who wants it later, as it is of the

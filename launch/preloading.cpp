@@ -129,7 +129,9 @@ Datasets move_to_device(const Preloading& made, const PreloadOptions& options, c
   const auto moved = [&](const std::shared_ptr<Dataset>& set,
                          const std::shared_ptr<Dataset>& source) -> std::shared_ptr<Dataset> {
     if (source == nullptr) return set;
-    return resident(set, source, {.device = options.device, .threads = options.threads, .shard = shard});
+    return resident(
+        set, source,
+        {.device = options.device, .threads = options.threads, .shard = shard, .read = options.reads_images});
   };
   return {.train = moved(made.sets.train, made.to_device.train),
           .test = moved(made.sets.test, made.to_device.test)};

@@ -26,6 +26,7 @@ struct PreloadOptions {
   int sharing = 1;                // ranks that share the device's memory
   int threads = 1;                // that read what goes to the device
   bool augments_on_host = false;  // of which images on the device know nothing
+  bool reads_images = true;       // ResidentOptions::read
 };
 
 struct Preloading {

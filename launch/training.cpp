@@ -37,7 +37,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
-  if (options.datasets.train == nullptr) prepare_data(world, choice);
+  if (options.datasets.train == nullptr) prepare_data(world, choice, options.reads_images);
   run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
@@ -65,7 +65,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
 }
 
 // Of a training that opened it.
-void Training::prepare_data(World& world, const DeviceChoice& choice) {
+void Training::prepare_data(World& world, const DeviceChoice& choice, bool reads_images) {
   require_same_data(host_, train_set(), test_set(), config_.dataset.path);
   const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
   const PreloadOptions options{.mode = config_.loader_mode,
@@ -73,7 +73,8 @@ void Training::prepare_data(World& world, const DeviceChoice& choice) {
                                .device = choice.device,
                                .sharing = choice.shared ? world.local_size() : 1,
                                .threads = threads_,
-                               .augments_on_host = config_.augments_on_host()};
+                               .augments_on_host = config_.augments_on_host(),
+                               .reads_images = reads_images};
   const Preloading made = preload(data_->sets, options, *node);
   run_agreed(host_, [&] {
     if (!made.failed.empty()) {

@@ -34,7 +34,8 @@ class Training {
     bool trace = false;        // record a timeline
     std::string kernels = {};  // to use again: see NetworkPlanning::prefer(); empty: none
     Registry registry = {};
-    Datasets datasets = {};  // of another training on the same data; null: opened and compared over ranks
+    Datasets datasets = {};    // of another training on the same data; null: opened and compared over ranks
+    bool reads_images = true;  // false: who trains nothing has room for a set on the device, and no set
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);
   Training(Training&&) = delete;  // parts refer to each other
@@ -76,7 +77,7 @@ class Training {
   const OptimizerKind& optimizer_kind() const {
     return lockstep::optimizer_kind(config_.optimizer.name, registry_.optimizers);
   }
-  void prepare_data(World& world, const DeviceChoice& choice);
+  void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
   MemoryNeed memory_need(std::int64_t batch, const World& world);

@@ -159,8 +159,8 @@ int plan(PlanRun& run, const Command& command, World& world) {
     require_ranks(flags);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
-  Training& training =
-      run.training.emplace(*config, world, communicator, Training::Options{.registry = command.registry});
+  Training& training = run.training.emplace(
+      *config, world, communicator, Training::Options{.registry = command.registry, .reads_images = false});
   print_ranks(communicator, world, training);
   if (first) print_plan(training, *config, communicator);
   run_agreed(communicator, [&] {

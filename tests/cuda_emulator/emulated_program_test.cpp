@@ -243,8 +243,9 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
 TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
   const ProgramResult plan =
       run_ranks(2, program("lockstep-emulated") + " plan " + workplace_.path("config.toml").string() +
-                       " --set world.device=cuda --set kernels.choose=direct");
+                       " --set world.device=cuda --set kernels.choose=direct --set train.epochs=2");
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
+  EXPECT_EQ(count(plan.output, "  dataset "), 2) << plan.output << "images on the device, labels on the host";
   for (const char* device : {"  cuda:0 ", "  cuda:1 "})
     EXPECT_EQ(count(plan.output, device), 1) << plan.output;
 }

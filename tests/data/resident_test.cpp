@@ -113,6 +113,12 @@ TEST(Resident, IsReadFromItsQuickCopy) {
   EXPECT_EQ(quick.use_count(), 1);
 }
 
+TEST(Resident, MayTakeItsMemoryAlone) {
+  const auto dataset = std::make_shared<Damaged>(20, std::set<std::int64_t>{});
+  EXPECT_EQ(resident(dataset, nullptr, {.read = false})->on_device().size(), 80U);
+  EXPECT_EQ(dataset->reads, 0);
+}
+
 TEST(Resident, FilesThatCannotBeReadEndTheJob) {
   struct Gone final : NumberedDataset {
     using NumberedDataset::NumberedDataset;
