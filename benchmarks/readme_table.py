@@ -159,6 +159,16 @@ def resnet20(results):
             f"{statistics.mean(last):.2f} % test accuracy on average, {min(last):.2f} % to {max(last):.2f} %", result)
 
 
+def accuracy_beside_pytorch(results):
+    result = results("accuracy_beside_pytorch")
+    curves = result["curves"]
+    last = {name: curve[-1]["accuracy"] for name, curve in curves.items()}
+    return (f"`{result['network']}` on CIFAR-10, {len(curves['Lockstep'])} epochs, from PyTorch's initial weights with the "
+            "same recipe",
+            f"{last['Lockstep']:.2f} % test accuracy; PyTorch {result['pytorch'].split('+')[0]} {last['PyTorch']:.2f} %",
+            result)
+
+
 def half_precision(results):
     result = results("half_precision_cnn")
     means = [f"{name} {row['mean']:.2f} %" for name, row in result["test_accuracy_percent_after_5_epochs"].items()]
@@ -310,7 +320,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
-       recompute("resnet20"), recompute("resnet50"), resnet20, half_precision, pinning,
+       recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, half_precision, pinning,
        faults, soak, guards, snapshot, loader]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 

@@ -31,7 +31,7 @@ import numpy  # after --help
 import torch
 from PIL import Image
 
-import chart
+import accuracy_chart
 import files
 import models
 import record
@@ -130,9 +130,5 @@ result = {"benchmark": "accuracy_beside_pytorch",
           "pytorch": torch.__version__, "network": "resnet20", "batch": BATCH, "threads": options.threads,
           "points_apart": last["Lockstep"] - last["PyTorch"], "curves": curves}
 options.json.write_text(json.dumps(result, indent=1) + "\n")
-series = [chart.Series(name, [(epoch + 1, point["accuracy"]) for epoch, point in enumerate(curve)], family=family)
-          for family, (name, curve) in enumerate(curves.items())]
-options.json.with_suffix(".svg").write_text(
-    chart.svg("resnet20 on CIFAR-10, from the same weights", [chart.Panel("", "epoch", "test accuracy (%)", series, y_least=40)],
-              f"One run each, batch {BATCH}; {result['date']}"))
+options.json.with_suffix(".svg").write_text(accuracy_chart.draw(result))
 print(f"{last['Lockstep']:.2f} % beside PyTorch's {last['PyTorch']:.2f} %: {result['points_apart']:+.2f} points")

@@ -10,8 +10,9 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/peers")]
 
+import accuracy_chart  # noqa: E402
 import codec_accuracy  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
@@ -29,7 +30,7 @@ class CommittedResults(unittest.TestCase):
 
     def test_charts_are_what_the_results_beside_them_give(self):
         draw = {"scaling": scaling_bench.draw, "overlap": overlap_bench.draw, "links": links_bench.draw,
-                "codec_accuracy": codec_accuracy.draw}
+                "codec_accuracy": codec_accuracy.draw, "accuracy_beside_pytorch": accuracy_chart.draw}
         for file in (ROOT / "benchmarks/results").glob("*.svg"):
             result = json.loads(file.with_suffix(".json").read_text())
             self.assertEqual(file.read_text(), draw[result["benchmark"]](result), f"redraw {file.name} with --redraw")
