@@ -59,8 +59,7 @@ struct LoaderOptions {
   int most_threads = 1;  // of threads = 0
   int kept = 1;          // batches that stay valid: the last one that next() gave, and those before it
   int slots = 4;         // batches in memory, more than are kept: those and what is filled ahead
-  // Of images to train with, as they are read; must outlive the loader. Null: none.
-  const HostAugmentation* augmentation = nullptr;
+  std::shared_ptr<const HostAugmentation> augmentation = nullptr;  // of images, as they are read; null: none
   Device device;  // that batches are copied to from here: their memory is pinned for it
 };
 

@@ -8,9 +8,9 @@ usage() {
   cat <<'TEXT'
 launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--toolkit FOLDER] [--limit MB]
 
-Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda), but for those of the emulated device,
-with the shared libraries they need into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: glibc, the CUDA toolkit,
-cuDNN, NCCL and the driver, which are the node's.
+Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
+into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: programs of the emulated
+device, and glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's.
 
   --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz)
   --mpi FOLDER    packs this Open MPI, too, for nodes that have none: FOLDER/bin/mpirun, FOLDER/lib/libmpi.so.40. The

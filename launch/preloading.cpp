@@ -35,6 +35,9 @@ bool on_all(Communicator& node, bool right) { return first_rank_where(node, !rig
 struct Chosen {
   bool train = false, test = false;
   bool any() const { return train || test; }
+  Datasets of(const Datasets& sets) const {
+    return {.train = train ? sets.train : nullptr, .test = test ? sets.test : nullptr};
+  }
   std::string_view images() const {
     if (train && test) return "images";
     return train ? "training images" : "test images";
@@ -99,7 +102,7 @@ Datasets shared_on_the_way(const Datasets& sets, const Chosen& chosen, Communica
   const bool room = node.size() > 1 && decoded.any() && bytes <= available_memory({}) / 4 &&
                     fits_shared(node, bytes, false);
   if (on_all(node, room)) keep_on_host(made, decoded, node);
-  return {.train = chosen.train ? made.sets.train : nullptr, .test = chosen.test ? made.sets.test : nullptr};
+  return chosen.of(made.sets);
 }
 
 }  // namespace
@@ -107,15 +110,16 @@ Datasets shared_on_the_way(const Datasets& sets, const Chosen& chosen, Communica
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node) {
   if (options.mode == LoaderMode::stream) return {.sets = sets};
   const bool asked = options.mode != LoaderMode::automatic;
-  const bool may_move = options.mode != LoaderMode::preload && !is_host_memory(options.device);
+  const bool may_move =
+      options.mode != LoaderMode::preload && !is_host_memory(options.device) && !options.augments_on_host;
   if (!may_move || (!asked && !options.several_epochs))
     return preload_on_host(sets, options.several_epochs, asked, node);
-  const Chosen chosen{.train = !sets.train->draws() && !options.augments_on_host, .test = true};
+  const Chosen chosen{.train = !sets.train->draws(), .test = true};
   const std::size_t bytes = bytes_of(sets, chosen, resident_bytes);
   const std::size_t available = available_memory(options.device) / static_cast<std::size_t>(options.sharing);
   if (on_all(node, bytes <= available / (asked ? 1 : 10))) {
     return {.sets = sets,
-            .to_device = shared_on_the_way(sets, chosen, node),
+            .to_device = options.reads_images ? shared_on_the_way(sets, chosen, node) : chosen.of(sets),
             .told = fmt::format("{} lie in the memory of the device, {} of it", chosen.images(),
                                 megabytes(bytes))};
   }

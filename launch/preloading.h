@@ -25,7 +25,7 @@ struct PreloadOptions {
   Device device;
   int sharing = 1;                // ranks that share the device's memory
   int threads = 1;                // that read what goes to the device
-  bool augments_on_host = false;  // of which images on the device know nothing
+  bool augments_on_host = false;  // and so needs images there
   bool reads_images = true;       // ResidentOptions::read
 };
 
@@ -40,7 +40,7 @@ struct Preloading {
 // each epoch. `automatic` does that where they are read in several epochs: in a GPU's memory where they take
 // no more than a tenth of what is free there; else, if they are decoded at all, in memory that ranks share
 // where they take no more than a quarter of what is free and half of what can be shared. On a CPU, whose
-// memory is the host's, `device` is `preload`.
+// memory is the host's, and where images are augmented on the host, `device` is `preload`.
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node);
 
 // Returns the sets with those on the device that are to go there. Reads these whole, and throws what

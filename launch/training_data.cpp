@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "data/device_batches.h"
 #include "data/verify.h"
+#include "kernels/host_augmentation.h"
 #include "launch/engine_options.h"
 
 namespace lockstep {
@@ -52,9 +53,8 @@ TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat
   const ImageShape image = sets.train->image_shape();
   Augmentation augmentation = config.network.augmentation;
   augmentation.key = augmentation_key(config.network.seed);
-  host_augmentation_ =
-      std::make_unique<HostAugmentation>(augmentation, image.height, image.width, image.channels);
-  options.augmentation = host_augmentation_.get();
+  options.augmentation =
+      std::make_shared<HostAugmentation>(augmentation, image.height, image.width, image.channels);
 }
 
 void TrainingData::make_loaders(const World& world) {

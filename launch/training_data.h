@@ -8,7 +8,6 @@
 #include "comm/world.h"
 #include "data/batch_loader.h"
 #include "data/dataset.h"
-#include "kernels/host_augmentation.h"
 #include "launch/config.h"
 #include "launch/preloading.h"
 
@@ -34,8 +33,6 @@ struct TrainingData {
   std::unique_ptr<BatchLoader> test_loader;
 
  private:
-  std::unique_ptr<HostAugmentation> host_augmentation_;  // that the loader uses
-
   void open(const Config& config, const std::vector<DatasetFormat>& formats, const World& world, int threads);
 };
 

@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "data/sample_order.h"
+#include "kernels/host_augmentation.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
 
@@ -482,6 +483,29 @@ TEST(BatchLoader, EndsWhilePrefetching) {
     BatchLoader loader(dataset, {}, {.batch = 7, .threads = 4, .slots = 3});
     take(loader, i % 5);
     if (i % 2 == 1) loader.seek(1, 2);
+  }
+}
+
+// The loader's threads may be at it until the loader ends, whoever else has let go of it.
+TEST(BatchLoader, KeepsTheAugmentationOfItsImages) {
+  const NumberedDataset dataset(64);
+  const Augmentation augmentation{.crop_padding = 1, .key = augmentation_key(3)};
+  const ImageShape shape = dataset.image_shape();
+  LoaderOptions options{.batch = 8, .threads = 2};
+  options.augmentation =
+      std::make_shared<HostAugmentation>(augmentation, shape.height, shape.width, shape.channels);
+  const HostAugmentation same(augmentation, shape.height, shape.width, shape.channels);
+  BatchLoader loader(dataset, {}, options);
+  options = {};
+  for (int batch = 0; batch < 20; ++batch) {
+    const Batch& next = loader.next();
+    const std::span<const std::uint8_t> images = next.images.as<std::uint8_t>();
+    std::vector<std::uint8_t> expected(4);
+    for (std::size_t i = 0; i < 8; ++i) {
+      dataset.read(next.samples[i].index, expected);
+      same(next.samples[i], expected);
+      EXPECT_TRUE(std::ranges::equal(expected, images.subspan(4 * i, 4)));
+    }
   }
 }
 

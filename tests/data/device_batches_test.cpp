@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr LoaderOptions kOptions{.batch = 4, .seed = 3, .slots = 2};
+const LoaderOptions kOptions{.batch = 4, .seed = 3, .slots = 2};
 
 // Batches as the loader itself gives them.
 std::vector<Samples> expected(const Dataset& dataset, int batches) {
