@@ -19,6 +19,9 @@ namespace lockstep {
 struct WorldOptions {
   // Ranks that count as one node; 0: those that share memory, as MPI says. For tests of several nodes on one.
   int ranks_per_node = 0;
+  // How long all processes together may take to start MPI, after which they end with exit_code::resumable
+  // (StartGuard); 0: any.
+  std::chrono::seconds start_limit = std::chrono::minutes(5);
 };
 
 // How ranks communicate between devices.

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "comm/start_guard.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/command_line.h"
@@ -22,7 +24,7 @@ namespace lockstep {
 namespace {
 
 int run_in_world(const Command& command) {
-  World world = World::join();
+  World world = World::join({.start_limit = start_limit(&std::getenv)});
   int code = exit_code::done;
   try {
     code = command.entry->in_world(command, world);

@@ -14,6 +14,7 @@
 
 #include "comm/launcher.h"
 #include "comm/mpi/node_window.h"
+#include "comm/start_guard.h"
 #include "core/error.h"
 #include "core/timeline.h"
 
@@ -207,6 +208,7 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
                     options.ranks_per_node));
   }
   auto session = std::make_shared<MpiSession>();
+  const StartGuard guard(options.start_limit);
   initialize();
   int rank = 0;
   int size = 1;

@@ -78,6 +78,29 @@ TEST(Failure, ARankThatIsStoppedIsNamed) {
   }
 }
 
+// MPI itself waits for it without a limit, and no watchdog knows of anybody yet.
+TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
+  for (const int stopped : {0, 2}) {
+    const Workplace workplace("never_starts");
+    const std::string command =
+        workplace.script(fmt::format("export LOCKSTEP_START_SECONDS=1\n"
+                                     "[ $OMPI_COMM_WORLD_RANK != {} ] || kill -STOP $$\nexec {}",
+                                     stopped, workplace.train({})));
+    const ProgramResult result = run_ranks(3, command);
+    EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+    for (const std::string& part :
+         {fmt::format("[rank {}] not all of the job's 3 processes have started MPI in 1 s",
+                      stopped == 0 ? 1 : 0),
+          fmt::format("\nrank {}: process ", stopped), std::string(" stopped by a signal (T)")})
+      EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
+  }
+}
+
+TEST(Failure, ATimeToStartThatIsNoNumberIsRefused) {
+  expect_failure(run_shell("LOCKSTEP_START_SECONDS=soon " + program("lockstep") + " train fashion_mnist_mlp"),
+                 exit_code::config, {"LOCKSTEP_START_SECONDS is \"soon\""});
+}
+
 TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
   expect_failure(run_failing("parameter", 2), exit_code::failed, {"rank 2 ended with other parameters"});
 }
