@@ -137,6 +137,7 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
     line["stragglers"].push_back({{"rank", each.rank},
                                   {"host", each.host},
                                   {"since_step", each.since_step},
+                                  {"found_step", each.found_step},
                                   {"seconds", each.seconds},
                                   {"median_seconds", each.median_seconds}});
   }

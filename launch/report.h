@@ -33,6 +33,7 @@ struct Straggler {
   int rank = 0;
   std::string host;
   std::int64_t since_step = 0;  // from 1
+  std::int64_t found_step = 0;  // within which, or right before, it was found
   double seconds = 0;           // of a step, its own
   double median_seconds = 0;    // of all ranks
   double factor() const { return seconds / median_seconds; }
@@ -121,7 +122,7 @@ class Report {
 // ...} and processor {compute, communication, data} in seconds; of several ranks communication {steps,
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
 // by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
-// host, since_step, seconds, median_seconds}. What is not finite, or not there, is null.
+// host, since_step, found_step, seconds, median_seconds}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// As often as ranks tell each other their times: see StepAgreement.
-constexpr double kWindowSeconds = 0.02;
+// What disturbs a machine for a moment should be over within three windows, of 20 steps of 20 ms.
+constexpr double kWindowSeconds = 0.08;
 constexpr double kLongestWindow = 1000;
 
 // The lower one of two.
@@ -40,6 +40,7 @@ std::vector<Straggler> StragglerScore::window(std::span<const double> seconds, s
     found.push_back({.rank = static_cast<int>(i),
                      .host = {},
                      .since_step = rank.since_step,
+                     .found_step = 0,
                      .seconds = seconds[i],
                      .median_seconds = median});
   }
@@ -108,6 +109,7 @@ void StragglerWatch::receive() {
   for (std::size_t rank = 0; rank < ranks; ++rank) seconds.push_back(1e-6 * numbers[rank]);
   for (Straggler& each : score_.window(seconds, first_step_)) {
     each.host = hosts_[static_cast<std::size_t>(each.rank)];
+    each.found_step = trainer_.steps();
     log::shared_warning(
         "rank {} on {} is slow: since step {} it needs {:.1f} ms a step where the median rank needs {:.1f} "
         "ms "

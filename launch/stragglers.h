@@ -29,8 +29,9 @@ class StragglerScore {
   // Where a step is shorter by less than this nobody minds.
   static constexpr double kLeastSeconds = 1e-3;
 
-  // seconds: of a step, by rank; first_step: of the window, from 1. Those that are told of from now on. One
-  // that was as fast as the others for as many windows may be told of again.
+  // seconds: of a step, by rank; first_step: of the window, from 1. Those that are told of from now on, but
+  // for their hosts and the step in which it is. One that was as fast as the others for as many windows may
+  // be told of again.
   std::vector<Straggler> window(std::span<const double> seconds, std::int64_t first_step);
 
  private:
