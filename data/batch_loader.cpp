@@ -240,10 +240,16 @@ struct BatchLoader::State {
     const std::int64_t step = first_step + ticket / options.accumulation;
     const std::int64_t micro = ticket % options.accumulation;
     const std::int64_t micro_batch = shard.rank * options.accumulation + micro;
-    const std::int64_t end = std::min((piece + 1) * piece_samples, options.batch);
+    const std::int64_t begin = piece * piece_samples, end = std::min(begin + piece_samples, options.batch);
     try {
-      for (std::int64_t i = piece * piece_samples; i < end; ++i) {
-        const std::exception_ptr error = fill_sample(slot, i, place_of(step, micro_batch, i));
+      Place next = place_of(step, micro_batch, begin);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Place at = next;
+        if (i + 1 < end) {
+          next = place_of(step, micro_batch, i + 1);
+          if (next.sample >= 0 && !on_device) dataset.will_read(next.sample);
+        }
+        const std::exception_ptr error = fill_sample(slot, i, at);
         if (error == nullptr) continue;
         if (filled.left_out++ == 0) filled.undecodable = error;
       }

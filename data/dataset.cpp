@@ -54,12 +54,7 @@ std::string counted_images(const Dataset& train, const Dataset& test) {
                      shape.height, shape.width, shape.channels, train.classes());
 }
 
-namespace {
-
-// ", made of images 20 to 50 high and 24 to 60 wide", where they are resized; or nothing. Of many images some
-// are looked at.
-std::string own_sizes(const Dataset& images) {
-  if (!images.resizes()) return {};
+std::string sizes_of_images(const Dataset& images) {
   std::optional<ImageShape> least, most;
   for (const std::int64_t index : some_samples(images.size(), 1000)) {
     try {
@@ -74,15 +69,17 @@ std::string own_sizes(const Dataset& images) {
   const auto range = [](std::int64_t from, std::int64_t to) {
     return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
   };
-  return fmt::format(", made of images {} high and {} wide", range(least->height, most->height),
+  return fmt::format("{} high and {} wide", range(least->height, most->height),
                      range(least->width, most->width));
 }
 
-}  // namespace
-
 std::string summary_of(const Dataset& train, const Dataset& test) {
   const std::vector<std::int64_t> counts = train.class_counts();
-  const std::string images = counted_images(train, test) + own_sizes(train);
+  std::string images = counted_images(train, test);
+  if (train.resizes()) {
+    const std::string sizes = sizes_of_images(train);
+    if (!sizes.empty()) images += ", made of images " + sizes;
+  }
   if (counts.empty()) return images;
   const auto least = std::ranges::min_element(counts), most = std::ranges::max_element(counts);
   if (*least == *most) return fmt::format("{}, {} of each", images, *least);
@@ -116,7 +113,8 @@ const std::vector<DatasetFormat>& dataset_formats() {
        [](const Options& options, Split split) {
          return open_webdataset(options.path, split, options.resize.size > 0);
        }},
-      {"records", [](const Options& options, Split split) { return open_records(options.path, split); }},
+      {"records", [](const Options& options,
+                     Split split) { return open_records(options.path, split, options.resize.size > 0); }},
       {"csv", [](const Options& options, Split split) { return open_csv(options, split); }},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
@@ -125,10 +123,15 @@ const std::vector<DatasetFormat>& dataset_formats() {
 
 namespace {
 
-std::unique_ptr<Dataset> prepared(const DatasetFormat& format, const DatasetOptions& options, Split split) {
+std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const DatasetOptions& options,
+                                      Split split) {
   const double share = options.validation_share;
   std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
+  return dataset;
+}
+
+std::unique_ptr<Dataset> made_one_size(std::unique_ptr<Dataset> dataset, const DatasetOptions& options) {
   if (options.resize.size == 0) return dataset;
   if (dataset->image_shape().type != DType::u8) {
     throw ConfigError(
@@ -143,9 +146,14 @@ std::unique_ptr<Dataset> prepared(const DatasetFormat& format, const DatasetOpti
 
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split,
                                       const std::vector<DatasetFormat>& formats) {
+  return made_one_size(open_in_own_sizes(options, split, formats), options);
+}
+
+std::unique_ptr<Dataset> open_in_own_sizes(const DatasetOptions& options, Split split,
+                                           const std::vector<DatasetFormat>& formats) {
   std::string names;
   for (const DatasetFormat& format : formats) {
-    if (format.name == options.format) return prepared(format, options, split);
+    if (format.name == options.format) return in_own_sizes(format, options, split);
     names += (names.empty() ? "" : ", ") + format.name;
   }
   throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));

@@ -74,6 +74,8 @@ class Dataset {
     static_cast<void>(draw);
     return read(index, image);
   }
+  // A hint: this thread reads that sample behind the next one. Costs little, or nothing.
+  virtual void will_read(std::int64_t index) const { static_cast<void>(index); }
   // Whether that gives another image in each epoch.
   virtual bool draws() const { return false; }
   // Whether read() decodes or resamples, which takes much longer than to copy what it gives.
@@ -175,5 +177,14 @@ const std::vector<DatasetFormat>& dataset_formats();
 // Throws what its format's open does, and ConfigError for a format that the table has not.
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split,
                                       const std::vector<DatasetFormat>& formats = dataset_formats());
+
+// The same, without resizing them (data.resize): what is read by read_stored() and read_own_size() has the
+// size that it has.
+std::unique_ptr<Dataset> open_in_own_sizes(const DatasetOptions& options, Split split,
+                                           const std::vector<DatasetFormat>& formats = dataset_formats());
+
+// "180 to 500 high and 160 to 500 wide": of many images some are looked at. Empty where no header can be
+// read.
+std::string sizes_of_images(const Dataset& images);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "data/prefetch.h"
 
 namespace lockstep {
 
@@ -33,6 +34,11 @@ std::int32_t HeldImages::read(std::int64_t index, std::span<std::uint8_t> image)
         "sample {} of {} into {} bytes", index, size(), image.size());
   std::copy_n(pixels_.begin() + index * shape_.bytes(), shape_.bytes(), image.begin());
   return labels_[static_cast<std::size_t>(index)];
+}
+
+void HeldImages::will_read(std::int64_t index) const {
+  const auto bytes = static_cast<std::size_t>(shape_.bytes());
+  prefetch_lines(std::span(pixels_).subspan(static_cast<std::size_t>(index) * bytes, bytes));
 }
 
 std::uint64_t HeldImages::fingerprint() const {

@@ -24,6 +24,7 @@ class HeldImages final : public Dataset {
   std::vector<std::string> class_names() const override { return names_; }
   bool verified() const override { return true; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override;
+  void will_read(std::int64_t index) const override;
   std::size_t memory_bytes() const override {
     return pixels_.capacity() + labels_.capacity() * sizeof(std::int32_t);
   }

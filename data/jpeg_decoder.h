@@ -19,8 +19,7 @@
 
 namespace lockstep {
 
-// How much of a header is looked at: all of it; or its size alone, by us, where decoding, which looks at all
-// of it once more, follows. For small images that is a tenth of the time.
+// How much of a header is looked at: all of it; or what jpeg_header.h reads, where decoding follows.
 enum class HeaderCheck { whole, size };
 
 class JpegDecoder {
@@ -55,7 +54,9 @@ class JpegDecoder {
   std::unique_ptr<void, Destroy> decompressor_;
   std::string name_;
   std::span<const std::uint8_t> image_;
-  std::vector<std::uint8_t> inks_;  // of a CMYK image
+  std::vector<std::uint8_t> inks_;   // of a CMYK image
+  std::vector<std::uint8_t> small_;  // of a small one
+  bool reusable_ = false;            // the decompressor is there, and has met no error
   int width_ = 0;
   int height_ = 0;
   int colours_ = 0;  // TJCS

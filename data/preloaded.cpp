@@ -7,6 +7,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "data/prefetch.h"
 #include "data/wrapped.h"
 
 namespace lockstep {
@@ -58,6 +59,16 @@ class Preloaded final : public Wrapped {
       state.store(ready, std::memory_order_release);
     }
     return found;
+  }
+  void will_read(std::int64_t index) const override {
+    const auto places = static_cast<std::int64_t>(memory_.places.size());
+    std::byte* place = memory_.places[static_cast<std::size_t>(index % places)];
+    const auto at = static_cast<std::size_t>(index / places);
+    if (std::atomic_ref(*reinterpret_cast<std::uint8_t*>(place + at)).load(std::memory_order_relaxed) !=
+        ready)
+      return dataset().will_read(index);
+    const std::byte* pixels = place + layout_.pixels + at * image_bytes_;
+    prefetch_lines({reinterpret_cast<const std::uint8_t*>(pixels), image_bytes_});
   }
   std::int32_t read_augmented(std::int64_t index, const Draw& draw,
                               std::span<std::uint8_t> image) const override {

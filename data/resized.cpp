@@ -68,6 +68,7 @@ class Resized final : public Dataset {
   std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  void will_read(std::int64_t index) const override { dataset_->will_read(index); }
   bool draws() const override { return options_.random_crop; }
   bool decodes() const override { return true; }
   bool resizes() const override { return true; }

@@ -31,6 +31,7 @@ class Subset final : public Dataset {
                               std::span<std::uint8_t> image) const override {
     return dataset_->read_augmented(at(index), draw, image);
   }
+  void will_read(std::int64_t index) const override { dataset_->will_read(at(index)); }
   bool draws() const override { return dataset_->draws(); }
   bool decodes() const override { return dataset_->decodes(); }
   ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(at(index)); }

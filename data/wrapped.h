@@ -27,6 +27,7 @@ class Wrapped : public Dataset {
                               std::span<std::uint8_t> image) const override {
     return dataset_->read_augmented(index, draw, image);
   }
+  void will_read(std::int64_t index) const override { dataset_->will_read(index); }
   bool draws() const override { return dataset_->draws(); }
   bool decodes() const override { return dataset_->decodes(); }
   bool resizes() const override { return dataset_->resizes(); }

@@ -38,7 +38,8 @@ struct ShardPlan {
 };
 
 std::uint64_t source_of(const Dataset& dataset, const PackOptions& options, std::int64_t in_shard) {
-  const std::uint64_t parts[] = {dataset.fingerprint(), static_cast<std::uint64_t>(options.coding),
+  const std::uint64_t parts[] = {dataset.fingerprint(),
+                                 static_cast<std::uint64_t>(options.coding) + (options.own_sizes ? 2u : 0u),
                                  static_cast<std::uint64_t>(in_shard), options.leave_out_damaged ? 1u : 0u,
                                  static_cast<std::uint64_t>(options.jpeg_quality)};
   return XXH3_64bits(parts, sizeof(parts));
@@ -53,7 +54,7 @@ std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, c
   if (options.coding == ImageCoding::file && options.jpeg_quality == 0 &&
       dataset.coding() != options.coding) {
     throw ConfigError(fmt::format(
-        "the images of {} are no files of their own, or are resized; pack them as pixels", split.name));
+        "the images of {} are no files of their own: pack them as pixels, or as jpeg", split.name));
   }
   const std::int64_t in_shard =
       std::max<std::int64_t>(1, options.shard_bytes / dataset.image_shape().bytes());
@@ -70,6 +71,7 @@ std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, c
                      .end = std::min(dataset.size(), (shard + 1) * in_shard),
                      .schema = {.coding = options.coding,
                                 .shape = dataset.image_shape(),
+                                .own_sizes = options.own_sizes,
                                 .classes = dataset.classes(),
                                 .class_names = dataset.class_names(),
                                 .source = source,

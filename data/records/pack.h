@@ -30,6 +30,8 @@ struct PackOptions {
   // Of image files: above 0, JPEG of this quality (1 to 100) is made of the pixels. 0: files as they are, of
   // datasets that have them.
   int jpeg_quality = 0;
+  // Of files as they are: images may have sizes of their own, for whoever reads them resizes them.
+  bool own_sizes = false;
   std::int64_t shard_bytes = std::int64_t{1} << 30;  // of pixels in a shard, about; one image at least
   int threads = 1;
   // Images that cannot be decoded are left out, instead of ending it all.

@@ -13,6 +13,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "data/prefetch.h"
 
 namespace lockstep {
 namespace {
@@ -81,8 +82,8 @@ void RecordFile::read_header() {
                            area * header_.channels <= kMostImageBytes &&
                            (!jpeg || header_.channels == 1 || header_.channels == 3);
   if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::file) ||
-      header_.classes == 0 || header_.classes > kMostClasses || header_.shard >= header_.shards ||
-      header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
+      header_.own_sizes > (jpeg ? 1u : 0u) || header_.classes == 0 || header_.classes > kMostClasses ||
+      header_.shard >= header_.shards || header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
     fail(0, "the header has values that this program does not write");
   }
   read_names();
@@ -180,6 +181,13 @@ void RecordFile::check_table() const {
 
 std::string RecordFile::place(std::int64_t index) const {
   return fmt::format("{}: record {}, at byte {}", path(), index, entry(index).offset);
+}
+
+void RecordFile::prefetch(std::int64_t index) const {
+  if (images_ == nullptr) return;
+  const RecordEntry& soon = entry(index);
+  const std::uint8_t* image = images_ + soon.offset;
+  prefetch_lines({image, soon.bytes});
 }
 
 void RecordFile::read(std::int64_t index, std::span<std::uint8_t> image) const {

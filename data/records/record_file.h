@@ -51,6 +51,9 @@ class RecordFile {
   void read(std::int64_t index, std::span<std::uint8_t> image) const;
   std::span<const std::uint8_t> look_at(std::int64_t index, std::vector<std::uint8_t>& scratch) const;
 
+  // A hint: it is read soon.
+  void prefetch(std::int64_t index) const;
+
   std::size_t memory_bytes() const;
 
  private:

@@ -28,14 +28,16 @@ struct RecordHeader {
   char magic[8] = {};
   std::uint32_t byte_order = kByteOrder;
   std::uint32_t version = kRecordVersion;
-  std::uint32_t coding = 0;                           // ImageCoding
-  std::uint32_t height = 0, width = 0, channels = 0;  // of every image
+  std::uint32_t coding = 0;  // ImageCoding
+  // Of every image; or, of those with own sizes, of the first one of training.
+  std::uint32_t height = 0, width = 0, channels = 0;
   std::uint32_t classes = 0;
   std::uint32_t shard = 0, shards = 0;
   std::uint32_t name_bytes = 0;  // of the classes' names behind the header; 0: they have none
   // Of what the file was packed from, and how: the same in all shards of a split.
   std::uint64_t source = 0;
-  char zeros[64] = {};
+  std::uint32_t own_sizes = 0;  // 1: images, which are files, have sizes of their own
+  char zeros[60] = {};
   std::uint32_t names_crc = 0;
   std::uint32_t header_crc = 0;  // of all bytes before this one
 };

@@ -31,6 +31,7 @@ RecordWriter::RecordWriter(const std::filesystem::path& path, const RecordSchema
     : schema_(schema), file_(path) {
   CHECK(schema.class_names.empty() || static_cast<std::int64_t>(schema.class_names.size()) == schema.classes,
         "{} names for {} classes", schema.class_names.size(), schema.classes);
+  CHECK(!schema.own_sizes || schema.coding == ImageCoding::file, "pixels of any size");
   if (schema.shape.type != DType::u8) {
     throw ConfigError("records hold images; rows of a table are read from the table itself");
   }
@@ -49,6 +50,7 @@ RecordWriter::RecordWriter(const std::filesystem::path& path, const RecordSchema
   header_.shards = static_cast<std::uint32_t>(schema.shards);
   header_.name_bytes = static_cast<std::uint32_t>(names.size());
   header_.source = schema.source;
+  header_.own_sizes = schema.own_sizes ? 1 : 0;
   header_.names_crc = crc32c(names);
   header_.header_crc = crc32c(checked_part(header_));
   write(bytes_of(header_));

@@ -18,6 +18,7 @@ namespace lockstep {
 struct RecordSchema {
   ImageCoding coding = ImageCoding::pixels;
   ImageShape shape;
+  bool own_sizes = false;  // of image files: theirs may be other ones
   std::int64_t classes = 0;
   std::vector<std::string> class_names;  // of all classes, or none
   std::uint64_t source = 0;

@@ -43,7 +43,7 @@ FilesOfSplits record_files_in(const fs::path& folder) {
 bool same_set(const RecordHeader& a, const RecordHeader& b) {
   const auto schema = [](const RecordHeader& header) {
     return std::tuple(header.coding, header.height, header.width, header.channels, header.classes,
-                      header.shards, header.source, header.names_crc);
+                      header.shards, header.source, header.names_crc, header.own_sizes);
   };
   return schema(a) == schema(b);
 }
@@ -63,7 +63,7 @@ RecordFile::Access access_of(const std::vector<fs::path>& paths) {
 
 class Records final : public Dataset {
  public:
-  Records(const fs::path& folder, Split split) {
+  Records(const fs::path& folder, Split split, bool any_size) {
     const std::vector<fs::path> paths = record_files(folder, split);
     const RecordFile::Access access = access_of(paths);
     for (const fs::path& path : paths) add(std::make_unique<RecordFile>(path, access));
@@ -73,6 +73,12 @@ class Records final : public Dataset {
                                   folder.string(), files_.size(), header.shards,
                                   fs::path(files_.back()->path()).filename().string()));
     }
+    if (header.own_sizes != 0 && !any_size) {
+      throw ConfigError(
+          fmt::format("{}: its images have sizes of their own: data.resize says which size they are made",
+                      folder.string()));
+    }
+    own_sizes_ = header.own_sizes != 0;
     shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
     coding_ = static_cast<ImageCoding>(header.coding);
     counts_.resize(header.classes);
@@ -98,6 +104,29 @@ class Records final : public Dataset {
       decode(index, file, record, image);
     }
     return file.entry(record).label;
+  }
+
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    if (coding_ == ImageCoding::pixels) return Dataset::read_own_size(index, least, image);
+    const auto [file, record] = find(index);
+    with_opened(index, file, record, [&](const ImageShape& whole) {
+      if (whole.bytes() > kMostImageBytes)
+        throw DataError(fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible",
+                                    file.path(), whole.width, whole.height, kMostImageBytes));
+      decode_own_size(whole, shape_.channels, least, image);
+    });
+    return file.entry(record).label;
+  }
+  ImageShape own_shape(std::int64_t index) const override {
+    if (!own_sizes_) return shape_;
+    const auto [file, record] = find(index);
+    ImageShape own;
+    with_opened(index, file, record, [&](const ImageShape& whole) { own = whole; });
+    return own;
+  }
+  void will_read(std::int64_t index) const override {
+    const auto [file, record] = find(index);
+    file.prefetch(record);
   }
 
   std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
@@ -153,16 +182,23 @@ class Records final : public Dataset {
 
   void decode(std::int64_t index, const RecordFile& file, std::int64_t record,
               std::span<std::uint8_t> image) const {
-    thread_local std::vector<std::uint8_t> scratch;
-    const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
-    ImageDecoder& decoder = ImageDecoder::of_this_thread();
-    try {
-      const ImageShape found = decoder.open(file.path(), stored, HeaderCheck::size);
+    with_opened(index, file, record, [&](const ImageShape& found) {
       if (found.height != shape_.height || found.width != shape_.width) {
         throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}",
                                     file.path(), found.width, found.height, shape_.width, shape_.height));
       }
-      decoder.decode(shape_, image);
+      ImageDecoder::of_this_thread().decode(shape_, image);
+    });
+  }
+
+  // Calls work(its shape) when this thread's decoder has opened an image file.
+  template <typename Work>
+  void with_opened(std::int64_t index, const RecordFile& file, std::int64_t record, Work work) const {
+    thread_local std::vector<std::uint8_t> scratch;
+    const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
+    try {
+      work(decoder.open(file.path(), stored, HeaderCheck::size));
     } catch (const DataError& error) {
       throw DataError(
           fmt::format("{} (record {}, at byte {})", error.what(), record, file.entry(record).offset));
@@ -177,6 +213,7 @@ class Records final : public Dataset {
   std::vector<std::int64_t> counts_;
   ImageShape shape_;
   ImageCoding coding_ = ImageCoding::pixels;
+  bool own_sizes_ = false;
   mutable DamageLog damage_{"damaged and decoded as far as they go"};
 };
 
@@ -198,8 +235,8 @@ std::vector<fs::path> record_files(const fs::path& folder, Split split) {
                   folder.string(), fmt::join(names, "-* or "), kRecordSuffix));
 }
 
-std::unique_ptr<Dataset> open_records(const fs::path& folder, Split split) {
-  return std::make_unique<Records>(folder, split);
+std::unique_ptr<Dataset> open_records(const fs::path& folder, Split split, bool any_size) {
+  return std::make_unique<Records>(folder, split, any_size);
 }
 
 }  // namespace lockstep

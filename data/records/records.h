@@ -23,6 +23,9 @@ std::vector<std::filesystem::path> record_files(const std::filesystem::path& fol
 // All shards of a split, in order. Throws IoError for a missing folder or file; DataError for what RecordFile
 // refuses, for shards of different sets, and for shards that are not there. read() throws DataError, with
 // file, record and offset, for an image whose checksum is wrong: it is looked at when it is first read.
-std::unique_ptr<Dataset> open_records(const std::filesystem::path& folder, Split split);
+// any_size: images may have sizes of their own, for whoever resizes them; else such sets are refused
+// (ConfigError).
+std::unique_ptr<Dataset> open_records(const std::filesystem::path& folder, Split split,
+                                      bool any_size = false);
 
 }  // namespace lockstep

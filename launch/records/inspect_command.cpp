@@ -14,6 +14,7 @@
 #include "data/records/record_file.h"
 #include "data/records/records.h"
 #include "data/resample.h"
+#include "data/resized.h"
 #include "data/verify.h"
 #include "launch/commands.h"
 #include "launch/terminal.h"
@@ -38,33 +39,45 @@ constexpr std::size_t kMostRows = 50;    // of the table of classes
 // Of one split.
 struct Found {
   std::string name;
-  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<Dataset> dataset;  // images of sizes of their own made one size, to be looked at
+  RecordHeader header;               // of the first file
+  bool own_sizes() const { return header.own_sizes != 0; }
   std::vector<std::filesystem::path> files;
   std::uint64_t bytes = 0;
 };
 
 Found find(const std::string& folder, Split split) {
   Found found{.name = split == Split::train ? "train" : "test",
-              .dataset = open_records(folder, split),
+              .dataset = open_records(folder, split, true),
               .files = record_files(folder, split)};
+  found.header = RecordFile(found.files.front()).header();
+  if (found.own_sizes()) found.dataset = resized(std::move(found.dataset), {.size = kSheetSide});
   for (const auto& file : found.files) found.bytes += std::filesystem::file_size(file);
   return found;
 }
 
-const char* word_of(ImageCoding coding) { return coding == ImageCoding::pixels ? "pixels" : "image files"; }
+const char* word_of(const RecordHeader& header) {
+  return header.coding == static_cast<std::uint32_t>(ImageCoding::pixels) ? "pixels" : "image files";
+}
+
+std::string summary_of_splits(const Found& train, const Found& test) {
+  if (!train.own_sizes()) return summary_of(*train.dataset, *test.dataset);
+  return fmt::format("{} training and {} test images, {}, in {} classes", train.dataset->size(),
+                     test.dataset->size(), sizes_of_images(*train.dataset), train.dataset->classes());
+}
 
 Json description(const Found& found) {
-  const RecordFile first(found.files.front());
-  const ImageShape shape = found.dataset->image_shape();
+  const RecordHeader& header = found.header;
   return {{"files", found.files.size()},
           {"bytes", found.bytes},
-          {"version", first.header().version},
-          {"images", word_of(found.dataset->coding())},
-          {"source", fmt::format("{:016x}", first.header().source)},
+          {"version", header.version},
+          {"images", word_of(header)},
+          {"source", fmt::format("{:016x}", header.source)},
           {"samples", found.dataset->size()},
-          {"height", shape.height},
-          {"width", shape.width},
-          {"channels", shape.channels},
+          {"own_sizes", found.own_sizes()},
+          {"height", header.height},
+          {"width", header.width},
+          {"channels", header.channels},
           {"classes", found.dataset->classes()},
           {"samples_of_class", found.dataset->class_counts()}};
 }
@@ -147,10 +160,10 @@ int run_inspect(const Command& command) {
     for (const Found& found : splits) document[found.name] = description(found);
     fmt::print("{}\n", document.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
-    print_fitted(printable(fmt::format("{}: {}", flags.folder, summary_of(train, *splits[1].dataset))));
+    print_fitted(printable(fmt::format("{}: {}", flags.folder, summary_of_splits(splits[0], splits[1]))));
     for (const Found& found : splits)
       print_fitted(fmt::format("  {:<5}  {} of {}, {:.1f} MB in {} file{}", found.name, found.dataset->size(),
-                               word_of(found.dataset->coding()), static_cast<double>(found.bytes) * 1e-6,
+                               word_of(found.header), static_cast<double>(found.bytes) * 1e-6,
                                found.files.size(), found.files.size() == 1 ? "" : "s"));
     print_classes(splits);
   }

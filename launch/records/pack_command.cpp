@@ -74,11 +74,15 @@ int run_pack(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<PackFlags>();
   const Config config = load_config(command.config, command.overrides, command.registry);
-  const auto train = open_dataset(config.dataset, Split::train, command.registry.formats);
-  const auto test = open_dataset(config.dataset, Split::test, command.registry.formats);
+  const bool as_files =
+      flags.as == "files";  // which have the sizes that they have, also where images are resized
+  const auto open = as_files ? open_in_own_sizes : open_dataset;
+  const auto train = open(config.dataset, Split::train, command.registry.formats);
+  const auto test = open(config.dataset, Split::test, command.registry.formats);
   const PackOptions options = {
       .coding = flags.as == "pixels" ? ImageCoding::pixels : ImageCoding::file,
       .jpeg_quality = flags.as == "jpeg" ? flags.quality : 0,
+      .own_sizes = as_files && config.dataset.resize.size > 0,
       .shard_bytes = flags.shard_mib << 20,
       .threads = flags.threads > 0 ? flags.threads
                                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
@@ -96,8 +100,9 @@ int run_pack(const Command& command) {
   if (packed.left_out > 0)
     text += fmt::format("; {} image{} that cannot be decoded {} left out", packed.left_out,
                         packed.left_out == 1 ? "" : "s", packed.left_out == 1 ? "was" : "were");
-  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}\n", wrapped(text, {}),
-             flags.folder);
+  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}{}\n", wrapped(text, {}),
+             flags.folder,
+             options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");
   return exit_code::done;
 }
 
@@ -107,10 +112,8 @@ void pack_flags(CLI::App& app, Command& command) {
   app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
   app.add_option("--as", flags.as,
                  "What an image is in the files: its pixels, which are read fastest; the JPEG or PNG file it "
-                 "was; or a "
-                 "JPEG file made of the pixels, where they are resized. Files take less room and are decoded "
-                 "at every "
-                 "reading")
+                 "was, of any size where data.resize is given; or a JPEG file made of the pixels, resized as "
+                 "they are. Files take less room and are decoded at every reading")
       ->type_name("pixels|files|jpeg")
       ->check(CLI::IsMember({"pixels", "files", "jpeg"}));
   app.add_option("--quality", flags.quality, "Of --as jpeg, as libjpeg counts it (90)")

@@ -131,6 +131,35 @@ TEST(JpegDamage, EveryTruncationIsRefusedOrCounted) {
   EXPECT_GT(decoded, 100);
 }
 
+// Without the segments of its header that such a marker begins.
+Bytes without_segments(const Bytes& jpeg, std::uint8_t marker) {
+  constexpr std::uint8_t kStartOfScan = 0xda;
+  Bytes rest(jpeg.begin(), jpeg.begin() + 2);
+  for (std::size_t at = 2; at + 4 <= jpeg.size();) {
+    const std::uint8_t found = jpeg[at + 1];
+    const std::size_t end = found == kStartOfScan ? jpeg.size() : at + 2 + (jpeg[at + 2] << 8 | jpeg[at + 3]);
+    if (found != marker)
+      rest.insert(rest.end(), jpeg.begin() + static_cast<long>(at), jpeg.begin() + static_cast<long>(end));
+    at = end;
+  }
+  return rest;
+}
+
+TEST(JpegDamage, AnImageWithoutTablesTakesNoneFromTheOneBeforeIt) {
+  constexpr std::uint8_t kQuantization = 0xdb;
+  const TemporaryFolder folder;
+  const Bytes sound = encode(kColour, noise(kColour, 2));
+  const Bytes without = without_segments(sound, kQuantization);
+  ASSERT_LT(without.size(), sound.size());
+  folder.write("train/a/1.jpg", sound);
+  folder.write("train/a/2.jpg", without);
+  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(read(*dataset, 0), decode(sound, kColour));
+    expect_parts(message_of<DataError>([&] { read(*dataset, 1); }), {"train/a/2.jpg: ", "uantization table"});
+  }
+}
+
 TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
   const TemporaryFolder folder;
   const Bytes sound = encode(kColour, noise(kColour, 2));

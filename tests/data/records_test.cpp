@@ -354,6 +354,8 @@ TEST(Records, ValuesThatNobodyWritesAreRefused) {
             std::string::npos);
   EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.coding = 9; }).find(expected),
             std::string::npos);
+  EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.own_sizes = 1; }).find(expected),
+            std::string::npos);
   EXPECT_NE(changed([](Header& h, Footer&, RecordEntry*) { h.shard = 1; }).find(expected), std::string::npos);
   EXPECT_NE(changed([](Header&, Footer& f, RecordEntry*) { f.records = ~0ull; }).find(expected),
             std::string::npos);

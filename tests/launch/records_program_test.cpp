@@ -91,6 +91,39 @@ TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
   }
 }
 
+TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
+  for (int i = 0; i < 36; ++i) {
+    const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
+    folder_.write(
+        fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+        encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+  }
+  const std::string photos = " --set data.path=" + path("photos"), resize = " --set data.resize=24";
+  expect_failure(pack("r", photos + " --as files"), exit_code::data,
+                 {"data.resize makes all images one size"});
+  fs::remove_all(path("r.partial"));
+  const ProgramResult packed = pack("r", photos + " --as files" + resize);
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_EQ(count(packed.output, resize), 1) << packed.output;
+  EXPECT_EQ(text_of(path("r/train-00000-of-00001.lsr")).find(text_of(path("photos/train/dog/23.jpg"))) <
+                std::string::npos,
+            true);
+  const std::string records = " --set data.format=records --set data.path=" + path("r");
+  for (const std::string crop : {"", " --set data.random_resized_crop=true"}) {
+    const std::string expected = digest(1, photos + resize + crop);
+    EXPECT_EQ(digest(2, records + resize + crop), expected) << crop;
+  }
+  expect_failure(
+      run_shell(program("lockstep") + " train cifar10_resnet18 --set run.dir=" + path("run") + records),
+      exit_code::config, {"its images have sizes of their own: data.resize says"});
+  const ProgramResult told = inspect("r --sheet sheet.png");
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  for (const char* part : {"24 training and 12 test images, 20 to 43 high and 37 to 60 wide, in 2 classes",
+                           "All 36 images are sound."})
+    EXPECT_EQ(count_words(told.output, part), 1) << part << told.output;
+  EXPECT_EQ(nlohmann::json::parse(inspect("r --json").output)["train"]["own_sizes"], true);
+}
+
 TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
   write_photos();
   const std::string photos = " --set data.path=" + path("photos");
