@@ -12,6 +12,7 @@
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "data/csv.h"
+#include "data/hdf5/hdf5_images.h"
 #include "data/idx.h"
 #include "data/image_folder.h"
 #include "data/records/records.h"
@@ -115,6 +116,7 @@ const std::vector<DatasetFormat>& dataset_formats() {
        }},
       {"records", [](const Options& options,
                      Split split) { return open_records(options.path, split, options.resize.size > 0); }},
+      {"hdf5", [](const Options& options, Split split) { return open_hdf5(options, split); }},
       {"csv", [](const Options& options, Split split) { return open_csv(options, split); }},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};

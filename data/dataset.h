@@ -153,6 +153,13 @@ struct CsvOptions {
   ColumnScaling scaling = ColumnScaling::standard;
 };
 
+// Of HDF5 files (data/hdf5/hdf5_images.h): the names of their arrays, such as "group/images"; auto: the first
+// that is there of images, image, x, X and data, and of labels, label, y, Y and targets.
+struct Hdf5Options {
+  std::string images = "auto";
+  std::string labels = "auto";
+};
+
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
@@ -161,6 +168,7 @@ struct DatasetOptions {
   ResizeOptions resize;
   SyntheticOptions synthetic;
   CsvOptions csv;
+  Hdf5Options hdf5;
   OnError on_error = OnError::leave_out;
 };
 

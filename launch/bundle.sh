@@ -139,6 +139,7 @@ for file in "$build"/bin/*; do
   name=$(basename "$file")
   case $name in
     *emulat*) continue ;;  # a GPU that is pretended, which a node with one has no use for
+    *hdf5*) continue ;;  # what prepares data, with the thirty libraries that it brings
     lockstep | *_bench) cp "$file" "$root/bin/$name" ;;
     *) cp "$file" "$root/tests/$name" ;;
   esac

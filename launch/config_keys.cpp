@@ -123,6 +123,11 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.csv.scaling", MEMBER(dataset.csv.scaling),
        "csv: numbers as they are, or by column made to lie in [0, 1], or to have mean 0 and deviation 1, in "
        "the training set"},
+      {"data.hdf5.images", MEMBER(dataset.hdf5.images),
+       "hdf5: the array of images, such as group/images; auto: the first there is of images, image, x, X and "
+       "data"},
+      {"data.hdf5.labels", MEMBER(dataset.hdf5.labels),
+       "hdf5: the array of their labels; auto: the first there is of labels, label, y, Y and targets"},
       {"data.validation_share",
        MEMBER(dataset.validation_share),
        "for data without test images: this share of the training images, chosen by their names, is tested "

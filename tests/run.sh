@@ -8,7 +8,7 @@
 #   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
 #   tests/run.sh format   clang-format, without changing anything
 set -euo pipefail
-more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils
+more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev
   munge slurmctld slurmd slurm-client)
 # clang brings libFuzzer, and its runtime libraries are a package of their own.
 [ "${1:-}" != fuzz ] || more_packages+=(clang libclang-rt-dev)

@@ -327,13 +327,13 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
        "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
       {"data.format=cifar10",
        "data.format = \"cifar10\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, csv, synthetic; did you mean cifar_binary?"},
+       "records, hdf5, csv, synthetic; did you mean cifar_binary?"},
       {"data.format=fake",
        "data.format = \"fake\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, csv, synthetic; did you mean synthetic?"},
+       "records, hdf5, csv, synthetic; did you mean synthetic?"},
       {"data.format=parquet",
        "data.format = \"parquet\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, csv, synthetic"},
+       "records, hdf5, csv, synthetic"},
       {"data.tail=carri",
        "data.tail = \"carri\": allowed are drop, carry, repeat, exact; did you mean carry?"},
       {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cuda?"},

@@ -44,6 +44,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.label", csv.label);
   tell("dataset.ignore", csv.ignore);
   tell("dataset.scaling", name_of(csv.scaling, {"none", "min_max", "standard"}));
+  tell("dataset.images", config.dataset.hdf5.images);
+  tell("dataset.labels", config.dataset.hdf5.labels);
   tell("dataset.on_error", name_of(config.dataset.on_error, {"leave_out", "stop"}));
 
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
@@ -213,6 +215,9 @@ std::vector<Case> cases() {
       {"data.format=webdataset", {"dataset.format=webdataset"}},
       {"data.format=records", {"dataset.format=records"}},
       {"data.format=csv", {"dataset.format=csv"}},
+      {"data.format=hdf5", {"dataset.format=hdf5"}},
+      {"data.hdf5.images=train/x", {"dataset.images=train/x"}},
+      {"data.hdf5.labels=train/y", {"dataset.labels=train/y"}},
       {"data.csv.label=species", {"dataset.label=species"}},
       {"data.csv.ignore=id, name", {"dataset.ignore=id, name"}},
       {"data.csv.scaling=none", {"dataset.scaling=none"}},

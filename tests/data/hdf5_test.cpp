@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HDF5 files as others write them, by the HDF5 library.
+#include <fstream>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include "core/error.h"
+#include "data/hdf5/hdf5_images.h"
+#include "data/records/pack.h"
+#include "data/records/records.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Shape = std::vector<hsize_t>;
+
+// A file that is being written.
+class Writer {
+ public:
+  explicit Writer(const std::filesystem::path& path)
+      : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT)) {}
+  ~Writer() { H5Fclose(file_); }
+
+  hid_t id() const { return file_; }
+  // Zipped in chunks of two of the first dimension, if asked for.
+  template <typename T>
+  void put(const char* name, const Shape& shape, hid_t type, const std::vector<T>& values,
+           bool zipped = false) const {
+    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+    const hid_t how = H5Pcreate(H5P_DATASET_CREATE), links = H5Pcreate(H5P_LINK_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    if (zipped) {
+      Shape chunk = shape;
+      chunk[0] = 2;
+      H5Pset_chunk(how, static_cast<int>(chunk.size()), chunk.data());
+      H5Pset_deflate(how, 4);
+    }
+    const hid_t set = H5Dcreate2(file_, name, type, space, links, how, H5P_DEFAULT);
+    ASSERT_GE(set, 0);
+    ASSERT_GE(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+    H5Dclose(set);
+    H5Pclose(links);
+    H5Pclose(how);
+    H5Sclose(space);
+  }
+
+ private:
+  hid_t file_;
+};
+
+constexpr std::int64_t kImages = 5, kHeight = 4, kWidth = 6, kChannels = 3;
+
+// Another value in each place.
+Bytes pixels() {
+  Bytes all(static_cast<std::size_t>(kImages * kHeight * kWidth * kChannels));
+  std::iota(all.begin(), all.end(), std::uint8_t{7});
+  return all;
+}
+
+Bytes planes() {
+  const Bytes all = pixels();
+  Bytes other(all.size());
+  constexpr std::int64_t kPixels = kHeight * kWidth;
+  for (std::int64_t n = 0; n < kImages; ++n)
+    for (std::int64_t i = 0; i < kPixels; ++i)
+      for (std::int64_t c = 0; c < kChannels; ++c)
+        other[static_cast<std::size_t>((n * kChannels + c) * kPixels + i)] =
+            all[static_cast<std::size_t>((n * kPixels + i) * kChannels + c)];
+  return other;
+}
+
+const std::vector<std::int64_t> kLabels = {2, 0, 1, 2, 2};
+
+DatasetOptions options_of(const TemporaryFolder& folder) {
+  DatasetOptions options;
+  options.format = "hdf5";
+  options.path = folder.path();
+  return options;
+}
+
+void expect_all(const Dataset& dataset) {
+  const Bytes all = pixels();
+  const ImageShape shape{.height = kHeight, .width = kWidth, .channels = kChannels};
+  ASSERT_EQ(dataset.image_shape(), shape);
+  ASSERT_EQ(dataset.size(), kImages);
+  Bytes image(static_cast<std::size_t>(shape.bytes()));
+  for (std::int64_t i = 0; i < kImages; ++i) {
+    EXPECT_EQ(dataset.read(i, image), kLabels[static_cast<std::size_t>(i)]);
+    EXPECT_TRUE(std::equal(image.begin(), image.end(), all.begin() + i * shape.bytes())) << i;
+  }
+}
+
+TEST(Hdf5, ImagesInEitherOrderPlainOrZippedAreRead) {
+  for (const bool zipped : {false, true}) {
+    for (const bool channels_first : {false, true}) {
+      const TemporaryFolder folder;
+      {
+        const Writer train(folder.path() / "train.h5");
+        if (channels_first) {
+          train.put("images", {kImages, kChannels, kHeight, kWidth}, H5T_NATIVE_UINT8, planes(), zipped);
+        } else {
+          train.put("images", {kImages, kHeight, kWidth, kChannels}, H5T_NATIVE_UINT8, pixels(), zipped);
+        }
+        train.put("labels", {kImages, 1}, H5T_NATIVE_INT64, kLabels);
+      }
+      const auto dataset = open_dataset(options_of(folder), Split::train);
+      expect_all(*dataset);
+      EXPECT_EQ(dataset->classes(), 3);
+      EXPECT_EQ(dataset->class_counts(), (std::vector<std::int64_t>{1, 1, 3}));
+    }
+  }
+}
+
+TEST(Hdf5, PackedByManyThreadsItIsWhatItWas) {
+  const TemporaryFolder folder;
+  {
+    const Writer train(folder.path() / "my-train.hdf5");
+    train.put("set/pictures", {kImages, kHeight, kWidth, kChannels}, H5T_NATIVE_UINT8, pixels(), true);
+    train.put("set/classes", {kImages}, H5T_NATIVE_INT64, kLabels);
+  }
+  DatasetOptions options = options_of(folder);
+  EXPECT_NE(message_of<DataError>([&] { open_dataset(options, Split::train); }).find("data.hdf5.images"),
+            std::string::npos);
+  options.hdf5 = {.images = "set/pictures", .labels = "set/classes"};
+  const auto dataset = open_dataset(options, Split::train);
+  pack({{.name = "train", .dataset = dataset.get()}}, folder.path() / "records", {.threads = 4});
+  expect_all(*open_records(folder.path() / "records", Split::train));
+}
+
+TEST(Hdf5, GrayTestImagesHaveTheClassesOfTraining) {
+  const TemporaryFolder folder;
+  const auto write = [&](const char* name, const std::vector<std::int64_t>& labels) {
+    const Writer file(folder.path() / name);
+    file.put("x", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
+    file.put("y", {2, 1, 1, 1}, H5T_NATIVE_INT64, labels);
+  };
+  write("train.h5", {4, 0});
+  write("val.h5", {1, 1});
+  auto test = open_dataset(options_of(folder), Split::test);
+  EXPECT_EQ(test->classes(), 5);
+  EXPECT_EQ(test->image_shape(), (ImageShape{.height = 3, .width = 5, .channels = 1}));
+  test.reset();  // a file that is open is not written
+  write("val.h5", {1, 5});
+  EXPECT_NE(message_of<DataError>([&] {
+              open_dataset(options_of(folder), Split::test);
+            }).find("val.h5: label 5, where those of training end at 4"),
+            std::string::npos);
+}
+
+TEST(Hdf5, WhatIsNoSetOfImagesIsNamed) {
+  const TemporaryFolder folder;
+  const auto complaint = [&](const auto& fill) {
+    {
+      const Writer file(folder.path() / "train.h5");
+      fill(file);
+    }
+    return message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); });
+  };
+  const std::vector<std::int64_t> two = {0, 1};
+  const auto images = [](const Writer& file) { file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30)); };
+  expect_parts(complaint([&](const Writer& file) { file.put("labels", {2}, H5T_NATIVE_INT64, two); }),
+               {"train.h5: it has none of the arrays images, image, x"});
+  expect_parts(complaint(images), {"none of the arrays labels"});
+  expect_parts(complaint([&](const Writer& file) {
+                 images(file);
+                 file.put("labels", {3}, H5T_NATIVE_INT64, std::vector<std::int64_t>(3));
+               }),
+               {"\"labels\" is 3, expected a label for each of 2 images"});
+  expect_parts(complaint([&](const Writer& file) {
+                 images(file);
+                 file.put("labels", {2}, H5T_NATIVE_DOUBLE, std::vector<double>(2));
+               }),
+               {"\"labels\" holds no whole numbers"});
+  expect_parts(complaint([&](const Writer& file) {
+                 images(file);
+                 file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, -1});
+               }),
+               {"labels from -1 to 0"});
+  expect_parts(complaint([&](const Writer& file) {
+                 file.put("images", {2, 3, 5}, H5T_NATIVE_FLOAT, std::vector<float>(30));
+                 file.put("labels", {2}, H5T_NATIVE_INT64, two);
+               }),
+               {"\"images\" holds no numbers from 0 to 255"});
+  expect_parts(complaint([&](const Writer& file) {
+                 file.put("images", {2, 15}, H5T_NATIVE_UINT8, Bytes(30));
+                 file.put("labels", {2}, H5T_NATIVE_INT64, two);
+               }),
+               {"\"images\" is 2 x 15, expected N x height x width"});
+}
+
+TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
+  const TemporaryFolder folder;
+  {
+    const Writer other(folder.path() / "other.h5");
+    other.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30));
+  }
+  {
+    const Writer file(folder.path() / "train.h5");
+    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
+    H5Lcreate_external("other.h5", "images", file.id(), "images", H5P_DEFAULT, H5P_DEFAULT);
+  }
+  expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); }),
+               {"there is no array \"images\" in it"});
+}
+
+TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
+  const TemporaryFolder folder;
+  {
+    const Writer train(folder.path() / "train.h5");
+    train.put("images", {kImages, kHeight, kWidth, kChannels}, H5T_NATIVE_UINT8, pixels(), true);
+    train.put("labels", {kImages}, H5T_NATIVE_INT64, kLabels);
+  }
+  std::ifstream file(folder.path() / "train.h5", std::ios::binary);
+  const Bytes whole{std::istreambuf_iterator<char>(file), {}};
+  int refused = 0;
+  for (std::size_t length = 0; length < whole.size(); length += 97) {
+    folder.write("train.h5", Bytes(whole.begin(), whole.begin() + static_cast<long>(length)));
+    try {
+      expect_all(*open_dataset(options_of(folder), Split::train));
+    } catch (const DataError& error) {
+      ++refused;
+      expect_parts(error.what(), {"train.h5: "});
+    }
+  }
+  EXPECT_GT(refused, 10);
+  folder.write("train.h5", whole);
+  EXPECT_NE(message_of<IoError>([&] { open_dataset(options_of(folder), Split::test); }).find("test.h5"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
