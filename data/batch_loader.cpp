@@ -9,6 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -98,11 +101,12 @@ struct BatchLoader::State {
   DamageLog damage{"left out of their batches"};
 
   std::mutex mutex;
-  std::condition_variable changed;
-  std::int64_t first_step = 0;  // of the whole run: where the last seek went
-  std::int64_t next_piece = 0;  // to be filled: its ticket * pieces + which one
-  std::int64_t next_read = 0;   // ticket
-  std::int64_t filling = 0;     // pieces being filled now
+  std::condition_variable room;  // for the threads
+  std::condition_variable done;  // what is being filled, for others
+  std::int64_t first_step = 0;   // of the whole run: where the last seek went
+  std::int64_t next_piece = 0;   // to be filled: its ticket * pieces + which one
+  std::int64_t next_read = 0;    // ticket
+  std::int64_t filling = 0;      // pieces being filled now
   bool seeking = false;
   bool stopping = false;
   std::vector<std::thread> threads;
@@ -129,7 +133,7 @@ struct BatchLoader::State {
       const std::lock_guard lock(mutex);
       stopping = true;
     }
-    changed.notify_all();
+    room.notify_all();
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -139,6 +143,9 @@ struct BatchLoader::State {
     while (std::ssize(threads) < count) {
       threads.emplace_back([this, rank] {
         const RankScope scope(rank);
+        // Who computes goes on when it wakes.
+        const sched_param none = {};
+        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
         work();
       });
     }
@@ -195,15 +202,18 @@ struct BatchLoader::State {
   Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
 
   // The slots of the batches that next() gave last are still in use: one becomes free with the next call.
-  bool may_fill() const {
-    return !seeking &&
-           next_piece / pieces < next_read - options.kept + static_cast<std::int64_t>(ring.size());
+  std::int64_t slots_to_fill() const {
+    return next_read - options.kept + std::ssize(ring) - next_piece / pieces;
   }
+  bool may_fill() const { return !seeking && slots_to_fill() > 0; }
+  // To wake threads takes longer than to fill a small batch, and they take the core of whoever computes: not
+  // before half of what is filled ahead has been taken.
+  bool worth_waking() const { return 2 * slots_to_fill() >= std::ssize(ring) - options.kept; }
 
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return stopping || may_fill(); });
+      room.wait(lock, [&] { return stopping || may_fill(); });
       if (stopping) return;
       const std::int64_t ticket = next_piece / pieces;
       const std::int64_t piece = next_piece++ % pieces;
@@ -225,7 +235,7 @@ struct BatchLoader::State {
       if (--slot.pieces_left == 0 && slot.error.error == nullptr && 2 * slot.left_out > options.batch) {
         slot.error = slot.undecodable;
       }
-      if (slot.pieces_left == 0 || seeking) changed.notify_all();
+      if (slot.pieces_left == 0 || seeking) done.notify_all();
     }
   }
 
@@ -398,23 +408,23 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   CHECK(epoch >= 0 && step >= 0, "epoch {}, step {}", epoch, step);
   std::unique_lock lock(state_->mutex);
   state_->seeking = true;
-  state_->changed.wait(lock, [&] { return state_->filling == 0; });
+  state_->done.wait(lock, [&] { return state_->filling == 0; });
   state_->first_step = state_->steps_before(epoch) + step;
   state_->next_piece = state_->next_read = 0;
   for (Slot& slot : state_->ring) slot.ticket = -1;
   state_->pace_batches = -1;
   state_->seeking = false;
   lock.unlock();
-  state_->changed.notify_all();
+  state_->room.notify_all();
 }
 
 const Batch& BatchLoader::next() {
   std::unique_lock lock(state_->mutex);
   const std::int64_t ticket = state_->next_read++;
-  state_->changed.notify_all();
+  if (state_->worth_waking()) state_->room.notify_all();
   Slot& slot = state_->slot_of(ticket);
   const std::int64_t began_ns = now_ns();
-  state_->changed.wait(lock, [&] { return slot.ticket == ticket && slot.pieces_left == 0; });
+  state_->done.wait(lock, [&] { return slot.ticket == ticket && slot.pieces_left == 0; });
   if (slot.error.error != nullptr) {
     state_->next_read = ticket;
     std::rethrow_exception(slot.error.error);

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a step waits for its data, in every preset: trains each for some steps on its data, by one rank and by two,
+and takes the share of data wait in the account of rank 0. Presets whose data is not there train on images that are computed
+as they are read, of that size, which costs a loader more than to read them.
+
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+# Steps, and settings where it is slow here.
+PRESETS = {"fashion_mnist_mlp": (1800, ()), "fashion_mnist_cnn": (600, ()), "fashion_mnist_resnet20": (60, ()),
+           "cifar10_resnet20": (20, ()), "cifar10_resnet18": (4, ()),
+           "imagenet_resnet50": (3, ("train.batch=8",))}
+COMPUTED = {"cifar10": (32, 32), "imagenet": (224, 224)}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"data_wait.py: {message}; see --help\n")
+    parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
+    parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=list(PRESETS))
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="instead of the preset's own number")
+    parser.add_argument("--cifar10", type=pathlib.Path, help="a folder of images for the presets of CIFAR-10")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def data_of(preset, options):
+    """Settings, and what the data is."""
+    kind = preset.split("_", maxsplit=1)[0]
+    if kind == "cifar10" and options.cifar10:
+        return [f"data.path={options.cifar10}"], "files"
+    if kind in COMPUTED:
+        height, width = COMPUTED[kind]
+        return ["data.format=synthetic", f"data.synthetic.height={height}", f"data.synthetic.width={width}",
+                "data.synthetic.test_samples=100"], "computed"
+    return [], "files"
+
+
+def measure(options, preset, ranks):
+    steps, settings = PRESETS[preset]
+    data, _ = data_of(preset, options)
+    with tempfile.TemporaryDirectory() as folder:
+        told = [f"run.dir={folder}/run", f"train.steps={options.steps or steps}", "world.device=cpu", *settings, *data]
+        command = [options.lockstep, "train", preset, *(part for setting in told for part in ("--set", setting))]
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = suite.execute([*training_runs.launcher(ranks), *command], environment=environment)
+        if done.status != "ok":
+            raise training_runs.Failed(f"{done.text}: {done.reason}")
+        accounts = [json.loads(line)["account"] for line in (pathlib.Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
+    seconds = sum(sum(account.values()) for account in accounts)
+    return {"share": sum(account["data_wait"] for account in accounts) / seconds,
+            "step_ms": 1e3 * seconds / (options.steps or steps)}
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    rows = []
+    for preset in options.presets:
+        turns = suite.take_turns({ranks: lambda ranks=ranks, preset=preset: measure(options, preset, ranks) for ranks in options.ranks},
+                                 options.turns)
+        for ranks, results in turns.items():
+            shares = [result["share"] for result in results]
+            row = {"preset": preset, "data": data_of(preset, options)[1], "ranks": ranks,
+                   "step_ms": statistics.median(result["step_ms"] for result in results),
+                   "data_wait_share": statistics.median(shares), "data_wait_share_spread": [min(shares), max(shares)]}
+            rows.append(row)
+            print(f"{preset:<24} {ranks} ranks {row['step_ms']:8.1f} ms a step, data wait {100 * row['data_wait_share']:.2f} % "
+                  f"({100 * min(shares):.2f} to {100 * max(shares):.2f})", flush=True)
+    options.json.write_text(json.dumps({"benchmark": "data_wait", "turns": options.turns, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except training_runs.Failed as failure:
+        print(f"data_wait.py: {failure}", file=sys.stderr)
+        sys.exit(70)
