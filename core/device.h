@@ -29,6 +29,7 @@ struct CudaDevice {
   std::string uuid;  // "GPU-...", or "MIG-..." for a slice of a GPU (Multi-Instance GPU)
   std::size_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for 9.0
+  std::string pci_address;     // "0000:3b:00.0"
   bool is_slice() const { return uuid.starts_with("MIG-"); }
 };
 

@@ -366,6 +366,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"world.device", MEMBER(device.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
       {"world.share_device", MEMBER(device.share_device),
        "let ranks share a GPU where there are too few: right results, meaningless times"},
+      {"world.near_cores", MEMBER(device.near_cores),
+       "a rank on a GPU keeps to the cores of its NUMA node, of those that it may use; so does what it holds "
+       "in "
+       "memory"},
       {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
       {"run.checkpoint_every",
        MEMBER(checkpoints.every),

@@ -12,6 +12,7 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
+#include "core/near_processors.h"
 
 namespace lockstep {
 namespace {
@@ -106,6 +107,32 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   if (!contention.empty()) log::shared_warning("{}", contention);
   return {.threads = threads[static_cast<std::size_t>(host.rank())],
           .node_cores = CPU_COUNT(&use_of_nodes(ranks, threads).at(world.node()).cores)};
+}
+
+int keep_near(const cpu_set_t& near) {
+  cpu_set_t usable = cores_of_this_process(0).usable;
+  CPU_AND(&usable, &usable, &near);
+  const int count = CPU_COUNT(&usable);
+  if (count > 0) sched_setaffinity(0, sizeof(usable), &usable);
+  return count;
+}
+
+void keep_near(Device device) {
+  if (device.kind != DeviceKind::cuda) return;
+  const CudaStatus status = cuda_status();
+  if (static_cast<std::size_t>(device.index) >= status.devices.size()) return;
+  const std::string& address = status.devices[static_cast<std::size_t>(device.index)].pci_address;
+  const std::optional<cpu_set_t> near = processors_near(address);
+  if (!near)
+    return log::debug("the system does not say which cores {} ({}) is near to", to_string(device), address);
+  if (const int count = keep_near(*near); count > 0)
+    return log::debug("keeps to {} cores, which {} ({}) hangs on", count, to_string(device), address);
+  log::warning(
+      "{} ({}) hangs on none of the cores that this rank may use, so that copies to it go between sockets: "
+      "bind "
+      "ranks to the cores of their GPUs (mpirun --map-by numa, srun --gpu-bind=closest), or start them with "
+      "--bind-to none",
+      to_string(device), address);
 }
 
 void set_niceness(Stream& stream, std::int64_t niceness) {

@@ -13,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
+#include "core/device.h"
 
 namespace lockstep {
 
@@ -37,6 +38,14 @@ struct ThreadChoice {
 };
 // Collective. Threads are train.threads, or the rank's share of the cores. Rank 0 warns.
 ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host);
+
+// The calling thread, and those that it starts from now on, keep to those processors that are near, among
+// those that they may use. How many these are; 0 where none is near: then all stay as they are.
+int keep_near(const cpu_set_t& near);
+
+// The same for the processors that are near this rank's device, as far as the system tells. Warns where none
+// of those that it may use is.
+void keep_near(Device device);
 
 // The nice value of the thread that does a stream's work from now on, which is a worker of its own. 0 leaves
 // it as it is, and so does a system that refuses: a lower one than the process's is root's to give.

@@ -38,6 +38,7 @@ bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int>
 struct DeviceSettings {
   std::string device = "auto";  // auto, cpu, cuda
   bool share_device = false;    // several ranks on one GPU, for correctness only
+  bool near_cores = true;       // a rank keeps to the cores that its GPU hangs on (launch/cores.h)
 };
 
 struct DeviceChoice {

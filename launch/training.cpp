@@ -32,6 +32,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
                       to_string(choice.device)));
     }
   });
+  if (config_.device.near_cores) keep_near(choice.device);
   const ThreadChoice threads = choose_threads(config_.threads, world, host);
   threads_ = planned_threads_ = threads.threads;
   run_agreed(host, [&] {

@@ -83,7 +83,9 @@ CudaStatus cuda_status() {
     status.devices.push_back({.name = name,
                               .uuid = uuid_text(properties.uuid, mig),
                               .memory_bytes = properties.totalGlobalMem,
-                              .compute_capability = 10 * properties.major + properties.minor});
+                              .compute_capability = 10 * properties.major + properties.minor,
+                              .pci_address = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                                         properties.pciBusID, properties.pciDeviceID)});
   }
   return status;
 }

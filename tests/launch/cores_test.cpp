@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/cores.h"
 
+#include <functional>
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -93,6 +96,45 @@ TEST(Niceness, IsLeftWhereItMayNotBeLowered) {
   set_niceness(communication, -20);
   const int now = niceness_of(communication);
   EXPECT_TRUE(now == -20 || now == before) << now;
+}
+
+// As a thread of its own, whose processors are nobody else's.
+void in_thread(const std::function<void()>& work) { std::thread(work).join(); }
+
+cpu_set_t usable() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof(set), &set);
+  return set;
+}
+
+TEST(KeepNear, TakesThoseThatAreNearOfThoseThatMayBeUsed) {
+  in_thread([] {
+    const cpu_set_t all = usable();
+    std::size_t first = 0;
+    while (!CPU_ISSET(first, &all)) ++first;
+    cpu_set_t near = {};
+    CPU_SET(first, &near);
+    CPU_SET(CPU_SETSIZE - 1, &near);  // which this machine has not
+    EXPECT_EQ(keep_near(near), 1);
+    cpu_set_t left = usable();
+    EXPECT_EQ(CPU_COUNT(&left), 1);
+    EXPECT_TRUE(CPU_ISSET(first, &left));
+    in_thread([&] {  // whoever is started there has the same
+      left = usable();
+      EXPECT_EQ(CPU_COUNT(&left), 1);
+    });
+  });
+}
+
+TEST(KeepNear, LeavesAllWhereNoneIsNear) {
+  in_thread([] {
+    const cpu_set_t all = usable();
+    cpu_set_t far = {};
+    CPU_SET(CPU_SETSIZE - 1, &far);
+    EXPECT_EQ(keep_near(far), 0);
+    const cpu_set_t left = usable();
+    EXPECT_TRUE(CPU_EQUAL(&all, &left));
+  });
 }
 
 }  // namespace

@@ -152,6 +152,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("timeout_seconds", config.timeout_seconds);
   tell("device.device", config.device.device);
   tell("device.may_share", config.device.share_device);
+  tell("device.near_cores", config.device.near_cores);
   tell("run_dir", config.run_dir);
   tell("check_every", config.check_every);
   tell("checkpoints.every", config.checkpoints.every);
@@ -379,6 +380,7 @@ std::vector<Case> cases() {
       {"kernels.cache=/kept", {"kernels.cache=/kept"}},
       {"world.device=cpu", {"device.device=cpu"}},
       {"world.share_device=true", {"device.may_share=true"}},
+      {"world.near_cores=false", {"device.near_cores=false"}},
       {"run.dir=there", {"run_dir=there"}},
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},

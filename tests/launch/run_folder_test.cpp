@@ -18,7 +18,7 @@ namespace {
 
 class RunFolder : public testing::Test {
  protected:
-  ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path()); }
+  ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path().parent_path()); }
   void write(const std::string& metrics) const {
     begin_metrics(folder_);
     std::ofstream(folder_ / "metrics.jsonl") << metrics;

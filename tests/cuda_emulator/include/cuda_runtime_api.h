@@ -106,6 +106,9 @@ struct cudaDeviceProp {
   int major;
   int minor;
   int multiProcessorCount;
+  int pciDomainID;
+  int pciBusID;
+  int pciDeviceID;
 };
 
 extern "C" {

@@ -225,6 +225,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = machine().multiprocessors;
+  properties->pciDomainID = 0xe0e0;  // of no machine
+  properties->pciBusID = device;
   return cudaSuccess;
 }
 
