@@ -307,6 +307,13 @@ def loader(results):
             f"workers over images in memory", result)
 
 
+def data_wait(results):
+    result = results("data_wait")
+    worst = max(result["rows"], key=lambda row: row["data_wait_share"])
+    return ("wait for data, every preset, one rank and two (`imagenet_resnet50` with computed images)",
+            f"at most {100 * worst['data_wait_share']:.2f} % of a step (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
+
+
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
@@ -321,7 +328,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, half_precision, pinning,
-       faults, soak, guards, snapshot, loader]
+       faults, soak, guards, snapshot, loader, data_wait]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 
