@@ -69,6 +69,10 @@ class Numbers {
     const Handle created(H5Dget_create_plist(set_.id()), H5Pclose);
     if (H5Pget_layout(created.id()) == H5D_VIRTUAL || H5Pget_external_count(created.id()) > 0)
       fail("\"" + name_ + "\" has its numbers in other files, which are not looked into");
+    // Else a file of a few bytes could claim any number of samples.
+    H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
+    if (H5Dget_space_status(set_.id(), &status) < 0 || status != H5D_SPACE_STATUS_ALLOCATED)
+      fail("\"" + name_ + "\" is " + shape_text(shape_) + ", of which some was never written");
   }
 
   const std::string& name() const { return name_; }

@@ -208,6 +208,22 @@ TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
                {"there is no array \"images\" in it"});
 }
 
+TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
+  const TemporaryFolder folder;
+  {
+    const Writer file(folder.path() / "train.h5");
+    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30));
+    const hsize_t count = 2'000'000'000, chunk = 1000;
+    const hid_t space = H5Screate_simple(1, &count, nullptr), how = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(how, 1, &chunk);
+    H5Dclose(H5Dcreate2(file.id(), "labels", H5T_NATIVE_INT64, space, H5P_DEFAULT, how, H5P_DEFAULT));
+    H5Pclose(how);
+    H5Sclose(space);
+  }
+  expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); }),
+               {"\"labels\" is 2000000000, of which some was never written"});
+}
+
 TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
   const TemporaryFolder folder;
   {
