@@ -70,8 +70,7 @@ class Numbers {
     if (H5Pget_layout(created.id()) == H5D_VIRTUAL || H5Pget_external_count(created.id()) > 0)
       fail("\"" + name_ + "\" has its numbers in other files, which are not looked into");
     // Else a file of a few bytes could claim any number of samples.
-    H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
-    if (H5Dget_space_status(set_.id(), &status) < 0 || status != H5D_SPACE_STATUS_ALLOCATED)
+    if (!is_written(created.id()))
       fail("\"" + name_ + "\" is " + shape_text(shape_) + ", of which some was never written");
   }
 
@@ -113,6 +112,20 @@ class Numbers {
     Handle set(H5Dopen2(file, name.c_str(), access.id()), H5Dclose);
     if (!set.valid()) fail("there is no array \"" + name + "\" in it (" + reason() + ")");
     return set;
+  }
+
+  bool is_written(hid_t created) const {
+    if (H5Pget_layout(created) != H5D_CHUNKED) {
+      H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
+      return H5Dget_space_status(set_.id(), &status) >= 0 && status == H5D_SPACE_STATUS_ALLOCATED;
+    }
+    std::vector<hsize_t> chunk(shape_.size());
+    hsize_t chunks = 0, expected = 1;
+    if (H5Pget_chunk(created, static_cast<int>(chunk.size()), chunk.data()) < 0 ||
+        H5Dget_num_chunks(set_.id(), space_.id(), &chunks) < 0)
+      return false;
+    for (std::size_t i = 0; i < shape_.size(); ++i) expected *= (shape_[i] + chunk[i] - 1) / chunk[i];
+    return chunks == expected;
   }
 
   std::string name_;
