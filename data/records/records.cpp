@@ -108,20 +108,20 @@ class Records final : public Dataset {
 
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
     if (coding_ == ImageCoding::pixels) return Dataset::read_own_size(index, least, image);
-    const auto [file, record] = find(index);
-    with_opened(index, file, record, [&](const ImageShape& whole) {
+    const Place at = find(index);
+    with_opened(index, at.file, at.record, [&](const ImageShape& whole) {
       if (whole.bytes() > kMostImageBytes)
         throw DataError(fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible",
-                                    file.path(), whole.width, whole.height, kMostImageBytes));
+                                    at.file.path(), whole.width, whole.height, kMostImageBytes));
       decode_own_size(whole, shape_.channels, least, image);
     });
-    return file.entry(record).label;
+    return at.file.entry(at.record).label;
   }
   ImageShape own_shape(std::int64_t index) const override {
     if (!own_sizes_) return shape_;
-    const auto [file, record] = find(index);
+    const Place at = find(index);
     ImageShape own;
-    with_opened(index, file, record, [&](const ImageShape& whole) { own = whole; });
+    with_opened(index, at.file, at.record, [&](const ImageShape& whole) { own = whole; });
     return own;
   }
   void will_read(std::int64_t index) const override {
