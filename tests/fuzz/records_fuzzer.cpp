@@ -5,6 +5,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "data/jpeg_decoder.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
 #include "data/records/records.h"
@@ -51,11 +52,19 @@ std::string with_right_checksums(std::string bytes) {
   return bytes;
 }
 
-std::string file_of(ImageCoding coding, std::int64_t images, const std::vector<std::string>& names) {
+std::string file_of(ImageCoding coding, std::int64_t images, const std::vector<std::string>& names,
+                    bool own_sizes = false) {
   const std::filesystem::path path = folder() / "seed.lsr";
-  RecordWriter writer(path, {.coding = coding, .shape = {4, 2, 3}, .classes = 2, .class_names = names});
-  for (std::int64_t i = 0; i < images; ++i)
-    writer.add(std::vector<std::uint8_t>(24, static_cast<std::uint8_t>(i)), static_cast<std::int32_t>(i % 2));
+  RecordWriter writer(
+      path,
+      {.coding = coding, .shape = {4, 2, 3}, .own_sizes = own_sizes, .classes = 2, .class_names = names});
+  for (std::int64_t i = 0; i < images; ++i) {
+    const ImageShape shape{.height = 4 + i, .width = 2, .channels = 3};
+    std::vector<std::uint8_t> image(own_sizes ? static_cast<std::size_t>(shape.bytes()) : 24,
+                                    static_cast<std::uint8_t>(i));
+    if (own_sizes) image = encode_jpeg(shape, image, 90);
+    writer.add(image, static_cast<std::int32_t>(i % 2));
+  }
   writer.finish();
   std::string bytes(std::filesystem::file_size(path), '\0');
   std::FILE* file = std::fopen(path.c_str(), "rb");
@@ -73,15 +82,24 @@ void try_input(std::string_view input) {
   const std::string bytes(parts.rest());
   std::filesystem::remove_all(folder() / "records");
   put("records/test-00000-of-00001.lsr", make_right ? with_right_checksums(bytes) : bytes);
-  const std::unique_ptr<Dataset> dataset = open_records(folder() / "records", Split::test);
+  const std::unique_ptr<Dataset> dataset = open_records(folder() / "records", Split::test, true);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
+    OwnSizeImage image;
+    if (dataset->own_shape(i).bytes() > 1 << 20) continue;
+    dataset->read_own_size(
+        i, [](const ImageShape& whole) { return whole; }, image);
+    require(std::ssize(image.pixels) == image.shape.bytes(), "an image has its pixels");
+  }
   read_some(*dataset);
 }
 
 std::vector<std::string> seeds() {
   const std::string pixels = file_of(ImageCoding::pixels, 3, {"cat", "dog"});
   const std::string jpeg = file_of(ImageCoding::file, 1, {});
-  return {std::string(1, '\0') + pixels, std::string(1, '\1') + pixels, std::string(1, '\1') + jpeg,
-          std::string(1, '\0') + pixels.substr(0, pixels.size() - 1)};
+  const std::string any_size = file_of(ImageCoding::file, 3, {}, true);
+  return {std::string(1, '\0') + pixels,   std::string(1, '\1') + pixels,
+          std::string(1, '\1') + jpeg,     std::string(1, '\0') + any_size,
+          std::string(1, '\1') + any_size, std::string(1, '\0') + pixels.substr(0, pixels.size() - 1)};
 }
 
 }  // namespace lockstep::fuzz
