@@ -2,112 +2,150 @@
 #include "data/hdf5/hdf5_images.h"
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <dlfcn.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "core/error.h"
 #include "data/containers/split_files.h"
-#include "data/hdf5/hdf5_module.h"
+#include "data/hdf5/hdf5_protocol.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModuleFile = "lockstep_hdf5.so";
+constexpr std::chrono::seconds kLongestAnswer{600};
 constexpr std::int32_t kMostLabels = 1 << 20;
 
-// Beside the program, as it is built, or where it is installed.
-const Hdf5Module& load_module() {
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::string reasons;
-  for (const fs::path& path :
-       {program / kModuleFile, program / "../lib/lockstep" / kModuleFile, fs::path(kModuleFile)}) {
-    void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr) {
-      reasons += fmt::format("\n  {}", dlerror());
-      continue;
-    }
-    const auto entry = reinterpret_cast<const Hdf5Module* (*)()>(dlsym(module, Hdf5Module::kSymbol));
-    if (entry == nullptr || entry()->version != Hdf5Module::kVersion) {
-      reasons += fmt::format("\n  {}: of another version of Lockstep", path.string());
-      continue;
-    }
-    return *entry();
-  }
-  throw ConfigError(fmt::format(
-      "data.format = \"hdf5\" needs {}, which is built where the HDF5 library's development files are: "
-      "apt-get install libhdf5-dev, and configure and build again{}",
-      kModuleFile, reasons));
-}
-
-// The library serves one thread at a time, whatever the file.
-std::mutex& library() {
-  static std::mutex mutex;
-  return mutex;
-}
-
+// Asks a program of its own for one file: one thread at a time.
 class Hdf5Reader {
  public:
-  Hdf5Reader(const fs::path& path, const Hdf5Options& options) : module_(module()), path_(path.string()) {
+  Hdf5Reader(const fs::path& path, const Hdf5Options& options) : path_(path.string()) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) throw IoError(fmt::format("{}: no such file", path_));
-    const std::lock_guard lock(library());
-    std::array<char, Hdf5Module::kMessageBytes> message = {};
-    file_ =
-        module_.open(path_.c_str(), options.images.c_str(), options.labels.c_str(), &facts_, message.data());
-    if (file_ == nullptr) fail(message.data());
+    start(options);
+    try {
+      take_answer();
+      take(&facts_, sizeof(facts_));
+      if (facts_.samples < 1 || facts_.samples > std::numeric_limits<std::int32_t>::max() ||
+          shape().bytes() < 1)
+        fail("what it says of its images is impossible");
+      labels_.resize(static_cast<std::size_t>(facts_.samples));
+      take(labels_.data(), labels_.size() * sizeof(std::int32_t));
+    } catch (...) {
+      end();
+      throw;
+    }
   }
-  ~Hdf5Reader() {
-    const std::lock_guard lock(library());
-    module_.close(file_);
-  }
+  ~Hdf5Reader() { end(); }
   Hdf5Reader(const Hdf5Reader&) = delete;
   Hdf5Reader& operator=(const Hdf5Reader&) = delete;
 
   const std::string& path() const { return path_; }
-  std::int64_t size() const { return facts_.samples; }
   ImageShape shape() const {
     return {.height = facts_.height, .width = facts_.width, .channels = facts_.channels};
   }
+  const std::vector<std::int32_t>& labels() const { return labels_; }
 
-  std::vector<std::int32_t> labels() const {
-    std::vector<std::int32_t> labels(static_cast<std::size_t>(size()));
-    std::array<char, Hdf5Module::kMessageBytes> message = {};
-    const std::lock_guard lock(library());
-    if (module_.read_labels(file_, labels.data(), message.data()) != 0) fail(message.data());
-    return labels;
-  }
   void read(std::int64_t index, std::span<std::uint8_t> image) const {
-    std::array<char, Hdf5Module::kMessageBytes> message = {};
-    const std::lock_guard lock(library());
-    if (module_.read_image(file_, index, image.data(), message.data()) != 0) fail(message.data());
+    const std::lock_guard lock(mutex_);
+    if (send(socket_, &index, sizeof(index), MSG_NOSIGNAL) != sizeof(index)) fail_ended();
+    take_answer();
+    take(image.data(), image.size());
   }
 
  private:
-  static const Hdf5Module& module() {
-    static const Hdf5Module& loaded = load_module();
-    return loaded;
+  // The program beside this one, or the one that is installed.
+  void start(const Hdf5Options& options) {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}", std::strerror(errno));
+    socket_ = ends[0];
+    const timeval longest{.tv_sec = kLongestAnswer.count(), .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
+    std::error_code ignored;
+    std::string program = fs::read_symlink("/proc/self/exe", ignored).parent_path() / kHdf5Program;
+    if (!fs::exists(program, ignored)) program = kHdf5Program;
+    std::string path = path_, images = options.images, labels = options.labels;
+    char* arguments[] = {program.data(), path.data(), images.data(), labels.data(), nullptr};
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, ends[1], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+    // What ends a job comes to its whole group, and this is needed until the ranks have saved.
+    sigset_t of_jobs;
+    sigemptyset(&of_jobs);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&of_jobs, signal);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &of_jobs);
+    const int error = posix_spawnp(&process_, program.c_str(), &files, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    close(ends[1]);
+    if (error == 0) return;
+    close(socket_);
+    throw ConfigError(
+        fmt::format("data.format = \"hdf5\" needs the program {}, which is built where the HDF5 library's "
+                    "development files are: apt-get install libhdf5-dev, and configure and build again ({})",
+                    kHdf5Program, std::strerror(error)));
   }
-  [[noreturn]] void fail(const char* why) const { throw DataError(fmt::format("{}: {}", path_, why)); }
+  void end() {
+    close(socket_);
+    kill(process_, SIGKILL);  // it has nothing to lose
+    waitpid(process_, nullptr, 0);
+  }
 
-  const Hdf5Module& module_;
+  void take(void* data, std::size_t bytes) const {
+    auto* to = static_cast<char*>(data);
+    while (bytes > 0) {
+      const ssize_t got = recv(socket_, to, bytes, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN)
+        fail(fmt::format("damaged, or on a disk that hangs: no answer in {} s", kLongestAnswer.count()));
+      if (got <= 0) fail_ended();
+      to += got;
+      bytes -= static_cast<std::size_t>(got);
+    }
+  }
+  void take_answer() const {
+    Hdf5Answer answer;
+    take(&answer, sizeof(answer));
+    if (answer.failed == 0) return;
+    constexpr std::uint32_t kMostBytes = 1 << 16;
+    std::string message(std::min(answer.message_bytes, kMostBytes), '\0');
+    take(message.data(), message.size());
+    fail(message);
+  }
+  [[noreturn]] void fail_ended() const { fail("damaged: the HDF5 library crashed when it read it"); }
+  [[noreturn]] void fail(const std::string& why) const { throw DataError(fmt::format("{}: {}", path_, why)); }
+
   std::string path_;
+  pid_t process_ = 0;
+  int socket_ = -1;
   Hdf5Facts facts_;
-  Hdf5File* file_ = nullptr;
+  std::vector<std::int32_t> labels_;
+  mutable std::mutex mutex_;
 };
 
 // How many classes the labels tell of.
-std::int64_t classes_of(const Hdf5Reader& reader, const std::vector<std::int32_t>& labels) {
-  const auto [least, most] = std::ranges::minmax(labels);
+std::int64_t classes_of(const Hdf5Reader& reader) {
+  const auto [least, most] = std::ranges::minmax(reader.labels());
   if (least < 0 || most >= kMostLabels) {
     throw DataError(fmt::format("{}: labels from {} to {}: those from 0 to {} are possible", reader.path(),
                                 least, most, kMostLabels - 1));
@@ -119,21 +157,21 @@ class Hdf5Images final : public Dataset {
  public:
   // classes: of training; 0: this is it.
   Hdf5Images(std::unique_ptr<Hdf5Reader> reader, std::int64_t classes)
-      : reader_(std::move(reader)), shape_(reader_->shape()), labels_(reader_->labels()) {
+      : reader_(std::move(reader)), shape_(reader_->shape()) {
     if (shape_.bytes() > kMostImageBytes) {
       throw DataError(fmt::format("{}: images of {} bytes; at most {} are possible", reader_->path(),
                                   shape_.bytes(), kMostImageBytes));
     }
-    const std::int64_t found = classes_of(*reader_, labels_);
+    const std::int64_t found = classes_of(*reader_);
     if (classes > 0 && found > classes) {
       throw DataError(fmt::format("{}: label {}, where those of training end at {}", reader_->path(),
                                   found - 1, classes - 1));
     }
     counts_.resize(static_cast<std::size_t>(std::max(found, classes)));
-    for (const std::int32_t label : labels_) ++counts_[static_cast<std::size_t>(label)];
+    for (const std::int32_t label : reader_->labels()) ++counts_[static_cast<std::size_t>(label)];
   }
 
-  std::int64_t size() const override { return std::ssize(labels_); }
+  std::int64_t size() const override { return std::ssize(reader_->labels()); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return std::ssize(counts_); }
   std::vector<std::int64_t> class_counts() const override { return counts_; }
@@ -143,19 +181,18 @@ class Hdf5Images final : public Dataset {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
           "sample {} of {} into {} bytes", index, size(), image.size());
     reader_->read(index, image);
-    return labels_[static_cast<std::size_t>(index)];
+    return reader_->labels()[static_cast<std::size_t>(index)];
   }
-  std::size_t memory_bytes() const override { return labels_.capacity() * sizeof(std::int32_t); }
+  std::size_t memory_bytes() const override { return reader_->labels().capacity() * sizeof(std::int32_t); }
   // Of all labels, and of the pixels of some samples.
   std::uint64_t fingerprint() const override {
-    return XXH3_64bits_withSeed(labels_.data(), labels_.size() * sizeof(std::int32_t),
-                                Dataset::fingerprint());
+    const std::vector<std::int32_t>& labels = reader_->labels();
+    return XXH3_64bits_withSeed(labels.data(), labels.size() * sizeof(std::int32_t), Dataset::fingerprint());
   }
 
  private:
   std::unique_ptr<Hdf5Reader> reader_;
   ImageShape shape_;
-  std::vector<std::int32_t> labels_;
   std::vector<std::int64_t> counts_;
 };
 
@@ -178,7 +215,7 @@ std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split
 std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
   std::unique_ptr<Hdf5Reader> train = reader_of(options, Split::train);
   if (split == Split::train) return std::make_unique<Hdf5Images>(std::move(train), 0);
-  const std::int64_t classes = classes_of(*train, train->labels());
+  const std::int64_t classes = classes_of(*train);
   std::unique_ptr<Hdf5Reader> test = reader_of(options, Split::test);
   if (test->shape() != train->shape()) {
     throw DataError(

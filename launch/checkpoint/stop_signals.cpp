@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -77,7 +78,7 @@ void handle_signal(int number, void (*handler)(int), struct sigaction& old) {
 }  // namespace
 
 StopSignals::StopSignals(double grace_seconds) {
-  CHECK(pipe(pipe_) == 0, "no pipe");
+  CHECK(pipe2(pipe_, O_CLOEXEC) == 0, "no pipe");
   stop_asked = 0;
   save_asked = false;
   trains = false;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HDF5 files as others write them, by the HDF5 library.
+#include <csignal>
 #include <fstream>
 #include <numeric>
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "data/hdf5/hdf5_images.h"
@@ -81,6 +84,12 @@ DatasetOptions options_of(const TemporaryFolder& folder) {
   options.format = "hdf5";
   options.path = folder.path();
   return options;
+}
+
+void write_train(const TemporaryFolder& folder) {
+  const Writer train(folder.path() / "train.h5");
+  train.put("images", {kImages, kHeight, kWidth, kChannels}, H5T_NATIVE_UINT8, pixels(), true);
+  train.put("labels", {kImages}, H5T_NATIVE_INT64, kLabels);
 }
 
 void expect_all(const Dataset& dataset) {
@@ -226,11 +235,7 @@ TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
 
 TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
   const TemporaryFolder folder;
-  {
-    const Writer train(folder.path() / "train.h5");
-    train.put("images", {kImages, kHeight, kWidth, kChannels}, H5T_NATIVE_UINT8, pixels(), true);
-    train.put("labels", {kImages}, H5T_NATIVE_INT64, kLabels);
-  }
+  write_train(folder);
   std::ifstream file(folder.path() / "train.h5", std::ios::binary);
   const Bytes whole{std::istreambuf_iterator<char>(file), {}};
   int refused = 0;
@@ -247,6 +252,77 @@ TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
   folder.write("train.h5", whole);
   EXPECT_NE(message_of<IoError>([&] { open_dataset(options_of(folder), Split::test); }).find("test.h5"),
             std::string::npos);
+}
+
+// Of every seventeenth byte, as each costs a process.
+TEST(Hdf5, AFlippedByteIsRefusedOrRead) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  std::ifstream file(folder.path() / "train.h5", std::ios::binary);
+  const Bytes whole{std::istreambuf_iterator<char>(file), {}};
+  int refused = 0;
+  for (std::size_t at = 0; at < whole.size(); at += 17) {
+    Bytes bytes = whole;
+    bytes[at] ^= static_cast<std::uint8_t>(1 << (at % 8));
+    folder.write("train.h5", bytes);
+    try {
+      const auto dataset = open_dataset(options_of(folder), Split::train);
+      Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
+      for (std::int64_t i = 0; i < dataset->size(); ++i) dataset->read(i, image);
+    } catch (const DataError& error) {
+      ++refused;
+      expect_parts(error.what(), {"train.h5: "});
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
+// The process that this thread's last file is read by.
+pid_t reader_process() {
+  std::ifstream children("/proc/thread-self/children");
+  pid_t reader = 0;
+  children >> reader;
+  return reader;
+}
+
+// As it does on some damaged files.
+TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  const auto dataset = open_dataset(options_of(folder), Split::train);
+  expect_all(*dataset);
+  const pid_t reader = reader_process();
+  ASSERT_GT(reader, 0) << "a process of its own reads it";
+  kill(reader, SIGSEGV);
+  Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
+  for (int time = 0; time < 2; ++time)
+    expect_parts(message_of<DataError>([&] { dataset->read(0, image); }),
+                 {"train.h5: damaged: the HDF5 library crashed"});
+}
+
+// Ctrl-C and mpirun send these to the whole group: training reads on until it has saved.
+TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  const auto dataset = open_dataset(options_of(folder), Split::train);
+  const pid_t reader = reader_process();
+  ASSERT_GT(reader, 0);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) kill(reader, signal);
+  expect_all(*dataset);
+}
+
+// Else whoever waits for the end of a pipe, as the watch for signals does, waits for the reader, too.
+TEST(Hdf5, TheReaderHoldsNoFilesOfTheJob) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const auto dataset = open_dataset(options_of(folder), Split::train);
+  close(ends[1]);
+  pollfd end{.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&end, 1, 0), 1) << "the reader holds the other end";
+  close(ends[0]);
+  expect_all(*dataset);
 }
 
 }  // namespace

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep_hdf5.so: images and labels of an HDF5 file, by the HDF5 library. See data/hdf5/hdf5_module.h.
-#include "data/hdf5/hdf5_module.h"
+// lockstep-hdf5: images and labels of an HDF5 file, by the HDF5 library, for whoever asks. See
+// data/hdf5/hdf5_protocol.h.
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hdf5.h>
+
+#include "data/hdf5/hdf5_protocol.h"
 
 namespace lockstep {
 namespace {
@@ -154,10 +155,8 @@ Handle open_file(const char* path) {
 
 bool are_channels(hsize_t side) { return side == 1 || side == 3 || side == 4; }
 
-}  // namespace
-
-struct Hdf5File {
-  Hdf5File(const char* path, const char* images_name, const char* labels_name)
+struct Images {
+  Images(const char* path, const char* images_name, const char* labels_name)
       : file(open_file(path)),
         images(file.id(),
                name_of(file.id(), images_name, {"images", "image", "x", "X", "data"}, "data.hdf5.images")),
@@ -194,6 +193,18 @@ struct Hdf5File {
     facts.channels = shape.size() == 3 ? 1 : side(channels_first ? 1 : 3);
   }
 
+  // [H, W, C].
+  void read(std::int64_t index, std::vector<std::uint8_t>& image) {
+    if (index < 0 || index >= facts.samples) fail("there is no sample " + std::to_string(index));
+    if (!channels_first) return images.read_one(index, H5T_NATIVE_UINT8, image.data());
+    const auto channels = static_cast<std::size_t>(facts.channels);
+    const auto pixels = static_cast<std::size_t>(facts.height * facts.width);
+    planes.resize(channels * pixels);
+    images.read_one(index, H5T_NATIVE_UINT8, planes.data());
+    for (std::size_t c = 0; c < channels; ++c)
+      for (std::size_t i = 0; i < pixels; ++i) image[i * channels + c] = planes[c * pixels + i];
+  }
+
   Handle file;
   Numbers images, labels;
   Hdf5Facts facts;
@@ -201,62 +212,57 @@ struct Hdf5File {
   std::vector<std::uint8_t> planes;  // of one image
 };
 
-namespace {
+void write_all(const void* data, std::size_t bytes) {
+  if (std::fwrite(data, 1, bytes, stdout) != bytes) std::exit(1);  // nobody listens any more
+}
 
-// What `work` returns; or `failure`, and the message.
-template <typename Result, typename Work>
-Result guarded(char* message, Result failure, Work work) {
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    std::snprintf(message, Hdf5Module::kMessageBytes, "%s", error.what());
-    return failure;
+void answer_failure(const std::string& message) {
+  const Hdf5Answer answer{.failed = 1, .message_bytes = static_cast<std::uint32_t>(message.size())};
+  write_all(&answer, sizeof(answer));
+  write_all(message.data(), message.size());
+}
+
+void answer_success() {
+  const Hdf5Answer answer;
+  write_all(&answer, sizeof(answer));
+}
+
+void serve(const char* path, const char* images_name, const char* labels_name) {
+  Images images(path, images_name, labels_name);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(images.facts.samples));
+  images.labels.read_all(H5T_NATIVE_INT32, labels.data());
+  answer_success();
+  write_all(&images.facts, sizeof(images.facts));
+  write_all(labels.data(), labels.size() * sizeof(std::int32_t));
+  std::fflush(stdout);
+  std::vector<std::uint8_t> image(
+      static_cast<std::size_t>(images.facts.height * images.facts.width * images.facts.channels));
+  for (std::int64_t index = 0; std::fread(&index, sizeof(index), 1, stdin) == 1;) {
+    try {
+      images.read(index, image);
+      answer_success();
+      write_all(image.data(), image.size());
+    } catch (const std::exception& error) {
+      answer_failure(error.what());
+    }
+    std::fflush(stdout);
   }
 }
-
-Hdf5File* open_images(const char* path, const char* images, const char* labels, Hdf5Facts* facts,
-                      char* message) {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // it is told by us
-  return guarded<Hdf5File*>(message, nullptr, [&] {
-    auto file = std::make_unique<Hdf5File>(path, images, labels);
-    *facts = file->facts;
-    return file.release();
-  });
-}
-
-int read_labels(Hdf5File* file, std::int32_t* labels, char* message) {
-  return guarded(message, -1, [&] {
-    file->labels.read_all(H5T_NATIVE_INT32, labels);
-    return 0;
-  });
-}
-
-int read_image(Hdf5File* file, std::int64_t index, std::uint8_t* image, char* message) {
-  return guarded(message, -1, [&] {
-    if (!file->channels_first) {
-      file->images.read_one(index, H5T_NATIVE_UINT8, image);
-      return 0;
-    }
-    const auto channels = static_cast<std::size_t>(file->facts.channels);
-    const auto pixels = static_cast<std::size_t>(file->facts.height * file->facts.width);
-    file->planes.resize(channels * pixels);
-    file->images.read_one(index, H5T_NATIVE_UINT8, file->planes.data());
-    for (std::size_t c = 0; c < channels; ++c)
-      for (std::size_t i = 0; i < pixels; ++i) image[i * channels + c] = file->planes[c * pixels + i];
-    return 0;
-  });
-}
-
-void close_images(Hdf5File* file) { delete file; }
 
 }  // namespace
 }  // namespace lockstep
 
-extern "C" __attribute__((visibility("default"))) const lockstep::Hdf5Module* lockstep_hdf5_module() {
-  static const lockstep::Hdf5Module module = {.version = lockstep::Hdf5Module::kVersion,
-                                              .open = lockstep::open_images,
-                                              .read_labels = lockstep::read_labels,
-                                              .read_image = lockstep::read_image,
-                                              .close = lockstep::close_images};
-  return &module;
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "lockstep-hdf5 FILE IMAGES LABELS: reads for lockstep, which starts it\n");
+    return 64;
+  }
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // it is told by us
+  try {
+    lockstep::serve(argv[1], argv[2], argv[3]);
+  } catch (const std::exception& error) {
+    lockstep::answer_failure(error.what());
+    std::fflush(stdout);
+  }
+  return 0;
 }

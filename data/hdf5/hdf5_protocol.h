@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a dataset (data/hdf5/hdf5_images.cpp) and the program lockstep-hdf5, which reads an HDF5 file for it,
+// say to each other over the program's standard input and output. A process of its own, because the HDF5
+// library crashes on some damaged files, and brings thirty other libraries, and ten milliseconds, to the
+// start of whoever links it.
+//
+//   lockstep-hdf5 FILE IMAGES LABELS     names of arrays, or "auto"
+//
+// Every answer begins with an Hdf5Answer. The first follows at once: of a file that can be read Hdf5Facts and
+// a label (int32) for each sample. Then each number of a sample (int64) is answered by its image, uint8 [H,
+// W, C].
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct Hdf5Answer {
+  std::uint32_t failed = 0;         // 1: what follows is text that says why
+  std::uint32_t message_bytes = 0;  // of the text
+};
+
+struct Hdf5Facts {
+  std::int64_t samples = 0;
+  std::int64_t height = 0, width = 0, channels = 0;
+};
+
+inline constexpr const char* kHdf5Program = "lockstep-hdf5";
+
+}  // namespace lockstep
