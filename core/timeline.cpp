@@ -165,6 +165,18 @@ void Timeline::write_chrome_trace(const std::filesystem::path& path, int rank) c
 
 double StepAccount::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 
+StepAccount& StepAccount::operator+=(const StepAccount& other) {
+  for (std::size_t phase = 0; phase < kPhases; ++phase) seconds[phase] += other.seconds[phase];
+  return *this;
+}
+
+StepAccount operator-(const StepAccount& a, const StepAccount& b) {
+  StepAccount difference;
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    difference.seconds[phase] = a.seconds[phase] - b.seconds[phase];
+  return difference;
+}
+
 void PhaseClock::enter(Phase phase) {
   const std::int64_t now = now_ns();
   account_[phase_] += static_cast<double>(now - since_) * 1e-9;
@@ -174,7 +186,14 @@ void PhaseClock::enter(Phase phase) {
 
 StepAccount PhaseClock::take() {
   enter(phase_);
+  taken_ += account_;
   return std::exchange(account_, {});
+}
+
+StepAccount PhaseClock::so_far() {
+  enter(phase_);
+  StepAccount all = taken_;
+  return all += account_;
 }
 
 }  // namespace lockstep

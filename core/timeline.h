@@ -106,6 +106,8 @@ struct StepAccount {
   double& operator[](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
   double operator[](Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
   double total() const;
+  StepAccount& operator+=(const StepAccount& other);
+  friend StepAccount operator-(const StepAccount& a, const StepAccount& b);
 };
 
 // Charges time to the current phase until the next enter(). Starts in Phase::rest. One thread.
@@ -115,9 +117,12 @@ class PhaseClock {
   void enter(Phase phase);
   // The account since construction or the last take(), up to now.
   StepAccount take();
+  // Since construction, whatever was taken.
+  StepAccount so_far();
 
  private:
   StepAccount account_;
+  StepAccount taken_;
   Phase phase_ = Phase::rest;
   std::int64_t since_;
 };

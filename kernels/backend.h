@@ -63,6 +63,11 @@ class Backend {
   virtual std::string identity() const = 0;
   // Of the threads in use. Takes about a second.
   virtual Peak measure_peak() = 0;
+  // That one of its figures by which products in this type are bounded, in a GPU's TF32 if `tf32`: takes some
+  // milliseconds, and on a GPU 200 MB of its memory while it does.
+  virtual double measure_gigaflops(DType type, bool tf32) = 0;
+  // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU.
+  virtual double seconds_without_core() = 0;
 
   // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
   // shape's; its type is that of every activation, activation's gradient, weight and weight's gradient of the

@@ -55,6 +55,7 @@ struct Config {
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";
+  bool measure_peak = true;
   CheckpointSettings checkpoints;
   std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
   // The same; 0 where ranks differ by intention.

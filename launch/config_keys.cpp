@@ -371,6 +371,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        "in "
        "memory"},
       {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
+      {"run.log_every",
+       MEMBER(trainer.log_every),
+       "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
+       {0, kMostSteps}},
+      {"run.measure_peak", MEMBER(measure_peak),
+       "measure, before the first step, what the devices could do: the figure peak is held against it"},
       {"run.checkpoint_every",
        MEMBER(checkpoints.every),
        "steps from one checkpoint to the next; 0: none by their number",

@@ -103,11 +103,12 @@ std::optional<std::string_view> first_payload(std::string_view bytes) {
   return payload;
 }
 
-// How many bytes of a file are whole records up to a step.
-std::size_t bytes_up_to(std::string_view file, std::int64_t step) {
+// How many bytes of a file are whole records up to a step, or those of the series up to its own.
+std::size_t bytes_up_to(std::string_view file, std::int64_t step, std::int64_t step_of_series) {
   std::size_t kept = 0;
   while (const auto payload = first_payload(file.substr(kept))) {
-    if (step_of(*payload) > step) break;
+    const bool of_series = payload->find(kSeriesPrefix) != std::string_view::npos;
+    if (step_of(*payload) > (of_series ? step_of_series : step)) break;
     kept += kHeadBytes + payload->size() + kFootBytes;
   }
   return kept;
@@ -171,13 +172,14 @@ EventFile EventFile::begin(const std::filesystem::path& folder) {
   return file;
 }
 
-EventFile EventFile::continue_after(const std::filesystem::path& folder, std::int64_t step) {
+EventFile EventFile::continue_after(const std::filesystem::path& folder, std::int64_t step,
+                                    std::int64_t step_of_series) {
   EventFile file;
   file.path_ = newest_file(folder);
   if (file.path_.empty()) return begin(folder);
   std::ifstream stream(file.path_, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  const std::size_t kept = bytes_up_to(bytes, step);
+  const std::size_t kept = bytes_up_to(bytes, step, step_of_series);
   if (!stream || kept == 0) return begin(folder);
   std::error_code error;
   if (kept < bytes.size()) std::filesystem::resize_file(file.path_, kept, error);

@@ -20,6 +20,9 @@ struct Scalar {
   double value = 0;
 };
 
+// Of tags that are of single steps, in Events of their own.
+inline constexpr std::string_view kSeriesPrefix = "step/";
+
 class EventFile {
  public:
   // Without a file: what is added is dropped.
@@ -28,8 +31,9 @@ class EventFile {
   // renamed (name_of_earlier). Throws IoError.
   static EventFile begin(const std::filesystem::path& folder);
   // Of a run that goes on: the folder's newest file, without what comes behind that step, or is damaged; a
-  // new one where there is none. Throws IoError.
-  static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
+  // new one where there is none. Events of single steps have a step of their own. Throws IoError.
+  static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step,
+                                  std::int64_t step_of_series);
 
   // One Event, there whole or not at all. Returns 0, or the system's error. What is not finite is left out,
   // as TensorBoard has no place for it on an axis.

@@ -2,10 +2,12 @@
 #include "launch/report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -110,13 +112,35 @@ nlohmann::ordered_json json_of(const EpochCommunication& communication) {
           {"advice", advice}};
 }
 
-nlohmann::ordered_json json_of(const EpochReport& report) {
-  nlohmann::ordered_json account;
+nlohmann::ordered_json json_of(const StepAccount& account) {
+  nlohmann::ordered_json json;
   for (std::size_t phase = 0; phase < kPhases; ++phase)
-    account[std::string(name_of(static_cast<Phase>(phase)))] = report.account.seconds[phase];
+    json[std::string(name_of(static_cast<Phase>(phase)))] = account.seconds[phase];
+  return json;
+}
+
+nlohmann::ordered_json json_of(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json json_of(const StepLine& line) {
+  return {{"epoch", line.epoch},
+          {"step", line.step},
+          {"steps", line.steps},
+          {"loss", line.loss},
+          {"learning_rate", line.learning_rate},
+          {"loss_scale", line.loss_scale},
+          {"samples_per_second", line.samples_per_second},
+          {"busy", line.busy},
+          {"account", json_of(line.account)}};
+}
+
+nlohmann::ordered_json json_of(const EpochReport& report) {
   // nlohmann::json writes numbers that are not finite as null.
   nlohmann::ordered_json line{{"epoch", report.epoch},
                               {"steps", report.steps},
+                              {"busy", report.busy()},
+                              {"peak", json_of(report.peak)},
                               {"train_loss", report.train_loss},
                               {"test_loss", report.test_loss},
                               {"test_accuracy", report.test_accuracy},
@@ -126,11 +150,12 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                               {"evaluation_seconds", report.evaluation_seconds},
                               {"skipped_steps", report.skipped_steps},
                               {"loss_scale", report.loss_scale},
-                              {"account", account},
+                              {"account", json_of(report.account)},
                               {"processor",
                                {{"compute", report.processor.compute},
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
+  line["busy_by_rank"] = report.busy_by_rank;
   if (report.communication) line["communication"] = json_of(*report.communication);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
   for (const Straggler& each : report.stragglers) {
@@ -151,28 +176,47 @@ void add_numbers(const std::string& path, const nlohmann::ordered_json& value, s
   for (const auto& [name, member] : value.items()) add_numbers(path + "/" + name, member, scalars);
 }
 
-// Of a line of metrics.jsonl, but for what tells its place.
-std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line) {
+// Of a line of metrics.jsonl or steps.jsonl, but for what tells its place.
+std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix = "") {
   std::vector<Scalar> scalars;
   for (const auto& [name, value] : line.items())
-    if (name != "epoch" && name != "steps") add_numbers(name, value, scalars);
+    if (name != "epoch" && name != "step" && name != "steps") add_numbers(prefix + name, value, scalars);
   return scalars;
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
+double EpochReport::busy() const {
+  return busy_by_rank.empty() ? 0
+                              : std::accumulate(busy_by_rank.begin(), busy_by_rank.end(), 0.0) /
+                                    static_cast<double>(busy_by_rank.size());
+}
+
 std::string to_json(const EpochReport& report) { return json_of(report).dump(); }
+
+std::string to_json(const StepLine& line, double time) {
+  nlohmann::ordered_json json = json_of(line);
+  json["time"] = time;
+  return json.dump();
+}
 
 Report::Report(const ReportOptions& options) : options_(options) {
   if (!options_.speaks) return;
   const std::filesystem::path charts = options_.directory / "tensorboard";
   std::optional<std::int64_t> steps;
-  if (options_.goes_on_after)
+  if (options_.goes_on_after) {
     steps = continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
-  else
+    continue_steps(options_.directory, options_.goes_on_after_step);
+  } else {
     begin_metrics(options_.directory);
+  }
   try {
-    events_ = steps ? EventFile::continue_after(charts, *steps) : EventFile::begin(charts);
+    events_ = steps ? EventFile::continue_after(charts, *steps, options_.goes_on_after_step)
+                    : EventFile::begin(charts);
   } catch (const IoError& error) {
     log::warning("{}; training goes on without files for TensorBoard", error.what());
   }
@@ -259,10 +303,12 @@ void Report::step(const StepReport& report) {
 void Report::epoch(const EpochReport& report) {
   if (!options_.speaks) return;
   std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
-                                    "train loss " + loss_text(report.train_loss),
-                                    "test loss " + loss_text(report.test_loss),
-                                    fmt::format("test accuracy {:.2f} %", 100 * report.test_accuracy),
-                                    thousands(report.samples_per_second) + " samples/s"};
+                                    fmt::format("busy {:.0f} %", 100 * report.busy())};
+  if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
+  parts.push_back("train loss " + loss_text(report.train_loss));
+  parts.push_back("test loss " + loss_text(report.test_loss));
+  parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * report.test_accuracy));
+  parts.push_back(thousands(report.samples_per_second) + " samples/s");
   std::vector<std::string> account = account_parts(report.account);
   account.front().insert(0, "| ");
   parts.insert(parts.end(), account.begin(), account.end());
@@ -299,6 +345,19 @@ void Report::write_metrics(const EpochReport& report) {
   lost_epochs_.push_back(report.epoch);
   metrics_problem_ = fmt::format("{} lacks epoch {}: {}", metrics_path().string(),
                                  fmt::join(lost_epochs_, ", "), std::strerror(error));
+}
+
+void Report::series(const StepLine& line) {
+  if (!options_.speaks) return;
+  write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
+  const int error = append_whole(steps_path(), to_json(line, seconds_since_1970()) + '\n');
+  if (error == 0) return;
+  if (lost_series_++ == 0) {
+    log::warning("cannot write {}: {}; training goes on without", steps_path().string(),
+                 std::strerror(error));
+  }
+  series_problem_ = fmt::format("{} lacks {}: {}", steps_path().string(), counted(lost_series_, "line"),
+                                std::strerror(error));
 }
 
 void Report::write_events(std::int64_t step, const std::vector<Scalar>& scalars) {

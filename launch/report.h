@@ -16,6 +16,7 @@
 #include "core/timeline.h"
 #include "launch/communication.h"
 #include "launch/event_file.h"
+#include "launch/step_series.h"
 
 namespace lockstep {
 
@@ -56,6 +57,10 @@ struct EpochReport {
   std::optional<EpochCommunication> communication;  // of several ranks
   std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
   std::vector<Straggler> stragglers = {};           // that were found in it
+  std::vector<double> busy_by_rank = {};            // see busy_share()
+  std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
+
+  double busy() const;  // the mean over ranks
 };
 
 struct ReportOptions {
@@ -72,6 +77,7 @@ struct ReportOptions {
   // A run that goes on: see continue_metrics(). Else metrics begin anew.
   std::optional<std::int64_t> goes_on_after = {};  // epochs
   bool partial_line = false;
+  std::int64_t goes_on_after_step = 0;
 };
 
 class Report {
@@ -92,18 +98,24 @@ class Report {
   // advice, where there are any.
   void epoch(const EpochReport& report);
 
+  // A line of steps.jsonl.
+  void series(const StepLine& line);
+
   // The next epoch's line names it.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
 
   // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
   // there whole or not at all.
   const std::string& metrics_problem() const { return metrics_problem_; }
+  // How many lines steps.jsonl lacks, and why; likewise.
+  const std::string& series_problem() const { return series_problem_; }
 
  private:
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
   void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
   void say_of(const EpochCommunication& communication);
+  std::filesystem::path steps_path() const { return options_.directory / "steps.jsonl"; }
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 
@@ -112,6 +124,8 @@ class Report {
   std::vector<std::int64_t> lost_epochs_;
   EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
+  std::int64_t lost_series_ = 0;
+  std::string series_problem_;
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet
@@ -124,5 +138,9 @@ class Report {
 // by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
 // host, since_step, found_step, seconds, median_seconds}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
+
+// The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, learning_rate,
+// loss_scale, samples_per_second, busy and account, in seconds.
+std::string to_json(const StepLine& line, double time);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -56,19 +57,55 @@ void write_holder(int descriptor) {
     log::debug("run.lock does not name this job: {}", std::strerror(errno));
 }
 
-// Of a line of metrics.jsonl; 0 where it is none.
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kStepsFile = "steps.jsonl";
+
+// Reads {"epoch":A,NAME:B of a line that is whole; 0 where it is none.
 struct MetricsPlace {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
 };
-MetricsPlace place_of(const std::string& line) {
-  constexpr std::string_view kEpoch = "{\"epoch\":", kSteps = ",\"steps\":";
+MetricsPlace place_of(const std::string& line, std::string_view name) {
+  constexpr std::string_view kEpoch = "{\"epoch\":";
   MetricsPlace place;
   if (!line.starts_with(kEpoch) || !line.ends_with('}')) return place;
   const char* end = line.data() + line.size();
   const char* at = std::from_chars(line.data() + kEpoch.size(), end, place.epoch).ptr;
-  if (std::string_view(at, end).starts_with(kSteps)) std::from_chars(at + kSteps.size(), end, place.steps);
+  if (std::string_view(at, end).starts_with(name)) std::from_chars(at + name.size(), end, place.steps);
   return place;
+}
+MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
+std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
+
+void set_aside(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::filesystem::rename(path, earlier, error);
+  if (error) throw_io("rename what an earlier run left,", path, error.value());
+  log::info("{} is of the run before this one", earlier.string());
+}
+
+// Drops all other lines, and one that has no end; then the file as it was stays beside it.
+void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  std::string kept;
+  bool all = true;
+  for (std::string line; std::getline(file, line);) {
+    const bool keep = !file.eof() && keeps(line);
+    if (keep) kept += line + '\n';
+    all = all && keep;
+  }
+  if (file.bad()) throw_io("read", path, errno);
+  if (all) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::error_code error;
+  std::filesystem::copy_file(path, earlier, error);
+  if (error) throw_io("copy what an earlier run left,", path, error.value());
+  write_atomically(path, kept);
+  log::info("{} is {} as it was: what comes after the checkpoint is trained again", earlier.string(),
+            path.filename().string());
 }
 
 }  // namespace
@@ -127,47 +164,38 @@ RunLock::~RunLock() { close(descriptor_); }
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  const std::filesystem::path path = folder / "metrics.jsonl";
-  std::error_code error;
-  if (std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) > 0) {
-    const std::filesystem::path earlier = name_of_earlier(path);
-    std::filesystem::rename(path, earlier, error);
-    if (error) throw_io("rename the metrics of an earlier run,", path, error.value());
-    log::info("{} holds the metrics of the run before this one", earlier.string());
+  for (const char* name : {kMetricsFile, kStepsFile}) {
+    set_aside(folder / name);
+    errno = 0;
+    if (!std::ofstream(folder / name, std::ios::app)) throw_io("create", folder / name, errno);
   }
-  errno = 0;
-  if (!std::ofstream(path, std::ios::app)) throw_io("create", path, errno);
 }
 
 std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
   make_folder(folder);
-  const std::filesystem::path path = folder / "metrics.jsonl";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  if (!std::ifstream(folder / kMetricsFile)) {
     begin_metrics(folder);
     return 0;
   }
-  std::string kept;
-  bool all = true;
   MetricsPlace last;
-  for (std::string line; std::getline(file, line);) {
-    const MetricsPlace place = place_of(line);
-    const bool keep =
-        !file.eof() && place.epoch == last.epoch + 1 && place.epoch <= epochs + (partial ? 1 : 0);
-    if (keep) kept += line + '\n';
+  keep_lines(folder / kMetricsFile, [&](const std::string& line) {
+    const MetricsPlace place = metrics_place(line);
+    const bool keep = place.epoch == last.epoch + 1 && place.epoch <= epochs + (partial ? 1 : 0);
     if (keep) last = place;
-    all = all && keep;
-  }
-  if (file.bad()) throw_io("read", path, errno);
-  if (all) return last.steps;
-  const std::filesystem::path earlier = name_of_earlier(path);
-  std::error_code error;
-  std::filesystem::copy_file(path, earlier, error);
-  if (error) throw_io("copy the metrics of an earlier run,", path, error.value());
-  write_atomically(path, kept);
-  log::info("{} holds the metrics as they were: what comes after the checkpoint is trained again",
-            earlier.string());
+    return keep;
+  });
   return last.steps;
+}
+
+void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
+  make_folder(folder);
+  std::int64_t last = 0;
+  keep_lines(folder / kStepsFile, [&](const std::string& line) {
+    const std::int64_t step = series_step(line);
+    const bool keep = step > last && step <= steps;
+    if (keep) last = step;
+    return keep;
+  });
 }
 
 }  // namespace lockstep

@@ -24,14 +24,17 @@ class RunLock {
   int descriptor_;
 };
 
-// Makes the folder, and in it metrics.jsonl, which is then empty. What an earlier run wrote is renamed to
-// metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
+// Makes the folder, and in it metrics.jsonl and steps.jsonl, which are then empty. What an earlier run wrote
+// is renamed to metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
 // after them where `partial`. Where it had more, or half a line, all it had is renamed as begin_metrics()
 // does. Throws IoError. Returns the steps of the last line; 0 where there is none.
 std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
+
+// Likewise steps.jsonl keeps its lines up to a step.
+void continue_steps(const std::filesystem::path& folder, std::int64_t steps);
 
 // Where what an earlier run left at this path goes: "metrics.1.jsonl" of "metrics.jsonl", with the first
 // number that is free.

@@ -163,9 +163,16 @@ void StepClock::restart() {
   if (times_) times_->restart();
 }
 
+StepAccount StepClock::so_far() {
+  if (!times_) return host_.so_far();
+  StepAccount all = before_;
+  return all += account_;
+}
+
 StepAccount StepClock::take() {
   if (!times_) return host_.take();
   const std::int64_t now = now_ns();
+  before_ += account_;
   StepAccount account = std::exchange(account_, {});
   const double seconds = static_cast<double>(now - std::exchange(taken_ns_, now)) * 1e-9;
   account[Phase::rest] = std::max(0.0, seconds - account.total());

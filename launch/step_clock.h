@@ -77,6 +77,8 @@ class StepClock {
   // Where the time since the last call went; adds up to the wall time. On a CPU the host's time; on a GPU the
   // device's, of the steps that were settled meanwhile, with what no step took as rest.
   StepAccount take();
+  // Since the start, whatever was taken; on a GPU of the steps that were settled, without any rest.
+  StepAccount so_far();
   // On a GPU, too, the host's.
   StepAccount take_host() { return host_.take(); }
   // Of steps since the first call, without waits for other ranks: see OwnSeconds.
@@ -112,6 +114,7 @@ class StepClock {
   std::int64_t step_ = 0;
   double fetch_seconds_ = 0;  // of the host, for the next step's batches
   StepAccount account_;       // of the steps settled since it was taken, on a GPU
+  StepAccount before_;        // of those before them
   std::int64_t taken_ns_ = now_ns();
 };
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreed_config.h"
+#include "launch/busy.h"
 #include "launch/checkpoint/resume.h"
 #include "launch/checkpoint/training_keeper.h"
 #include "launch/commands.h"
@@ -64,7 +65,8 @@ struct TrainRun {
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   Training& training = *run.training;
   std::vector<std::string> problems;
-  if (!run.report->metrics_problem().empty()) problems.push_back(run.report->metrics_problem());
+  for (const std::string& problem : {run.report->metrics_problem(), run.report->series_problem()})
+    if (!problem.empty()) problems.push_back(problem);
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
@@ -124,7 +126,8 @@ void build(TrainRun& run, const Command& command, World& world) {
                                      .repeated_samples = training.train_loader().repeated_samples(),
                                      .last_batch_samples = training.train_loader().last_batch_samples(),
                                      .goes_on_after = saved_epochs(run),
-                                     .partial_line = run.saved && keeps_partial_line(run, length)});
+                                     .partial_line = run.saved && keeps_partial_line(run, length),
+                                     .goes_on_after_step = run.saved ? run.saved->manifest.steps : 0});
   });
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
@@ -206,6 +209,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   StragglerWatch stragglers(*run.trainer, host, *run.report, check);
   StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
+  if (config->measure_peak) run.trainer->set_attainable(attainable_samples_per_second(host, *run.training));
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/processor_time.h"
+#include "launch/busy.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
 #include "launch/step_ends/late.h"
@@ -144,6 +145,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   const std::int64_t begin = now_ns();
   const ProcessorAccount processor_before = processor_account();
   const double no_core_before = seconds_without_core_for_communication();
+  const double without_core_before = parts_.network.backend().seconds_without_core();
   const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
@@ -154,8 +156,13 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
     const auto samples = static_cast<double>(taken * parts_.train.global_batch());
     return samples / seconds_between(begin, now_ns());
   };
+  std::optional<StepSeries> series = begin_series();
+  const auto tell_rest = [&] {
+    if (series && series->open(epoch_step_)) tell_series(report, *series);
+  };
   while (takes_step(steps)) {
     step();
+    if (series && series->due(epoch_step_)) tell_series(report, *series);
     report.step({.epoch = epoch_ + 1,
                  .step = epoch_step_,
                  .steps = steps,
@@ -164,6 +171,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
                  .samples_per_second = samples_per_second()});
     if (observer != nullptr && end_->in_lockstep() && !observer->goes_on()) {
       settle_but(0);
+      tell_rest();
       return std::nullopt;
     }
   }
@@ -173,10 +181,14 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
     stand_at(steps);
     if (observer != nullptr && !observer->goes_on()) return std::nullopt;
   }
+  tell_rest();
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
+  const double without_core = parts_.network.backend().seconds_without_core() - without_core_before;
+  line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
+  if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before;
   line.skipped_steps = skipped_on_all_ranks();
   line.loss_scale = loss_scale_;
@@ -184,6 +196,28 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
   if (parts_.communicator.size() > 1) line.communication = communication(line, no_core_before);
   return line;
+}
+
+std::optional<StepSeries> Trainer::begin_series() {
+  if (options_.log_every == 0 || parts_.communicator.rank() != 0) return std::nullopt;
+  return StepSeries(options_.log_every, series_place());
+}
+
+// A new epoch's totals begin when its first step is settled.
+StepSeries::Place Trainer::series_place() {
+  return {.epoch_step = epoch_step_,
+          .account = clock_.so_far(),
+          .without_core_seconds = parts_.network.backend().seconds_without_core(),
+          .totals = epoch_step_ == 0 ? LossTotals{} : totals_};
+}
+
+void Trainer::tell_series(Report& report, StepSeries& series) {
+  StepLine line = series.take(series_place(), parts_.train.global_batch());
+  line.epoch = epoch_ + 1;
+  line.step = step_;
+  line.learning_rate = schedule_.at(step_ - 1);
+  line.loss_scale = loss_scale_;
+  report.series(line);
 }
 
 bool Trainer::takes_step(std::int64_t steps) {

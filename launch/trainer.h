@@ -32,6 +32,7 @@
 #include "launch/step_ends/step_end.h"
 #include "launch/step_recordings.h"
 #include "launch/step_results.h"
+#include "launch/step_series.h"
 #include "launch/step_statistics.h"
 #include "models/network.h"
 #include "models/optimizer.h"
@@ -54,6 +55,7 @@ struct TrainerOptions {
   // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
   // that fp16's loss scale makes good are not counted.
   std::int64_t max_skipped_steps = 0;
+  std::int64_t log_every = 50;  // steps from one line of rank 0's StepSeries to the next; 0: none
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
@@ -125,6 +127,8 @@ class Trainer {
   // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
   // what a trial would find. Collective.
   void choose_codecs(std::span<const int> by_bucket);
+  // What samples per second of all ranks are held against: see attainable_samples_per_second().
+  void set_attainable(std::optional<double> samples_per_second) { attainable_ = samples_per_second; }
   // While it is held nothing is tried: for steps that are measured, or taken back.
   void hold_codecs(bool held) { codecs_held_ = held; }
   // On a ring, steps that each rank took of the epoch that was trained last; else empty.
@@ -178,6 +182,10 @@ class Trainer {
   std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
   // Collective, with several ranks. Of the epoch whose line this is.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
+  // Rank 0's, where it is asked for.
+  StepSeries::Place series_place();
+  std::optional<StepSeries> begin_series();
+  void tell_series(Report& report, StepSeries& series);
   // See RankCommunication::no_core; of all steps so far.
   double seconds_without_core_for_communication();
   // Before each step of an epoch: whether there is another.
@@ -212,6 +220,7 @@ class Trainer {
   StepClock clock_;
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
   bool codecs_held_ = false;
+  std::optional<double> attainable_;
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
   std::unique_ptr<StepEnd> end_;
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every

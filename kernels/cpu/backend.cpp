@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/processor_name.h"
+#include "core/processor_time.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
 
@@ -33,6 +34,13 @@ std::string isa_name() {
 }  // namespace
 
 void CpuBackend::set_threads(int threads) { omp_set_num_threads(threads); }
+
+double CpuBackend::seconds_without_core() {
+  double seconds = 0;
+#pragma omp parallel reduction(+ : seconds)
+  seconds += lockstep::seconds_without_core();
+  return seconds / omp_get_max_threads();
+}
 
 std::string CpuBackend::describe() const {
   const dnnl_version_t& version = *dnnl_version();

@@ -17,6 +17,8 @@ class CpuBackend final : public Backend {
   std::string describe() const override;
   std::string identity() const override;
   Peak measure_peak() override;
+  double measure_gigaflops(DType, bool) override;
+  double seconds_without_core() override;
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                             KernelChoices& choices) override;

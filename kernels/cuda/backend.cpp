@@ -53,6 +53,10 @@ class CudaBackend final : public Backend {
                        properties_.minor, driver_text());
   }
   Peak measure_peak() override { return measure_cuda_peak(libraries_); }
+  double measure_gigaflops(DType type, bool tf32) override {
+    return measure_cuda_gigaflops(libraries_, type, tf32);
+  }
+  double seconds_without_core() override { return 0; }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                             KernelChoices& choices) override {

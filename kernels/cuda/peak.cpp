@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{512} << 20;
 constexpr std::int64_t kSize = 8192;  // of square matrices
+constexpr std::int64_t kSizeInBrief = 4096;
 
 double gigabytes_per_second(Device device) {
   CudaStopwatch stopwatch(device);
@@ -24,12 +25,12 @@ double gigabytes_per_second(Device device) {
 }
 
 // The best of what cuBLASLt proposes.
-double gigaflops(CudaLibraries& libraries, DType type, bool tf32 = false) {
+double gigaflops(CudaLibraries& libraries, std::int64_t size, DType type, bool tf32 = false) {
   const LinearShape shape{
-      .batch = kSize, .in_features = kSize, .out_features = kSize, .bias = false, .tf32 = tf32};
+      .batch = size, .in_features = size, .out_features = size, .bias = false, .tf32 = tf32};
   KernelChoices choices(ChooseBy::time);
-  const auto matrix_bytes = static_cast<std::size_t>(kSize * kSize) * size_of(type);
-  const auto kernel = make_cuda_linear(libraries, shape, Layout({kSize, kSize}, type), choices);
+  const auto matrix_bytes = static_cast<std::size_t>(size * size) * size_of(type);
+  const auto kernel = make_cuda_linear(libraries, shape, Layout({size, size}, type), choices);
   CudaStopwatch stopwatch(libraries.device());
   const Buffer x = random_memory(stopwatch.stream(), matrix_bytes, type);
   const Buffer w = random_memory(stopwatch.stream(), matrix_bytes, type);
@@ -37,16 +38,20 @@ double gigaflops(CudaLibraries& libraries, DType type, bool tf32 = false) {
   const Buffer scratch(std::max<std::size_t>(kernel->scratch_bytes(), 1), libraries.device());
   const double time = stopwatch.microseconds(
       [&] { kernel->forward(stopwatch.stream(), x.data(), w.data(), nullptr, y.data(), scratch.data()); });
-  return 2e-3 * static_cast<double>(kSize * kSize) * static_cast<double>(kSize) / time;
+  return 2e-3 * static_cast<double>(size * size) * static_cast<double>(size) / time;
 }
 
 }  // namespace
 
 Peak measure_cuda_peak(CudaLibraries& libraries) {
-  return {.gigaflops = gigaflops(libraries, DType::f32),
-          .tf32_gigaflops = gigaflops(libraries, DType::f32, true),
-          .half_gigaflops = gigaflops(libraries, DType::f16),
+  return {.gigaflops = gigaflops(libraries, kSize, DType::f32),
+          .tf32_gigaflops = gigaflops(libraries, kSize, DType::f32, true),
+          .half_gigaflops = gigaflops(libraries, kSize, DType::f16),
           .gigabytes_per_second = gigabytes_per_second(libraries.device())};
+}
+
+double measure_cuda_gigaflops(CudaLibraries& libraries, DType type, bool tf32) {
+  return gigaflops(libraries, kSizeInBrief, type, tf32);
 }
 
 }  // namespace lockstep

@@ -15,5 +15,6 @@ std::unique_ptr<AffineKernel> make_cuda_convolution(CudaLibraries& libraries, co
 std::unique_ptr<AffineKernel> make_cuda_linear(CudaLibraries& libraries, const LinearShape& shape,
                                                const Layout& input, KernelChoices& choices);
 Peak measure_cuda_peak(CudaLibraries& libraries);
+double measure_cuda_gigaflops(CudaLibraries& libraries, DType type, bool tf32);
 
 }  // namespace lockstep

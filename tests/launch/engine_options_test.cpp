@@ -145,6 +145,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.record_steps", trainer.record_steps);
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
+  tell("trainer.log_every", trainer.log_every);
+  tell("measure_peak", config.measure_peak);
   tell("trainer.average_every", trainer.average_every);
   tell("trainer.average_after", trainer.average_after);
   tell("trainer.topology", name_of(trainer.topology, {"all", "ring"}));
@@ -384,6 +386,8 @@ std::vector<Case> cases() {
       {"run.dir=there", {"run_dir=there"}},
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
+      {"run.log_every=7", {"trainer.log_every=7"}},
+      {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
       {"run.check_every=7", {"check_every=7"}},
       {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},

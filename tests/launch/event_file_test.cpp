@@ -82,11 +82,22 @@ TEST_F(EventFiles, GoOnBehindTheStepThatWasSaved) {
   const EventFile file = written({5, 10, 15});
   const std::string all = bytes_of(file);
   const std::size_t record = event_record(1, 5, kScalars).size();
-  const EventFile goes_on = EventFile::continue_after(folder_, 10);
+  const EventFile goes_on = EventFile::continue_after(folder_, 10, 10);
   EXPECT_EQ(goes_on.path(), file.path());
   EXPECT_EQ(bytes_of(goes_on), all.substr(0, all.size() - record));
   EXPECT_EQ(goes_on.add(15, kScalars), 0);
   EXPECT_EQ(bytes_of(goes_on).size(), all.size());
+}
+
+// The series goes on where the training does, the lines of epochs where the last one ended that was saved.
+TEST_F(EventFiles, OfSingleStepsGoOnBehindAStepOfTheirOwn) {
+  const EventFile file = written({5});
+  const std::vector<Scalar> series = {{.tag = "step/loss", .value = 0.5}};
+  for (const std::int64_t step : {6, 7}) EXPECT_EQ(file.add(step, series), 0);
+  const std::string kept = bytes_of(file);
+  EXPECT_EQ(file.add(7, kScalars), 0) << "an epoch that was cut short";
+  EXPECT_EQ(file.add(8, series), 0);
+  EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 5, 7)), kept);
 }
 
 // Whatever half of a record is left of a run that was killed, or of a disk that was full.
@@ -96,20 +107,22 @@ TEST_F(EventFiles, GoOnBehindWhatIsWhole) {
   const std::size_t record = event_record(1, 5, kScalars).size();
   for (std::size_t cut = 1; cut <= record; ++cut) {
     std::ofstream(file.path(), std::ios::binary) << all.substr(0, all.size() - cut);
-    EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10)), all.substr(0, all.size() - record)) << cut;
+    EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10, 10)), all.substr(0, all.size() - record))
+        << cut;
   }
   for (std::size_t place = all.size() - record; place < all.size(); ++place) {
     std::string damaged = all;
     damaged[place] = static_cast<char>(damaged[place] ^ 0x10);
     std::ofstream(file.path(), std::ios::binary) << damaged;
-    EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10)), all.substr(0, all.size() - record)) << place;
+    EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10, 10)), all.substr(0, all.size() - record))
+        << place;
   }
 }
 
 TEST_F(EventFiles, BeginWhereThereIsNothingToGoOnWith) {
   const std::size_t empty = bytes_of(written({})).size();
   std::filesystem::remove_all(folder_);
-  EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10)).size(), empty);
+  EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10, 10)).size(), empty);
 }
 
 }  // namespace

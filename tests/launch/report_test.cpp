@@ -62,6 +62,8 @@ EpochReport example() {
                      .account = {}};
   report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0, 0.56};
   report.processor = {.compute = 17, .communication = 1.5, .data = 0.5};
+  report.busy_by_rank = {0.93, 0.89};
+  report.peak = 0.344;
   return report;
 }
 
@@ -128,7 +130,8 @@ TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
   Report report(options(false));
   EXPECT_EQ(
       output_of([&] { report.epoch(example()); }),
-      "epoch 2/5  train loss 0.312  test loss 0.298  test accuracy 89.31 %  12,345 samples/s  | data 0.1 %  "
+      "epoch 2/5  busy 91 %  peak 34 %  train loss 0.312  test loss 0.298  test accuracy 89.31 %  "
+      "12,345 samples/s  | data 0.1 %  "
       "forward 31.0 %  backward 60.2 %  exposed comm 1.1 %  optimizer 2.0 %  rest 5.6 %  | processor: comm "
       "7.9 %\n");
 }
@@ -237,7 +240,8 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
     report.step(step_of(2, 937, 937));
     report.epoch(example());
   });
-  EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  train loss 0.312"), std::string::npos) << output;
+  EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  busy 91 %  peak 34 %  train loss 0.312"), std::string::npos)
+      << output;
   EXPECT_NE(output.find("processor: comm 7.9 %\n"), std::string::npos) << output;
 }
 
@@ -318,12 +322,43 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
       "exposed_communication": 0.11, "optimizer": 0.2, "idle": 0.0, "device_wait": 0.0, "rest": 0.56})"));
   EXPECT_EQ(line["processor"], json::parse(R"({"compute": 17.0, "communication": 1.5, "data": 0.5})"));
-  EXPECT_EQ(line.size(), 13u);
+  EXPECT_DOUBLE_EQ(line["busy"], 0.91);
+  EXPECT_EQ(line["busy_by_rank"], json::parse("[0.93, 0.89]"));
+  EXPECT_EQ(line["peak"], 0.344);
+  EXPECT_EQ(line.size(), 16u);
+}
+
+TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
+  EpochReport unknown = example();
+  unknown.peak.reset();
+  EXPECT_TRUE(json::parse(to_json(unknown))["peak"].is_null());
+  Report report(options(false));
+  EXPECT_TRUE(output_of([&] { report.epoch(unknown); }).starts_with("epoch 2/5  busy 91 %  train loss "));
+}
+
+TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
+  StepLine of_steps{.epoch = 2, .step = 100, .steps = 50, .loss = 0.5, .learning_rate = 0.1};
+  of_steps.samples_per_second = 1234.5;
+  of_steps.busy = 0.75;
+  of_steps.loss_scale = 256;
+  of_steps.account[Phase::forward] = 2.5;
+  Report report(options(false));
+  EXPECT_EQ(output_of([&] { report.series(of_steps); }), "") << "nothing to look at while it trains";
+  std::ifstream file(directory_ / "run" / "steps.jsonl");
+  std::string text;
+  ASSERT_TRUE(std::getline(file, text));
+  json line = json::parse(text);
+  EXPECT_GT(line["time"], 1.7e9);
+  line.erase("time");
+  EXPECT_EQ(line, json::parse(R"({"epoch": 2, "step": 100, "steps": 50, "loss": 0.5, "learning_rate": 0.1,
+      "loss_scale": 256.0, "samples_per_second": 1234.5, "busy": 0.75,
+      "account": {"data_wait": 0.0, "forward": 2.5, "backward": 0.0, "exposed_communication": 0.0,
+      "optimizer": 0.0, "idle": 0.0, "device_wait": 0.0, "rest": 0.0}})"));
 }
 
 TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   const json line = json::parse(to_json(example_of_ranks()));
-  EXPECT_EQ(line.size(), 14u);
+  EXPECT_EQ(line.size(), 17u);
   const json& told = line["communication"];
   EXPECT_EQ(told["steps"], 100);
   EXPECT_EQ(told["exposed_seconds"], 0.11);

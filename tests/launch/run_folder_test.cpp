@@ -73,6 +73,25 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
   EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
 }
 
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
+  const std::string five = "{\"epoch\":1,\"step\":5,\"steps\":5}\n", ten = "{\"epoch\":2,\"step\":10}\n",
+                    twelve = "{\"epoch\":2,\"step\":12}\n";
+  write("");
+  const auto leave = [&](const std::string& text) { std::ofstream(folder_ / "steps.jsonl") << text; };
+  leave(five + ten + twelve + "{\"epoch\":2,\"st");
+  continue_steps(folder_, 11);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten);
+  EXPECT_EQ(text_of("steps.1.jsonl"), five + ten + twelve + "{\"epoch\":2,\"st");
+  leave(five + ten + ten + five + twelve);
+  continue_steps(folder_, 12);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten + twelve) << "each step once";
+  continue_steps(folder_, 12);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "steps.3.jsonl")) << "nothing was taken away";
+  begin_metrics(folder_);
+  EXPECT_EQ(text_of("steps.jsonl"), "");
+  EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
+}
+
 TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
   begin_metrics(folder_);
   write("second");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tensorboard_test.py LOCKSTEP: what a training leaves for TensorBoard is, step by step, what it leaves in metrics.jsonl:
-as protobuf's protoc reads it, with the checksums of each record made here anew, and as TensorBoard itself does, where the
+"""tensorboard_test.py LOCKSTEP: what a training leaves for TensorBoard is, step by step, what it leaves in metrics.jsonl
+and, under step/, in steps.jsonl: as protobuf's protoc reads it, with the checksums of each record made here anew, and as TensorBoard itself does, where the
 Python package is there. A training that goes on leaves one file without a gap or a doubled step."""
 
 import json
@@ -68,7 +68,7 @@ class TensorBoard(unittest.TestCase):
         self.run_dir = pathlib.Path(folder.name) / "run"
 
     def train(self, steps, *more):
-        settings = ["train.epochs=3", f"train.steps={steps}", "train.batch=30000", "model.name=\"mlp\"",
+        settings = ["train.epochs=3", "run.log_every=1", f"train.steps={steps}", "train.batch=30000", "model.name=\"mlp\"",
                     f"run.dir=\"{self.run_dir}\""]
         done = subprocess.run([LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],
                               capture_output=True, text=True)
@@ -79,17 +79,29 @@ class TensorBoard(unittest.TestCase):
         self.assertIn("tfevents", file.name)
         return file
 
-    def metrics(self):
-        return {line["steps"]: numbers(line)
-                for line in map(json.loads, (self.run_dir / "metrics.jsonl").read_text().splitlines())}
+    def lines(self, name):
+        return list(map(json.loads, (self.run_dir / name).read_text().splitlines()))
 
-    def expect_the_metrics(self, found):
-        expected = self.metrics()
-        self.assertEqual([step for step, _ in found], list(expected))
-        for step, values in found:
-            self.assertEqual(set(values), set(expected[step]))
+    def steps_of_metrics(self):
+        return [line["steps"] for line in self.lines("metrics.jsonl")]
+
+    def steps_of_series(self):
+        return [line["step"] for line in self.lines("steps.jsonl")]
+
+    def expected(self):
+        """(step, its numbers): of a step behind which an epoch ended its own line comes first."""
+        series = [(line["step"], 0, {f"step/{tag}": value for tag, value in numbers(line).items() if tag not in ("step", "time")})
+                  for line in self.lines("steps.jsonl")]
+        epochs = [(line["steps"], 1, numbers(line)) for line in self.lines("metrics.jsonl")]
+        return [(step, values) for step, _, values in sorted(series + epochs, key=lambda entry: entry[:2])]
+
+    def expect_what_lines_say(self, found):
+        expected = self.expected()
+        self.assertEqual([step for step, _ in found], [step for step, _ in expected])
+        for (step, values), (_, wanted) in zip(found, expected):
+            self.assertEqual(set(values), set(wanted))
             for tag, value in values.items():
-                self.assertTrue(math.isclose(value, expected[step][tag], rel_tol=1e-6, abs_tol=1e-30), (step, tag))
+                self.assertTrue(math.isclose(value, wanted[tag], rel_tol=1e-6, abs_tol=1e-30), (step, tag))
 
     def events(self):
         first, *rest = payloads(self.event_file().read_bytes())
@@ -98,15 +110,26 @@ class TensorBoard(unittest.TestCase):
 
     def test_files_say_what_metrics_say(self):
         self.train(6)
-        self.assertEqual(len(self.metrics()), 3)
-        self.expect_the_metrics(self.events())
+        self.assertEqual(len(self.steps_of_metrics()), 3)
+        self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
+        self.expect_what_lines_say(self.events())
+
+    def test_lines_of_steps_add_up_to_those_of_epochs(self):
+        self.train(6)
+        for epoch in self.lines("metrics.jsonl"):
+            steps = [line for line in self.lines("steps.jsonl") if line["epoch"] == epoch["epoch"]]
+            self.assertEqual(sum(line["steps"] for line in steps), 2)
+            self.assertAlmostEqual(sum(line["loss"] for line in steps) / 2, epoch["train_loss"], places=6)
+            for phase in ("forward", "backward", "exposed_communication", "optimizer"):
+                self.assertAlmostEqual(sum(line["account"][phase] for line in steps), epoch["account"][phase], places=5)
 
     def test_a_training_that_goes_on_has_one_file_without_a_gap(self):
         self.train(3, "--set", "run.checkpoint_every=1")  # in mid-epoch: its line gives way to that of the whole
-        self.assertEqual(list(self.metrics()), [2, 3])
+        self.assertEqual(self.steps_of_metrics(), [2, 3])
         self.train(6, "--resume", "auto", "--resume-with", "train.steps")
-        self.assertEqual(list(self.metrics()), [2, 4, 6])
-        self.expect_the_metrics(self.events())
+        self.assertEqual(self.steps_of_metrics(), [2, 4, 6])
+        self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
+        self.expect_what_lines_say(self.events())
 
     def test_tensorboard_reads_them(self):
         try:
@@ -119,8 +142,8 @@ class TensorBoard(unittest.TestCase):
         found = {}
         for tag in accumulator.Tags()["scalars"]:
             for event in accumulator.Scalars(tag):
-                found.setdefault(event.step, {})[tag] = event.value
-        self.expect_the_metrics(sorted(found.items()))
+                found.setdefault((event.step, not tag.startswith("step/")), {})[tag] = event.value
+        self.expect_what_lines_say([(step, values) for (step, _), values in sorted(found.items())])
 
 
 if __name__ == "__main__":

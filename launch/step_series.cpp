@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/step_series.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "launch/busy.h"
+
+namespace lockstep {
+
+StepSeries::StepSeries(std::int64_t every, const Place& begin)
+    : every_(every), last_(begin), last_ns_(now_ns()) {
+  CHECK(every > 0, "a line every {} steps", every);
+}
+
+StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
+  const std::int64_t now = now_ns();
+  const double seconds = static_cast<double>(now - last_ns_) * 1e-9;
+  StepLine line{.steps = place.epoch_step - last_.epoch_step};
+  line.loss = (place.totals.loss - last_.totals.loss) / (place.totals.weight - last_.totals.weight);
+  line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;
+  line.account = place.account - last_.account;
+  // What a GPU's steps did not take.
+  line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
+  line.busy = busy_share(line.account, place.without_core_seconds - last_.without_core_seconds);
+  last_ = place;
+  last_ns_ = now;
+  return line;
+}
+
+}  // namespace lockstep
