@@ -23,6 +23,7 @@
 #include "launch/job_end.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
+#include "launch/run_record.h"
 #include "launch/step_watch.h"
 #include "launch/stragglers.h"
 #include "launch/terminal.h"
@@ -191,6 +192,8 @@ int train(TrainRun& run, const Command& command, World& world) {
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
+  if (first)
+    write_run_record(run.config, to_toml(run.config, command.registry), run_facts(world, *run.training));
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));

@@ -2,8 +2,6 @@
 #include "launch/checkpoint/training_keeper.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/own_command.h"
 #include "launch/replicas.h"
 #include "launch/version.h"
 
@@ -21,33 +20,10 @@ namespace {
 constexpr const char* kThreads = "run.threads";
 constexpr const char* kPlannedThreads = "run.planned_threads";
 
-// This process's, as it was started.
-std::vector<std::string> arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
-// As a shell reads it.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char letter : word) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return quoted + "'";
-}
-
 // The command that goes on, without what its launcher was told beside the number of ranks.
 std::string command_that_goes_on(int ranks) {
   std::vector<std::string> words;
-  const std::vector<std::string> given = arguments();
+  const std::vector<std::string> given = own_arguments();
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (given[i] == "--resume" || given[i] == "--init") {
       ++i;

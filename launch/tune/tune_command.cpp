@@ -26,6 +26,7 @@
 #include "launch/cores.h"
 #include "launch/engine_options.h"
 #include "launch/job_end.h"
+#include "launch/own_command.h"
 #include "launch/progress_line.h"
 #include "launch/run_folder.h"
 #include "launch/terminal.h"
@@ -65,13 +66,6 @@ std::string whole_file(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-std::string command_line() {
-  std::string words = whole_file("/proc/self/cmdline");
-  if (words.ends_with('\0')) words.pop_back();
-  std::ranges::replace(words, '\0', ' ');
-  return words;
-}
-
 // A build of its own measures anew.
 std::string program_identity() {
   const std::string program = whole_file("/proc/self/exe");
@@ -80,7 +74,7 @@ std::string program_identity() {
 
 TuneFacts facts_of(const World& world, const TuneBench& bench) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return {.command = command_line(),
+  return {.command = own_command(),
           .date = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(now)),
           .program = program_identity(),
           .host = world.host(),

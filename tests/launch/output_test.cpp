@@ -71,6 +71,42 @@ TEST(Output, AFullDiskForMetricsCostsNoExport) {
   EXPECT_EQ(tensors_of(exported).count("fc1.weight"), 1u);
 }
 
+TEST(Output, AFullDiskForStepsEndsNothing) {
+  const Workplace workplace("full_steps");
+  fs::create_directories(workplace.path("run"));
+  fs::create_symlink("/dev/full", workplace.path("run") / "steps.jsonl");
+  const ProgramResult result = run_shell(workplace.train({"train.epochs=2", "run.log_every=1000"}));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  EXPECT_EQ(count(result.output, "steps.jsonl: No space left on device; training goes on without"), 1);
+  EXPECT_TRUE(says(result, "steps.jsonl lacks 2 lines: No space left on device\n")) << result.output;
+  EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
+}
+
+// Whoever finds the folder knows what ran, and can run it again.
+TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
+  const Workplace workplace("record");
+  const fs::path first = workplace.path("first"), again = workplace.path("again");
+  ASSERT_EQ(
+      run_ranks(2, workplace.train({"train.steps=4", "optimizer.momentum=0.5"}, "--digest " + first.string()))
+          .exit_code,
+      0);
+  const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+  EXPECT_EQ(facts["ranks"], 2);
+  EXPECT_GT(facts["parameters"], 1000);
+  EXPECT_NE(facts["command"].get<std::string>().find("--set optimizer.momentum=0.5"), std::string::npos);
+  for (const char* fact : {"lockstep", "started", "host", "processor", "device", "backend"})
+    EXPECT_FALSE(facts[fact].get<std::string>().empty()) << fact;
+  const std::string toml = (workplace.path("run") / "config.toml").string();
+  ASSERT_EQ(run_ranks(2, program("lockstep") + " train " + toml + " --digest " + again.string()).exit_code,
+            0);
+  EXPECT_EQ(text_of(first), text_of(again));
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "config.1.toml")) << "it is the same";
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "run.1.json")) << "so is the machine";
+  ASSERT_EQ(run_shell(workplace.train({"train.steps=2"})).exit_code, 0);
+  EXPECT_TRUE(fs::exists(workplace.path("run") / "config.1.toml")) << "another one does not replace it";
+  EXPECT_EQ(Json::parse(text_of(workplace.path("run") / "run.1.json"))["ranks"], 2);
+}
+
 // Folders where files should be: root can write everywhere else.
 TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
   const Workplace workplace("not_written");
