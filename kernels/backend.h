@@ -66,8 +66,9 @@ class Backend {
   // That one of its figures by which products in this type are bounded, in a GPU's TF32 if `tf32`: takes some
   // milliseconds, and on a GPU 200 MB of its memory while it does.
   virtual double measure_gigaflops(DType type, bool tf32) = 0;
-  // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU.
-  virtual double seconds_without_core() = 0;
+  // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU. The calling
+  // thread is one of them, of which so many seconds are not counted.
+  virtual double seconds_without_core(double not_counted) = 0;
 
   // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
   // shape's; its type is that of every activation, activation's gradient, weight and weight's gradient of the
@@ -89,6 +90,7 @@ class Backend {
   virtual void scale(Stream& stream, const Scaling& arguments) = 0;
   virtual void cast(Stream& stream, const Cast& arguments) = 0;
   virtual void all_finite(Stream& stream, const FiniteCheck& arguments) = 0;
+  virtual void sum_squares(Stream& stream, const SquareSum& arguments) = 0;
 
   // See kernels/low_rank.h; on any stream, as elementwise functions.
   virtual void low_rank_rows(Stream& stream, const LowRankRows& arguments) = 0;

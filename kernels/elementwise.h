@@ -65,4 +65,15 @@ struct FiniteCheck {
   Write write = Write::overwrite;
 };
 
+// The sum of squares, in kSquareSums parts: what the host adds up. Each part is a sum of doubles in an order
+// that depends on the count alone. With Write::accumulate parts are added to what is there.
+inline constexpr std::int64_t kSquareSums = 128;
+struct SquareSum {
+  DType type = DType::f32;
+  std::int64_t count = 0;
+  const void* values = nullptr;
+  double* sums = nullptr;  // kSquareSums, in device memory
+  Write write = Write::overwrite;
+};
+
 }  // namespace lockstep

@@ -56,6 +56,7 @@ struct Config {
   DeviceSettings device;
   std::string run_dir = "runs/latest";
   bool measure_peak = true;
+  BusyOptions busy;
   CheckpointSettings checkpoints;
   std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
   // The same; 0 where ranks differ by intention.

@@ -46,6 +46,7 @@ double OwnTime::seconds() {
     return 0;
   }
   const std::int64_t now = now_ns(), without_core = without_core_ns();
+  if (waits_) waits_without_core_ns_ += without_core - without_core_ns_;
   if (!waits_) own_ns_ += std::max<std::int64_t>(0, now - now_ns_ - (without_core - without_core_ns_));
   now_ns_ = now;
   without_core_ns_ = without_core;

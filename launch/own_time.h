@@ -21,6 +21,12 @@ class OwnTime {
   void set_waits(bool waits);
   // Since the first call.
   double seconds();
+  // Of the time that does not count here: how long it had no core when a wait was over, since the first call
+  // of seconds().
+  double waits_without_core() {
+    seconds();
+    return static_cast<double>(waits_without_core_ns_) * 1e-9;
+  }
 
  private:
   std::int64_t without_core_ns() const;  // of the thread, so far; 0 where the system does not tell
@@ -32,6 +38,7 @@ class OwnTime {
   std::int64_t now_ns_ = 0;
   std::int64_t without_core_ns_ = 0;
   std::int64_t own_ns_ = 0;
+  std::int64_t waits_without_core_ns_ = 0;
 };
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "launch/event_command.h"
 #include "launch/progress_line.h"
 #include "launch/run_folder.h"
 
@@ -128,10 +129,12 @@ nlohmann::ordered_json json_of(const StepLine& line) {
           {"step", line.step},
           {"steps", line.steps},
           {"loss", line.loss},
+          {"gradient_norm", line.gradient_norm},
           {"learning_rate", line.learning_rate},
           {"loss_scale", line.loss_scale},
           {"samples_per_second", line.samples_per_second},
           {"busy", line.busy},
+          {"without_core_seconds", line.without_core_seconds},
           {"account", json_of(line.account)}};
 }
 
@@ -316,6 +319,7 @@ void Report::epoch(const EpochReport& report) {
     parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
   if (report.communication) say_of(*report.communication);
+  if (report.communication && busy_watch_) busy_watch_->set_advice(report.communication->advice);
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
   EpochReport line = report;
@@ -347,8 +351,28 @@ void Report::write_metrics(const EpochReport& report) {
                                  fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
+void Report::watch_busy(const BusyOptions& options, const IdleContext& context) {
+  if (!options_.speaks || options.below <= 0) return;
+  busy_watch_.emplace(options, context);
+  event_command_ = options.command;
+}
+
+void Report::tell(const IdleEvent& event) {
+  if (options_.terminal) say(kClearLine);
+  line(to_text(event));
+  const std::string json = to_json(event, seconds_since_1970());
+  const std::filesystem::path path = options_.directory / "events.jsonl";
+  if (const int error = append_whole(path, json + '\n'); error != 0)
+    log::warning("cannot write {}: {}; training goes on without", path.string(), std::strerror(error));
+  if (event_command_ == "none") return;
+  if (const int error = tell_command(event_command_, json); error != 0)
+    log::warning("run.event_command cannot be started: {}", std::strerror(error));
+}
+
 void Report::series(const StepLine& line) {
   if (!options_.speaks) return;
+  if (busy_watch_)
+    if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
   write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
   const int error = append_whole(steps_path(), to_json(line, seconds_since_1970()) + '\n');
   if (error == 0) return;

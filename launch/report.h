@@ -14,6 +14,7 @@
 
 #include "core/processor_time.h"
 #include "core/timeline.h"
+#include "launch/busy_watch.h"
 #include "launch/communication.h"
 #include "launch/event_file.h"
 #include "launch/step_series.h"
@@ -98,8 +99,10 @@ class Report {
   // advice, where there are any.
   void epoch(const EpochReport& report);
 
-  // A line of steps.jsonl.
+  // A line of steps.jsonl; and where somebody watches and finds the device idle, one on the terminal, one of
+  // events.jsonl, and the user's command.
   void series(const StepLine& line);
+  void watch_busy(const BusyOptions& options, const IdleContext& context);
 
   // The next epoch's line names it.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
@@ -113,6 +116,7 @@ class Report {
  private:
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
+  void tell(const IdleEvent& event);
   void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
   void say_of(const EpochCommunication& communication);
   std::filesystem::path steps_path() const { return options_.directory / "steps.jsonl"; }
@@ -124,6 +128,8 @@ class Report {
   std::vector<std::int64_t> lost_epochs_;
   EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
+  std::optional<BusyWatch> busy_watch_;
+  std::string event_command_ = "none";
   std::int64_t lost_series_ = 0;
   std::string series_problem_;
   std::int64_t last_drawn_ns_ = 0;
@@ -139,8 +145,8 @@ class Report {
 // host, since_step, found_step, seconds, median_seconds}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
-// The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, learning_rate,
-// loss_scale, samples_per_second, busy and account, in seconds.
+// The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,
+// learning_rate, loss_scale, samples_per_second, busy, without_core_seconds and account, in seconds.
 std::string to_json(const StepLine& line, double time);
 
 }  // namespace lockstep

@@ -164,6 +164,7 @@ RunLock::~RunLock() { close(descriptor_); }
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
+  set_aside(folder / "events.jsonl");
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
     errno = 0;

@@ -25,7 +25,8 @@ class RunLock {
 };
 
 // Makes the folder, and in it metrics.jsonl and steps.jsonl, which are then empty. What an earlier run wrote
-// is renamed to metrics.N.jsonl, N from 1 in the order of the runs. Throws IoError.
+// there, or to events.jsonl, is renamed to metrics.N.jsonl, N from 1 in the order of the runs. Throws
+// IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one

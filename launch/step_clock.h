@@ -83,6 +83,8 @@ class StepClock {
   StepAccount take_host() { return host_.take(); }
   // Of steps since the first call, without waits for other ranks: see OwnSeconds.
   double own_host_seconds() { return own_.seconds(); }
+  // See OwnTime.
+  double waits_without_core() { return own_.waits_without_core(); }
   double own_device_seconds() const { return own_device_seconds_; }
 
  private:

@@ -22,7 +22,8 @@ StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
   line.account = place.account - last_.account;
   // What a GPU's steps did not take.
   line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
-  line.busy = busy_share(line.account, place.without_core_seconds - last_.without_core_seconds);
+  line.without_core_seconds = place.without_core_seconds - last_.without_core_seconds;
+  line.busy = busy_share(line.account, line.without_core_seconds);
   last_ = place;
   last_ns_ = now;
   return line;

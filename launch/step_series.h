@@ -17,12 +17,16 @@ struct StepLine {
   std::int64_t epoch = 0;  // from 1
   std::int64_t step = 0;   // since the start of training: the last of them
   std::int64_t steps = 0;
-  double loss = 0;                // the mean over this rank's samples, on a GPU of one step before; NaN: none
-  double learning_rate = 0;       // of the last step
-  double loss_scale = 1;          // after it
-  double samples_per_second = 0;  // over all ranks
-  double busy = 0;                // see busy_share()
-  StepAccount account;            // of this rank; adds up to the wall time
+  double loss = 0;  // the mean over this rank's samples, on a GPU of one step before; NaN: none
+  // Of what the last step's optimizer took: gradients of the mean over the global batch, or of a rank's own
+  // where each takes its own. On a GPU of one step before. Not finite, or NaN: not told.
+  double gradient_norm = 0;
+  double learning_rate = 0;         // of the last step
+  double loss_scale = 1;            // after it
+  double samples_per_second = 0;    // over all ranks
+  double busy = 0;                  // see busy_share()
+  StepAccount account;              // of this rank; adds up to the wall time
+  double without_core_seconds = 0;  // of its compute threads, their mean (Backend::seconds_without_core)
 };
 
 class StepSeries {

@@ -136,6 +136,22 @@ void build(TrainRun& run, const Command& command, World& world) {
   run.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
+IdleContext idle_context(TrainRun& run, const World& world) {
+  const Config& config = run.config;
+  Training& training = *run.training;
+  return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
+          .records_steps = config.trainer.record_steps,
+          .ranks = world.size(),
+          .local_ranks = world.local_size(),
+          .threads = training.threads(),
+          .cores = training.node_cores(),
+          .batch = config.loader.batch,
+          .accumulation = config.loader.accumulation,
+          .decodes = training.train_set().decodes(),
+          .preloads = !training.told_of_data().empty(),
+          .loader_threads = config.loader.threads};
+}
+
 // Not where somebody chose the threads, or wants the same bits from any number of ranks, or a trace of the
 // training alone; nor where the trial's steps are remembered, by an exchange or by neighbours on a ring.
 void choose_threads_by_trial(TrainRun& run, const Command& command) {
@@ -213,6 +229,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
   if (config->measure_peak) run.trainer->set_attainable(attainable_samples_per_second(host, *run.training));
+  run.report->watch_busy(config->busy, idle_context(run, world));
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));

@@ -145,7 +145,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   const std::int64_t begin = now_ns();
   const ProcessorAccount processor_before = processor_account();
   const double no_core_before = seconds_without_core_for_communication();
-  const double without_core_before = parts_.network.backend().seconds_without_core();
+  const double without_core_before = compute_without_core();
   const std::int64_t settled_before = settled_;
   std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
@@ -161,6 +161,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
     if (series && series->open(epoch_step_)) tell_series(report, *series);
   };
   while (takes_step(steps)) {
+    norm_wanted_ = series && (series->due(epoch_step_ + 1) || epoch_step_ + 1 == steps);
     step();
     if (series && series->due(epoch_step_)) tell_series(report, *series);
     report.step({.epoch = epoch_ + 1,
@@ -176,6 +177,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
     }
   }
   settle_but(0);
+  norm_wanted_ = false;
   if (!end_->in_lockstep()) {
     steps_by_rank_ = end_->end_epoch();
     stand_at(steps);
@@ -186,7 +188,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns());
   line.account = take_account();
-  const double without_core = parts_.network.backend().seconds_without_core() - without_core_before;
+  const double without_core = compute_without_core() - without_core_before;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before;
@@ -198,6 +200,10 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   return line;
 }
 
+double Trainer::compute_without_core() {
+  return parts_.network.backend().seconds_without_core(clock_.waits_without_core());
+}
+
 std::optional<StepSeries> Trainer::begin_series() {
   if (options_.log_every == 0 || parts_.communicator.rank() != 0) return std::nullopt;
   return StepSeries(options_.log_every, series_place());
@@ -207,8 +213,13 @@ std::optional<StepSeries> Trainer::begin_series() {
 StepSeries::Place Trainer::series_place() {
   return {.epoch_step = epoch_step_,
           .account = clock_.so_far(),
-          .without_core_seconds = parts_.network.backend().seconds_without_core(),
+          .without_core_seconds = compute_without_core(),
           .totals = epoch_step_ == 0 ? LossTotals{} : totals_};
+}
+
+bool Trainer::asks_for_norm() const {
+  const bool wanted = stream_.runs_on_host() ? norm_wanted_ : options_.log_every > 0;
+  return wanted && end_->has_norm();
 }
 
 void Trainer::tell_series(Report& report, StepSeries& series) {
@@ -217,6 +228,7 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
   line.step = step_;
   line.learning_rate = schedule_.at(step_ - 1);
   line.loss_scale = loss_scale_;
+  line.gradient_norm = gradient_norm_;
   report.series(line);
 }
 
@@ -271,6 +283,7 @@ void Trainer::step() {
   if (!end_->exchanges(place_)) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
   clock_.has_data();
+  results_.ask_for_norm(place_.slot, asks_for_norm());
   parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(step_));
   exchanged_rate_.set(place_.slot, schedule_.at(step_));
   recordings_.run(end_->kind_of(step_), place_.slot, [this] { enqueue_step(); });

@@ -182,9 +182,12 @@ class Trainer {
   std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
   // Collective, with several ranks. Of the epoch whose line this is.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
+  // Of the threads that compute, their mean, since any moment; but for what followed a wait for other ranks.
+  double compute_without_core();
   // Rank 0's, where it is asked for.
   StepSeries::Place series_place();
   std::optional<StepSeries> begin_series();
+  bool asks_for_norm() const;
   void tell_series(Report& report, StepSeries& series);
   // See RankCommunication::no_core; of all steps so far.
   double seconds_without_core_for_communication();
@@ -221,6 +224,8 @@ class Trainer {
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
   bool codecs_held_ = false;
   std::optional<double> attainable_;
+  bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
+  double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
   std::unique_ptr<StepEnd> end_;
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every

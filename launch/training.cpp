@@ -35,6 +35,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   if (config_.device.near_cores) keep_near(choice.device);
   const ThreadChoice threads = choose_threads(config_.threads, world, host);
   threads_ = planned_threads_ = threads.threads;
+  node_cores_ = threads.node_cores;
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
   });
@@ -62,7 +63,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
                                        loss_scale_options(config_));
   });
   broadcast_state(*communicator_, *network_);
-  if (timeline_) timeline_->describe(to_json(traced_run(world, threads.node_cores)));
+  if (timeline_) timeline_->describe(to_json(traced_run(world)));
 }
 
 // Of a training that opened it.
@@ -86,7 +87,7 @@ void Training::prepare_data(World& world, const DeviceChoice& choice, bool reads
   told_of_data_ = made.told;
 }
 
-TracedRun Training::traced_run(const World& world, int node_cores) const {
+TracedRun Training::traced_run(const World& world) const {
   TracedRun run{.network = config_.model.name,
                 .batch = config_.loader.batch,
                 .accumulation = config_.loader.accumulation,
@@ -95,7 +96,7 @@ TracedRun Training::traced_run(const World& world, int node_cores) const {
                 .overlap = config_.gradients.overlap,
                 .between_nodes = config_.between_nodes,
                 .threads = is_host_memory(network_->device()) ? threads_ : 0,
-                .node_cores = node_cores,
+                .node_cores = node_cores_,
                 .bucket_bytes = {}};
   for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
   return run;

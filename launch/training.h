@@ -58,6 +58,8 @@ class Training {
   // Of that length; its warm-up and milestones are where train.epochs puts them.
   Schedule schedule() const;
   int threads() const { return threads_; }
+  // That the ranks of this node may use.
+  int node_cores() const { return node_cores_; }
   // That the network was planned with.
   int planned_threads() const { return planned_threads_; }
   // Of the network, as text.
@@ -83,7 +85,7 @@ class Training {
   MemoryNeed memory_need(std::int64_t batch, const World& world);
   std::size_t sums_bytes(const MemoryPlan& plan) const;
   void connect(World& world, const DeviceChoice& choice);
-  TracedRun traced_run(const World& world, int node_cores) const;
+  TracedRun traced_run(const World& world) const;
 
   Config config_;
   Registry registry_;
@@ -102,6 +104,7 @@ class Training {
   std::unique_ptr<StepStatistics> step_statistics_;
   std::unique_ptr<Optimizer> optimizer_;
   int threads_ = 1;
+  int node_cores_ = 1;
   std::size_t planned_codec_bytes_ = 0;
   int planned_threads_ = 1;
 };

@@ -203,6 +203,17 @@ void Optimizer::check_gradients(Stream& stream) {
     check_range(stream, piece, std::exchange(write, Write::accumulate));
 }
 
+void Optimizer::sum_gradient_squares(Stream& stream, double* sums) {
+  Write write = Write::overwrite;
+  for (const FlatRange& range : memory_.gradients) {
+    backend_.sum_squares(stream, {.type = range.type,
+                                  .count = range.count(),
+                                  .values = range.data,
+                                  .sums = sums,
+                                  .write = std::exchange(write, Write::accumulate)});
+  }
+}
+
 void Optimizer::check_range(Stream& stream, std::size_t piece, Write write) {
   const FlatRange& range = memory_.gradients[piece];
   backend_.all_finite(stream, {.type = range.type,

@@ -52,6 +52,8 @@ class Optimizer {
   // Judges the (summed) gradients: control()->finite. Without a dynamic loss scale what was not finite once
   // stays so until restore_control() says otherwise: nobody is there to lower the scale.
   void check_gradients(Stream& stream);
+  // Squares of the (summed) gradients, loss scale and all, in kSquareSums parts; memory of the device.
+  void sum_gradient_squares(Stream& stream, double* sums);
   // From now on each step is judged by its own gradients.
   void judge_each_step() { each_step_ = true; }
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and

@@ -35,11 +35,11 @@ std::string isa_name() {
 
 void CpuBackend::set_threads(int threads) { omp_set_num_threads(threads); }
 
-double CpuBackend::seconds_without_core() {
+double CpuBackend::seconds_without_core(double not_counted) {
   double seconds = 0;
 #pragma omp parallel reduction(+ : seconds)
   seconds += lockstep::seconds_without_core();
-  return seconds / omp_get_max_threads();
+  return (seconds - not_counted) / omp_get_max_threads();
 }
 
 std::string CpuBackend::describe() const {

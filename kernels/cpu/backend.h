@@ -18,7 +18,7 @@ class CpuBackend final : public Backend {
   std::string identity() const override;
   Peak measure_peak() override;
   double measure_gigaflops(DType, bool) override;
-  double seconds_without_core() override;
+  double seconds_without_core(double not_counted) override;
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                             KernelChoices& choices) override;
@@ -35,6 +35,7 @@ class CpuBackend final : public Backend {
   void scale(Stream& stream, const Scaling& arguments) override;
   void cast(Stream& stream, const Cast& arguments) override;
   void all_finite(Stream& stream, const FiniteCheck& arguments) override;
+  void sum_squares(Stream& stream, const SquareSum& arguments) override;
 
   void low_rank_rows(Stream& stream, const LowRankRows& arguments) override;
   void low_rank_orthogonalize(Stream& stream, const LowRankOrthogonalize& arguments) override;

@@ -74,6 +74,25 @@ void check_finite(const FiniteCheck& a) {
   }
 }
 
+// A part is of a stretch of memory.
+void add_squares(const SquareSum& a) {
+  const std::int64_t share = (a.count + kSquareSums - 1) / kSquareSums;
+  const int threads = a.count < kParallelElements ? 1 : omp_get_max_threads();
+  with_element(a.type, [&](auto element) {
+    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
+    deal(kSquareSums, threads, [&](std::int64_t part) {
+      const std::int64_t end = std::min(a.count, (part + 1) * share);
+      double sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = part * share; i < end; ++i) {
+        const auto value = static_cast<double>(static_cast<float>(values[i]));
+        sum += value * value;
+      }
+      a.sums[part] = a.write == Write::accumulate ? a.sums[part] + sum : sum;
+    });
+  });
+}
+
 }  // namespace
 
 void cpu_add(const Addition& a) {
@@ -149,6 +168,10 @@ void CpuBackend::cast(Stream& stream, const Cast& arguments) {
 
 void CpuBackend::all_finite(Stream& stream, const FiniteCheck& arguments) {
   in_order(stream, [arguments] { check_finite(arguments); });
+}
+
+void CpuBackend::sum_squares(Stream& stream, const SquareSum& arguments) {
+  in_order(stream, [arguments] { add_squares(arguments); });
 }
 
 void CpuBackend::dropout(Stream&, const DropoutArguments& a) {

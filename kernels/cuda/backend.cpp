@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
   double measure_gigaflops(DType type, bool tf32) override {
     return measure_cuda_gigaflops(libraries_, type, tf32);
   }
-  double seconds_without_core() override { return 0; }
+  double seconds_without_core(double) override { return 0; }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                             KernelChoices& choices) override {
@@ -88,6 +88,9 @@ class CudaBackend final : public Backend {
   void add(Stream& stream, const Addition& arguments) override { cuda_add(stream, arguments); }
   void scale(Stream& stream, const Scaling& arguments) override { cuda_scale(stream, arguments); }
   void cast(Stream& stream, const Cast& arguments) override { cuda_cast(stream, arguments); }
+  void sum_squares(Stream& stream, const SquareSum& arguments) override {
+    cuda_sum_squares(stream, arguments);
+  }
   void all_finite(Stream& stream, const FiniteCheck& arguments) override {
     cuda_all_finite(stream, arguments);
   }

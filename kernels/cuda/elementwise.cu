@@ -2,12 +2,14 @@
 //
 // Bytes per element, of which each access moves 16: activation forward reads one element and writes one
 // (8 in fp32, 4 in half types), its backward and add read two and write one (12, 6), scale reads and writes
-// one (8, 4), a cast moves the sizes of both types, all_finite reads one (4, 2).
+// one (8, 4), a cast moves the sizes of both types, all_finite and
+// sum_squares read one (4, 2).
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/functors.h"
 
 namespace lockstep {
@@ -74,6 +76,30 @@ __global__ void __launch_bounds__(kMostBlockThreads)
     }
   }
   if (__syncthreads_or(found ? 1 : 0) != 0 && threadIdx.x == 0) atomicAnd(finite, 0);
+}
+
+// A part is a block's.
+template <typename T>
+__global__ void __launch_bounds__(kMostBlockThreads)
+    square_sum_kernel(std::int64_t count, const T* values, bool accumulate, double* sums) {
+  constexpr int kLanes = kLanesOf<T>;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x * kLanes;
+  double sum = 0;
+  for (std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count;
+       first += stride) {
+    if (first + kLanes <= count && aligned(values)) {
+      const Lanes<kLanes> lanes = load<kLanes>(values + first);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) sum += double{lanes[i]} * double{lanes[i]};
+    } else {
+      for (std::int64_t i = first; i < first + kLanes && i < count; ++i)
+        sum += double{to_float(values[i])} * double{to_float(values[i])};
+    }
+  }
+  const double total = block_sum(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = accumulate ? sums[blockIdx.x] + total : total;
+  if (blockIdx.x > 0 || accumulate) return;
+  for (unsigned part = gridDim.x + threadIdx.x; part < kSquareSums; part += blockDim.x) sums[part] = 0;
 }
 
 struct Multiply {
@@ -163,6 +189,17 @@ void cuda_all_finite(Stream& stream, const FiniteCheck& a) {
     LaunchShape shape = cover(a.count, kLanesOf<T>);
     shape.grid.x = std::min(shape.grid.x, most_blocks);
     launch(all_finite_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values), a.finite);
+  });
+}
+
+void cuda_sum_squares(Stream& stream, const SquareSum& a) {
+  if (a.count == 0 && a.write == Write::accumulate) return;
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    LaunchShape shape = cover(std::max<std::int64_t>(a.count, 1), kLanesOf<T>);
+    shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(kSquareSums));
+    launch(square_sum_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values),
+           a.write == Write::accumulate, a.sums);
   });
 }
 

@@ -14,6 +14,7 @@ class CrossingEnd final : public SynchronousEnd {
   explicit CrossingEnd(const StepEndParts& parts);
 
   bool crosses() const override { return true; }
+  bool has_norm() const override { return false; }
   bool leaves_skipped_step_as_it_was() const override { return false; }  // but for the parameters
   void before_forward(const StepPlace&) override { barrier_.keep_statistics(parts_.stream); }
   ParameterGate* gate() override { return barrier_.gate(); }

@@ -14,6 +14,10 @@ class LateEnd final : public StepEnd {
   explicit LateEnd(const StepEndParts& parts);
 
   std::int64_t first_exchange() const override { return 1; }
+  // With a loss scale that moves two take turns.
+  bool has_norm() const override {
+    return delayed_.under_way() && !parts_.optimizer.loss_scale_options().dynamic();
+  }
   bool exchanges(const StepPlace&) const override { return delayed_.under_way(); }
   void before_forward(const StepPlace& place) override;
   bool buckets_leave(const StepPlace&) const override { return false; }

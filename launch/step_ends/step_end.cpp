@@ -9,6 +9,10 @@ namespace lockstep {
 void StepEnd::update(const StepPlace& place) {
   Optimizer& optimizer = parts_.optimizer;
   optimizer.check_gradients(parts_.stream);
+  if (parts_.results.norm_asked(place.slot)) {
+    optimizer.sum_gradient_squares(parts_.stream, parts_.results.gradient_squares());
+    parts_.results.copy_gradient_squares(parts_.stream, place.slot);
+  }
   if (kind_of(place.step) == StepKind::synchronous)
     parts_.buckets.agree_finite(parts_.stream, &optimizer.control()->finite);
   optimizer.step(parts_.stream, place.slot);

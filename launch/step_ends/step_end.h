@@ -102,6 +102,8 @@ class StepEnd {
 
   // A step, in this order; what lies between begin_step() and end_step() may be recorded.
   virtual void begin_step(const StepPlace&) {}
+  // Whether the step takes gradients at once, whose norm can be told.
+  virtual bool has_norm() const { return true; }
   // Whether anything goes to other ranks in it.
   virtual bool exchanges(const StepPlace&) const { return true; }
   virtual void before_forward(const StepPlace&) { parts_.network.keep_statistics(parts_.stream); }

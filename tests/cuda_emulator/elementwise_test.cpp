@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -130,6 +131,24 @@ TEST_F(CudaElementwise, OneInfinityOrNaNAnywhereIsFound) {
     memory.write(values(count, "x", type), type);
     EXPECT_EQ(judged(Write::accumulate), last);
     EXPECT_EQ(judged(Write::overwrite), 1);
+  });
+}
+
+TEST_F(CudaElementwise, SquaresAddUp) {
+  const DeviceMemory memory_of_sums(kSquareSums * sizeof(double));
+  const std::span<double> sums(memory_of_sums.as<double>(), kSquareSums);
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    const Values x = rounded(values(count, "x", type), type);
+    const DeviceMemory memory(x, type, misaligned);
+    double expected = 0;
+    for (const float value : x) expected += double{value} * double{value};
+    const auto added = [&](Write write) {
+      cuda_sum_squares(stream_, {type, count, memory.data(), sums.data(), write});
+      return std::accumulate(sums.begin(), sums.end(), 0.0);
+    };
+    std::ranges::fill(sums, -1);
+    EXPECT_NEAR(added(Write::overwrite), expected, 1e-12 * expected);
+    EXPECT_NEAR(added(Write::accumulate), 2 * expected, 1e-12 * expected);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -185,6 +186,37 @@ TEST_P(Elementwise, SeveralPiecesAreJudgedTogether) {
   EXPECT_EQ(judge(good), 1);
   EXPECT_EQ(judge(bad), 0);
   EXPECT_EQ(judge(good), 0);
+}
+
+TEST_P(Elementwise, SquaresAddUpWhateverTheNumberOfThreads) {
+  std::vector<double> sums(kSquareSums, -1);
+  const auto add = [&](const Values& values, Write write) {
+    const GuardedMemory elements = memory(values);
+    backend_.sum_squares(stream_, {.type = type_,
+                                   .count = static_cast<std::int64_t>(values.size()),
+                                   .values = elements.data(),
+                                   .sums = sums.data(),
+                                   .write = write});
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+  };
+  const auto exact = [&](const Values& values) {
+    double sum = 0;
+    for (const float value : rounded(values, type_)) sum += double{value} * double{value};
+    return sum;
+  };
+  for (const std::int64_t count : kElementCounts) {
+    const Values values = random(count, "values"), more = random(7, "more");
+    const double expected = exact(values);
+    EXPECT_NEAR(add(values, Write::overwrite), expected, 1e-12 * expected) << count;
+    EXPECT_NEAR(add(more, Write::accumulate), expected + exact(more), 1e-12 * expected) << count;
+    add(values, Write::overwrite);
+    const std::vector<double> several = sums;
+    backend_.set_threads(1);
+    add(values, Write::overwrite);
+    backend_.set_threads(2);
+    EXPECT_EQ(sums, several) << count;
+  }
+  EXPECT_EQ(add({}, Write::overwrite), 0);
 }
 
 TEST_P(Elementwise, TheSmallestAndLargestNumbersAreFinite) {

@@ -147,6 +147,10 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
   tell("measure_peak", config.measure_peak);
+  tell("busy.below", config.busy.below);
+  tell("busy.lines", config.busy.lines);
+  tell("busy.pause_seconds", config.busy.pause_seconds);
+  tell("busy.command", config.busy.command);
   tell("trainer.average_every", trainer.average_every);
   tell("trainer.average_after", trainer.average_after);
   tell("trainer.topology", name_of(trainer.topology, {"all", "ring"}));
@@ -387,6 +391,10 @@ std::vector<Case> cases() {
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
       {"run.log_every=7", {"trainer.log_every=7"}},
+      {"run.busy_below=0.5", {"busy.below=0.5"}},
+      {"run.busy_lines=7", {"busy.lines=7"}},
+      {"run.event_pause_seconds=5", {"busy.pause_seconds=5"}},
+      {"run.event_command=\"mail\"", {"busy.command=mail"}},
       {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
       {"run.check_every=7", {"check_every=7"}},

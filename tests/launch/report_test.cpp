@@ -340,6 +340,7 @@ TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
   StepLine of_steps{.epoch = 2, .step = 100, .steps = 50, .loss = 0.5, .learning_rate = 0.1};
   of_steps.samples_per_second = 1234.5;
   of_steps.busy = 0.75;
+  of_steps.gradient_norm = 3.5;
   of_steps.loss_scale = 256;
   of_steps.account[Phase::forward] = 2.5;
   Report report(options(false));
@@ -350,8 +351,12 @@ TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
   json line = json::parse(text);
   EXPECT_GT(line["time"], 1.7e9);
   line.erase("time");
-  EXPECT_EQ(line, json::parse(R"({"epoch": 2, "step": 100, "steps": 50, "loss": 0.5, "learning_rate": 0.1,
+  EXPECT_EQ(
+      line,
+      json::parse(
+          R"({"epoch": 2, "step": 100, "steps": 50, "loss": 0.5, "gradient_norm": 3.5, "learning_rate": 0.1,
       "loss_scale": 256.0, "samples_per_second": 1234.5, "busy": 0.75,
+      "without_core_seconds": 0.0,
       "account": {"data_wait": 0.0, "forward": 2.5, "backward": 0.0, "exposed_communication": 0.0,
       "optimizer": 0.0, "idle": 0.0, "device_wait": 0.0, "rest": 0.0}})"));
 }

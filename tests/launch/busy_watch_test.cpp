@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/busy_watch.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "launch/event_command.h"
+
+namespace lockstep {
+namespace {
+
+// Of ten steps that took ten seconds, but for what is named spent computing.
+StepLine line_of(std::int64_t step, Phase phase, double seconds) {
+  StepLine line{.epoch = 1, .step = step, .steps = 10};
+  line.samples_per_second = 100;
+  line.account[Phase::backward] = 10 - seconds;
+  line.account[phase] += seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+StepLine without_core(std::int64_t step, double seconds) {
+  StepLine line = line_of(step, Phase::rest, 0);
+  line.without_core_seconds = seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+std::string cause_of(const StepLine& line, const IdleContext& context = {}) {
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(IdleCause, IsWhatTheStepsLostMostBy) {
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 4)), "data: data.loader=preload");
+  EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=2");
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=2");
+  EXPECT_EQ(cause_of(without_core(10, 4)).substr(0, 12), "allocation: ");
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than a twentieth";
+  StepLine both = line_of(10, Phase::data_wait, 3);
+  both.account[Phase::exposed_communication] = 4;
+  EXPECT_EQ(cause_of(both).substr(0, 13), "communication");
+}
+
+TEST(IdleCause, ProposesWhatIsNotSetYet) {
+  const StepLine data = line_of(10, Phase::data_wait, 4);
+  EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
+  EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
+  EXPECT_NE(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos);
+  const StepLine idle = line_of(10, Phase::idle, 4);
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
+            "small_work: train.batch=128");
+  EXPECT_NE(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4})
+                .find("4 ranks of 2 threads share 4 cores: start 2 ranks here, or train.threads=1"),
+            std::string::npos);
+  EXPECT_NE(
+      cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4}).find("something else"),
+      std::string::npos);
+}
+
+TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
+  const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
+  EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
+  const auto half = find_idle_cause(line_of(10, Phase::rest, 5), {}, std::nullopt);
+  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "of twice the batch a sample has half the cost";
+  Advice advice{.cause = "slow_wire"};
+  advice.key = "comm.codec";
+  const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), {}, advice);
+  EXPECT_EQ(known->key, "comm.codec");
+  EXPECT_EQ(known->samples_per_second, 100) << "never less than now";
+}
+
+constexpr BusyOptions kOptions{.below = 0.7, .lines = 3, .pause_seconds = 60};
+
+TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
+  BusyWatch watch(kOptions, {});
+  int told = 0;
+  for (std::int64_t i = 1; i <= 20; ++i) {
+    const auto event = watch.look(line_of(10 * i, Phase::data_wait, 5), 100.0 * static_cast<double>(i));
+    if (!event) continue;
+    ++told;
+    EXPECT_EQ(i, 3);
+    EXPECT_EQ(event->first_step, 1);
+    EXPECT_EQ(event->lines.step, 30);
+    EXPECT_DOUBLE_EQ(event->lines.account[Phase::data_wait], 15);
+    EXPECT_EQ(to_text(*event),
+              "busy 50 % in steps 1 to 30: compute waits 5e+02 ms a step for data (50 % of the time); "
+              "data.loader=preload: about 200 samples/s (+100 %)");
+  }
+  EXPECT_EQ(told, 1) << "the same cause goes on";
+}
+
+TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
+  BusyWatch watch(kOptions, {});
+  for (std::int64_t i = 1; i <= 30; ++i)
+    EXPECT_FALSE(watch.look(line_of(i, Phase::data_wait, i % 3 == 0 ? 1 : 5), 0));
+  BusyWatch never({.below = 0}, {});
+  for (std::int64_t i = 1; i <= 5; ++i) EXPECT_FALSE(never.look(line_of(i, Phase::data_wait, 10), 0));
+}
+
+// What hovers about the threshold is not told of again; what was busy for long is, and so is another cause,
+// both after a pause.
+TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
+  BusyWatch watch(kOptions, {});
+  double now = 0;
+  const auto told = [&](Phase phase, double lost, int lines) {
+    int events = 0;
+    for (int i = 0; i < lines; ++i) events += watch.look(line_of(10, phase, lost), now).has_value() ? 1 : 0;
+    return events;
+  };
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now = 1000;
+  EXPECT_EQ(told(Phase::data_wait, 2.8, 5), 0) << "72 %";
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 0) << "it was never busy in between";
+  EXPECT_EQ(told(Phase::data_wait, 1, 3), 0);
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now += 59;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 0) << "too soon";
+  now += 1;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 1);
+}
+
+TEST(BusyWatch, AnEventIsOneLineOfJson) {
+  BusyWatch watch({.below = 0.7, .lines = 1}, {});
+  const auto event = watch.look(line_of(10, Phase::data_wait, 5), 0);
+  ASSERT_TRUE(event);
+  const std::string text = to_json(*event, 123.5);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["kind"], "idle");
+  EXPECT_EQ(json["cause"], "data");
+  EXPECT_EQ(json["key"], "data.loader");
+  EXPECT_EQ(json["value"], "preload");
+  EXPECT_EQ(json["time"], 123.5);
+  EXPECT_EQ(json["first_step"], 1);
+  EXPECT_EQ(json["step"], 10);
+  EXPECT_EQ(json["account"]["data_wait"], 5);
+  EXPECT_EQ(json["samples_per_second_estimated"], 200);
+}
+
+TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
+  const std::string file = fmt::format("{}lockstep_event_{}", testing::TempDir(), getpid());
+  const std::string event = R"({"text": "it's \"here\" $HOME"})";
+  ASSERT_EQ(tell_command(
+                "sleep 0.2; printf %s \"$LOCKSTEP_EVENT\" > " + file + ".part; mv " + file + ".part " + file,
+                event),
+            0);
+  EXPECT_NE(access(file.c_str(), F_OK), 0) << "it is not waited for";
+  for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::ifstream stream(file);
+  std::string text;
+  std::getline(stream, text);
+  EXPECT_EQ(text, event);
+  unlink(file.c_str());
+  EXPECT_EQ(tell_command("exit 3", event), 0) << "what the command comes to is the user's";
+}
+
+}  // namespace
+}  // namespace lockstep
