@@ -129,6 +129,7 @@ std::string text_of(const MonitorRow& row) {
 
 MonitorFile::MonitorFile(std::filesystem::path path, bool goes_on) : path_(std::move(path)) {
   std::error_code error;
+  std::filesystem::create_directories(path_.parent_path(), error);
   if (!std::filesystem::is_regular_file(path_, error) || std::filesystem::file_size(path_, error) == 0)
     return;
   std::string line;
@@ -149,7 +150,6 @@ void MonitorFile::set_earlier_aside() {
 
 void MonitorFile::append(std::span<const MonitorRow> rows) {
   std::error_code failed;
-  std::filesystem::create_directories(path_.parent_path(), failed);  // of a node that does not share it
   const std::uintmax_t size = std::filesystem::file_size(path_, failed);
   std::string text = failed || size == 0 ? monitor_header() : "";
   for (const MonitorRow& row : rows) text += text_of(row);

@@ -34,7 +34,8 @@ std::string text_of(const MonitorRow& row);
 class MonitorFile {
  public:
   // Of a run that goes on: rows are added to those that are there. Otherwise what an earlier run left is
-  // renamed (name_of_earlier), as is a file with other columns. Touches nothing else until there are rows.
+  // renamed (name_of_earlier), as is a file with other columns. Makes the folder, which a node may not share;
+  // one that goes away later is not made again: it may be a disk that was unmounted.
   MonitorFile(std::filesystem::path path, bool goes_on);
 
   // All of them, or none: a disk that takes no more costs rows, and is warned of once.

@@ -241,6 +241,22 @@ TEST_F(Monitor, AFullDiskCostsRowsAndNothingElse) {
   EXPECT_EQ(std::ranges::count(log, '\n'), 1) << "it is told once: " << log;
 }
 
+// Nothing is written in the place of a disk that was unmounted.
+TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
+  MonitorFile rows(file(), false);
+  const std::vector<MonitorRow> one = {{.device = {.name = "a name"}}};
+  rows.append(one);
+  fs::rename(file().parent_path(), folder_.path() / "away");
+  testing::internal::CaptureStderr();
+  rows.append(one);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("monitor.csv: No such file or directory"), std::string::npos) << log;
+  EXPECT_FALSE(fs::exists(file().parent_path()));
+  fs::rename(folder_.path() / "away", file().parent_path());
+  rows.append(one);
+  EXPECT_EQ(table_in(file()).size(), 3u);
+}
+
 // As where a disk has room again: the header is there, and rows are whole.
 TEST_F(Monitor, RowsThatFoundNoRoomAreLeftOutWhole) {
   fs::create_directories(file().parent_path());
