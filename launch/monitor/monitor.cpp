@@ -190,79 +190,79 @@ MonitorSums DeviceMonitor::take() {
 
 namespace {
 
-// What a rank tells the others of where it runs.
-struct MonitoredRank {
-  std::string node, host, process, process_space, uuid, pci_address, name;
-};
-
 std::string text_of(const MonitoredRank& rank) {
   return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", rank.node, rank.host, rank.process, rank.process_space,
-                     rank.uuid, rank.pci_address, rank.name);
+                     rank.device.uuid, rank.device.pci_address, rank.device.name);
 }
 
 MonitoredRank monitored_rank(const std::string& text) {
   std::istringstream fields(text);
   MonitoredRank rank;
-  for (std::string* each : {&rank.node, &rank.host, &rank.process, &rank.process_space, &rank.uuid,
-                            &rank.pci_address, &rank.name})
+  fields >> rank.node >> std::ws;
+  std::getline(fields, rank.host, '\t');
+  fields >> rank.process;
+  fields.ignore();
+  for (std::string* each :
+       {&rank.process_space, &rank.device.uuid, &rank.device.pci_address, &rank.device.name})
     std::getline(fields, *each, '\t');
   return rank;
 }
 
 MonitoredRank this_monitored_rank(const World& world, Device device) {
   std::error_code error;
-  MonitoredRank mine{.node = std::to_string(world.node()),
+  MonitoredRank mine{.node = world.node(),
                      .host = world.host(),
-                     .process = std::to_string(getpid()),
-                     .process_space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string()};
+                     .process = getpid(),
+                     .process_space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string(),
+                     .device = {}};
   if (device.kind != DeviceKind::cuda) return mine;
   const CudaStatus cuda = cuda_status();
   if (const auto index = static_cast<std::size_t>(device.index); index < cuda.devices.size()) {
-    mine.uuid = cuda.devices[index].uuid;
-    mine.pci_address = cuda.devices[index].pci_address;
-    mine.name = cuda.devices[index].name;
+    const CudaDevice& known = cuda.devices[index];
+    mine.device = {.uuid = known.uuid, .pci_address = known.pci_address, .name = known.name};
   }
   return mine;
 }
 
-// Node 0's has no name; others are named by their machine, and by number where nodes are on one.
-std::string monitor_file_name(const std::vector<MonitoredRank>& ranks, const MonitoredRank& mine) {
-  if (mine.node == ranks.front().node) return "monitor.csv";
+std::string monitor_file_name(std::span<const MonitoredRank> ranks, const MonitoredRank& first) {
+  if (first.node == ranks.front().node) return "monitor.csv";
   const bool one_of_several = std::ranges::any_of(
-      ranks, [&](const MonitoredRank& each) { return each.host == mine.host && each.node != mine.node; });
-  return one_of_several ? fmt::format("monitor.{}-{}.csv", mine.host, mine.node)
-                        : fmt::format("monitor.{}.csv", mine.host);
-}
-
-MonitorOptions monitor_options(const std::vector<MonitoredRank>& ranks, const MonitoredRank& mine) {
-  MonitorOptions options;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const MonitoredRank& rank = ranks[i];
-    if (rank.node != mine.node) continue;
-    const auto add_rank = [&](std::string& list) { list += fmt::format("{}{}", list.empty() ? "" : " ", i); };
-    add_rank(options.ranks);
-    // Numbers of processes in another container mean nothing here.
-    if (rank.process_space == mine.process_space) options.processes.push_back(std::stoi(rank.process));
-    if (rank.uuid.empty()) continue;
-    auto device = std::ranges::find(options.devices, rank.uuid, &MonitoredDevice::uuid);
-    if (device == options.devices.end())
-      device = options.devices.insert(device, {rank.uuid, rank.pci_address, rank.name});
-    add_rank(device->ranks);
-  }
-  return options;
+      ranks, [&](const MonitoredRank& each) { return each.host == first.host && each.node != first.node; });
+  return one_of_several ? fmt::format("monitor.{}-{}.csv", first.host, first.node)
+                        : fmt::format("monitor.{}.csv", first.host);
 }
 
 }  // namespace
 
+MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node) {
+  MonitorOptions options;
+  const MonitoredRank* first = nullptr;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const MonitoredRank& rank = ranks[i];
+    if (rank.node != node) continue;
+    if (first == nullptr) first = &rank;
+    const auto add_rank = [&](std::string& list) { list += fmt::format("{}{}", list.empty() ? "" : " ", i); };
+    add_rank(options.ranks);
+    // Numbers of processes in another container mean nothing here.
+    if (rank.process_space == first->process_space) options.processes.push_back(rank.process);
+    if (rank.device.uuid.empty()) continue;
+    auto device = std::ranges::find(options.devices, rank.device.uuid, &MonitoredDevice::uuid);
+    if (device == options.devices.end()) device = options.devices.insert(device, rank.device);
+    add_rank(device->ranks);
+  }
+  if (first != nullptr) options.file = monitor_file_name(ranks, *first);
+  return options;
+}
+
 std::unique_ptr<DeviceMonitor> begin_monitor(const Config& config, const World& world, Communicator& host,
                                              Device device, bool goes_on) {
   if (config.monitor_seconds == 0) return nullptr;
-  const MonitoredRank mine = this_monitored_rank(world, device);
   std::vector<MonitoredRank> ranks;
-  for (const std::string& text : gather_texts(host, text_of(mine))) ranks.push_back(monitored_rank(text));
+  for (const std::string& text : gather_texts(host, text_of(this_monitored_rank(world, device))))
+    ranks.push_back(monitored_rank(text));
   if (world.local_rank() != 0) return nullptr;
-  MonitorOptions options = monitor_options(ranks, mine);
-  options.file = std::filesystem::path(config.run_dir) / monitor_file_name(ranks, mine);
+  MonitorOptions options = monitor_options(ranks, world.node());
+  options.file = config.run_dir / options.file;
   options.goes_on = goes_on;
   options.every_seconds = config.monitor_seconds;
   return std::make_unique<DeviceMonitor>(options);

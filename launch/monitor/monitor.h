@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,8 +56,22 @@ class DeviceMonitor {
   std::shared_ptr<State> state_;  // the thread's, too
 };
 
-// Collective. One that writes monitor.csv in run.dir, for the node of rank 0, or monitor.HOST.csv, every
-// run.monitor_seconds, on the first rank of each node; null on others, and where there is to be none.
+// What ranks tell each other of where they run.
+struct MonitoredRank {
+  int node = 0;
+  std::string host;
+  int process = 0;
+  std::string process_space;  // in which that number means something
+  MonitoredDevice device;     // without a UUID: none
+};
+
+// For a node's monitor: its devices, ranks and processes, and its file's name: monitor.csv for rank 0's node,
+// monitor.HOST.csv for others, monitor.HOST-NODE.csv where nodes have one name. Devices of several ranks, or
+// several times of one, are there once.
+MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
+
+// Collective. One that writes its file in run.dir every run.monitor_seconds, on the first rank of each node;
+// null on others, and where there is to be none.
 std::unique_ptr<DeviceMonitor> begin_monitor(const Config& config, const World& world, Communicator& host,
                                              Device device, bool goes_on);
 

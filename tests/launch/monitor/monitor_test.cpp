@@ -276,5 +276,28 @@ TEST_F(Monitor, RowsThatFoundNoRoomAreLeftOutWhole) {
   EXPECT_EQ(table[1][1], "a   quoted  name") << "nothing in it breaks a row";
 }
 
+TEST(MonitorOptions, AreThoseOfTheNodesRanks) {
+  const MonitoredDevice one{.uuid = "GPU-one", .pci_address = "0000:3b:00.0", .name = "one"};
+  const MonitoredDevice two{.uuid = "GPU-two", .pci_address = "0000:86:00.0", .name = "two"};
+  std::vector<MonitoredRank> ranks = {
+      {.node = 0, .host = "near", .process = 10, .process_space = "pid:[1]", .device = one},
+      {.node = 1, .host = "far", .process = 10, .process_space = "pid:[1]", .device = one},
+      {.node = 1, .host = "far", .process = 11, .process_space = "pid:[1]", .device = two},
+      {.node = 1, .host = "far", .process = 12, .process_space = "pid:[2]", .device = two}};
+  EXPECT_EQ(monitor_options(ranks, 0).file, "monitor.csv");
+  const MonitorOptions far = monitor_options(ranks, 1);
+  EXPECT_EQ(far.file, "monitor.far.csv");
+  EXPECT_EQ(far.ranks, "1 2 3");
+  EXPECT_EQ(far.processes, (std::vector<pid_t>{10, 11})) << "of one space of numbers";
+  ASSERT_EQ(far.devices.size(), 2u);
+  EXPECT_EQ(far.devices[0].ranks, "1");
+  EXPECT_EQ(far.devices[1].ranks, "2 3");
+  EXPECT_EQ(far.devices[1].name, "two");
+  ranks[0].host = "far";
+  ranks[0].device = {};
+  EXPECT_EQ(monitor_options(ranks, 1).file, "monitor.far-1.csv");
+  EXPECT_TRUE(monitor_options(ranks, 0).devices.empty());
+}
+
 }  // namespace
 }  // namespace lockstep
