@@ -120,11 +120,13 @@ void DeviceMonitor::State::run() {
   MonitorFile file(options.file, options.goes_on);
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(options.every_seconds, 1e6)));
-  for (bool last = false; !last;) {
+  for (std::unique_lock lock(mutex);;) {
+    const bool last = stopping;  // a sample that begins now is one of the end
+    lock.unlock();
     const Clock::time_point next = Clock::now() + interval;
     sample(nvml ? &*nvml : nullptr, devices, host, file);
-    std::unique_lock lock(mutex);
-    last = stopping;
+    if (last) return;
+    lock.lock();
     changed.wait_until(lock, next, [&] { return stopping; });
   }
 }
