@@ -58,6 +58,8 @@ struct Config {
   bool measure_peak = true;
   BusyOptions busy;
   CheckpointSettings checkpoints;
+  double monitor_seconds = 1;       // from one sample of a DeviceMonitor to the next; 0: none
+  double price_per_kwh = 0;         // of energy, in whatever currency; 0: nobody said
   std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
   // The same; 0 where ranks differ by intention.
   std::int64_t compared_every() const { return trainer.average_every > 1 ? 0 : check_every; }

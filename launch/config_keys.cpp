@@ -413,6 +413,15 @@ std::vector<Key> keys_of(const Registry& registry) {
        "steps after which ranks compare what they share, bit by bit; 0: only at the end. Not with "
        "train.average_every",
        {0, kMostSteps}},
+      {"run.monitor_seconds",
+       MEMBER(monitor_seconds),
+       "seconds from one look at the devices and their machine to the next, for monitor.csv in run.dir; 0: "
+       "none",
+       {0, 1e6}},
+      {"run.price_per_kwh",
+       MEMBER(price_per_kwh),
+       "what a kilowatt-hour costs, in whatever currency: epochs are told what they cost; 0: they are not",
+       {0, 1e6}},
       {"run.grace_seconds",
        MEMBER(checkpoints.grace_seconds),
        "a signal that stops the training: the longest time to end the step and to save",

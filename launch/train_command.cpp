@@ -21,6 +21,7 @@
 #include "launch/engine_options.h"
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
+#include "launch/monitor/monitor.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/run_record.h"
@@ -204,6 +205,8 @@ int train(TrainRun& run, const Command& command, World& world) {
     choose_threads_by_trial(run, command);
   }
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
+  const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
+      run.config, world, *run.communicator, run.training->network().device(), saved_epochs(run).has_value());
   run.report->header(header_line(run.config, world, *run.training));
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));

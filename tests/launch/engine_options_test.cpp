@@ -161,6 +161,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("device.near_cores", config.device.near_cores);
   tell("run_dir", config.run_dir);
   tell("check_every", config.check_every);
+  tell("monitor_seconds", config.monitor_seconds);
+  tell("price_per_kwh", config.price_per_kwh);
   tell("checkpoints.every", config.checkpoints.every);
   tell("checkpoints.minutes", config.checkpoints.minutes);
   tell("checkpoints.keep", config.checkpoints.keep);
@@ -398,6 +400,8 @@ std::vector<Case> cases() {
       {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
       {"run.check_every=7", {"check_every=7"}},
+      {"run.monitor_seconds=0.5", {"monitor_seconds=0.5"}},
+      {"run.price_per_kwh=0.3", {"price_per_kwh=0.3"}},
       {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},
       {"run.checkpoint_errors=stop", {"checkpoints.errors=stop"}},
   };

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/monitor/nvml.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+// What follows is the library's binary interface, as its nvml.h has it.
+using NvmlResult = int;
+constexpr NvmlResult kNvmlSuccess = 0;
+
+struct NvmlHandle;     // nvmlDevice_t
+struct NvmlGpmHandle;  // nvmlGpmSample_t
+using NvmlDeviceRef = NvmlHandle*;
+using NvmlGpmSampleRef = NvmlGpmHandle*;
+
+constexpr unsigned kNvmlTemperatureOfGpu = 0;
+constexpr unsigned kNvmlClockSm = 1, kNvmlClockMemory = 2;
+constexpr unsigned kNvmlPcieSent = 0, kNvmlPcieReceived = 1;
+constexpr unsigned kNvmlStates = 16;  // performance states
+constexpr unsigned kNvmlFieldNvlinkSent = 138, kNvmlFieldNvlinkReceived = 139;
+constexpr unsigned kNvmlAllLinks = ~0u;
+
+struct NvmlPciInfo {
+  std::array<char, 16> bus_id_legacy;
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  std::array<char, 32> bus_id;
+};
+static_assert(sizeof(NvmlPciInfo) == 68);
+
+struct NvmlUtilization {
+  unsigned gpu, memory;
+};
+
+struct NvmlMemory {
+  unsigned long long total, free, used;
+};
+
+struct NvmlMemoryV2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+constexpr unsigned kNvmlMemoryV2 = sizeof(NvmlMemoryV2) | 2u << 24;
+static_assert(kNvmlMemoryV2 == 0x02000028);
+
+struct NvmlTemperature {
+  unsigned version, sensor;
+  int celsius;
+};
+constexpr unsigned kNvmlTemperatureV1 = sizeof(NvmlTemperature) | 1u << 24;
+static_assert(kNvmlTemperatureV1 == 0x0100000C);
+
+union NvmlValue {
+  double as_double;
+  unsigned as_unsigned;
+  unsigned long as_unsigned_long;
+  unsigned long long as_unsigned_long_long;
+  long long as_long_long;
+  int as_int;
+  unsigned short as_unsigned_short;
+};
+
+struct NvmlFieldValue {
+  unsigned field, scope;
+  long long timestamp, latency_us;
+  unsigned type;
+  NvmlResult result;
+  NvmlValue value;
+};
+static_assert(sizeof(NvmlFieldValue) == 40 && offsetof(NvmlFieldValue, value) == 32);
+
+struct NvmlGpmSupport {
+  unsigned version, supported;
+};
+constexpr unsigned kNvmlGpmVersion = 1;
+
+struct NvmlGpmMetric {
+  unsigned id;
+  NvmlResult result;
+  double value;
+  const char *short_name, *long_name, *unit;
+};
+static_assert(sizeof(NvmlGpmMetric) == 40);
+
+// The library's array has grown from 98 entries to hundreds, and nothing tells it how long ours is: there is
+// room for more of them than any version knows.
+struct NvmlGpmMetrics {
+  unsigned version, count;
+  NvmlGpmSampleRef first, second;
+  std::array<NvmlGpmMetric, 1024> metrics;
+};
+static_assert(offsetof(NvmlGpmMetrics, metrics) == 24);
+
+// What is asked for, in the order of GpmPlace.
+enum GpmPlace {
+  kGpmSm,
+  kGpmTensor,
+  kGpmDram,
+  kGpmPcieSent,
+  kGpmPcieReceived,
+  kGpmNvlinkReceived,
+  kGpmNvlinkSent
+};
+constexpr std::array<unsigned, 7> kGpmMetrics = {2, 5, 10, 20, 21, 60, 61};
+// Samples that lie closer together tell nothing.
+constexpr std::chrono::milliseconds kGpmLeastInterval{101};
+
+constexpr double kMebibyte = 1024.0 * 1024.0;
+
+double number_of(const NvmlFieldValue& field) {
+  switch (field.type) {
+    case 0:
+      return field.value.as_double;
+    case 1:
+      return field.value.as_unsigned;
+    case 2:
+      return static_cast<double>(field.value.as_unsigned_long);
+    case 3:
+      return static_cast<double>(field.value.as_unsigned_long_long);
+    case 4:
+      return static_cast<double>(field.value.as_long_long);
+    case 5:
+      return field.value.as_int;
+    case 6:
+      return field.value.as_unsigned_short;
+    default:
+      return std::nan("");
+  }
+}
+
+// Nothing for what cannot be one.
+std::optional<double> percent_of(double value) {
+  return value >= 0 && value <= 100 ? std::optional(value) : std::nullopt;
+}
+std::optional<double> rate_of(double value) {
+  return std::isfinite(value) && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+// A function of the library; null where it has none of that name.
+template <typename... Parameters>
+struct NvmlCall {
+  const char* name;
+  NvmlResult (*function)(Parameters...) = nullptr;
+};
+
+}  // namespace
+
+struct Nvml::Calls {
+  ~Calls() {
+    if (shutdown.function != nullptr) shutdown.function();
+    if (library != nullptr) dlclose(library);
+  }
+
+  template <typename... Parameters>
+  void find(NvmlCall<Parameters...>& call) const {
+    call.function = reinterpret_cast<NvmlResult (*)(Parameters...)>(dlsym(library, call.name));
+  }
+  template <typename... All>
+  void find_all(All&... all) const {
+    (find(all), ...);
+  }
+
+  std::string text_of(NvmlResult result) const {
+    const char* text = error_string != nullptr ? error_string(result) : nullptr;
+    return text != nullptr ? text : fmt::format("error {}", result);
+  }
+
+  void* library = nullptr;
+  const char* (*error_string)(NvmlResult) = nullptr;
+  NvmlCall<> init{"nvmlInit_v2"};
+  NvmlCall<> shutdown{"nvmlShutdown"};  // set once init has succeeded
+  NvmlCall<char*, unsigned> driver_version{"nvmlSystemGetDriverVersion"};
+  NvmlCall<const char*, NvmlDeviceRef*> by_uuid{"nvmlDeviceGetHandleByUUID"};
+  NvmlCall<const char*, NvmlDeviceRef*> by_pci{"nvmlDeviceGetHandleByPciBusId_v2"};
+  NvmlCall<NvmlDeviceRef, unsigned*> is_slice{"nvmlDeviceIsMigDeviceHandle"};
+  NvmlCall<NvmlDeviceRef, NvmlDeviceRef*> whole{"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"};
+  NvmlCall<NvmlDeviceRef, unsigned*> instance{"nvmlDeviceGetGpuInstanceId"};
+  NvmlCall<NvmlDeviceRef, char*, unsigned> name{"nvmlDeviceGetName"};
+  NvmlCall<NvmlDeviceRef, NvmlPciInfo*> pci{"nvmlDeviceGetPciInfo_v3"};
+  NvmlCall<NvmlDeviceRef, unsigned*> state{"nvmlDeviceGetPerformanceState"};
+  NvmlCall<NvmlDeviceRef, unsigned*> generation_most{"nvmlDeviceGetMaxPcieLinkGeneration"};
+  NvmlCall<NvmlDeviceRef, unsigned*> generation{"nvmlDeviceGetCurrPcieLinkGeneration"};
+  NvmlCall<NvmlDeviceRef, NvmlTemperature*> temperature{"nvmlDeviceGetTemperatureV"};
+  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> old_temperature{"nvmlDeviceGetTemperature"};
+  NvmlCall<NvmlDeviceRef, NvmlUtilization*> utilization{"nvmlDeviceGetUtilizationRates"};
+  NvmlCall<NvmlDeviceRef, NvmlMemoryV2*> memory{"nvmlDeviceGetMemoryInfo_v2"};
+  NvmlCall<NvmlDeviceRef, NvmlMemory*> old_memory{"nvmlDeviceGetMemoryInfo"};
+  NvmlCall<NvmlDeviceRef, unsigned*> power{"nvmlDeviceGetPowerUsage"};
+  NvmlCall<NvmlDeviceRef, unsigned long long*> energy{"nvmlDeviceGetTotalEnergyConsumption"};
+  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> clock{"nvmlDeviceGetClockInfo"};
+  NvmlCall<NvmlDeviceRef, unsigned long long*> reasons{"nvmlDeviceGetCurrentClocksEventReasons"};
+  NvmlCall<NvmlDeviceRef, unsigned long long*> old_reasons{"nvmlDeviceGetCurrentClocksThrottleReasons"};
+  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> pcie{"nvmlDeviceGetPcieThroughput"};
+  NvmlCall<NvmlDeviceRef, int, NvmlFieldValue*> fields{"nvmlDeviceGetFieldValues"};
+  NvmlCall<NvmlDeviceRef, NvmlGpmSupport*> gpm_support{"nvmlGpmQueryDeviceSupport"};
+  NvmlCall<NvmlGpmSampleRef*> gpm_alloc{"nvmlGpmSampleAlloc"};
+  NvmlCall<NvmlGpmSampleRef> gpm_free{"nvmlGpmSampleFree"};
+  NvmlCall<NvmlDeviceRef, NvmlGpmSampleRef> gpm_sample{"nvmlGpmSampleGet"};
+  NvmlCall<NvmlDeviceRef, unsigned, NvmlGpmSampleRef> gpm_slice_sample{"nvmlGpmMigSampleGet"};
+  NvmlCall<NvmlGpmMetrics*> gpm_metrics{"nvmlGpmMetricsGet"};
+};
+
+std::vector<std::string> clock_reason_words(std::uint64_t reasons) {
+  constexpr std::array<std::string_view, 11> kWords = {"gpu_idle",
+                                                       "applications_clocks_setting",
+                                                       "sw_power_cap",
+                                                       "hw_slowdown",
+                                                       "sync_boost",
+                                                       "sw_thermal_slowdown",
+                                                       "hw_thermal_slowdown",
+                                                       "hw_power_brake_slowdown",
+                                                       "display_clock_setting",
+                                                       "board_limit",
+                                                       "reliability"};
+  std::vector<std::string> words;
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    const std::uint64_t mask = std::uint64_t{1} << bit;
+    if ((reasons & mask) == 0) continue;
+    words.push_back(bit < kWords.size() ? std::string(kWords[bit]) : fmt::format("{:#x}", mask));
+  }
+  return words;
+}
+
+Nvml::Nvml(const std::string& library) {
+  auto calls = std::make_unique<Calls>();
+  calls->library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (calls->library == nullptr) {
+    const char* why = dlerror();
+    problem_ = why != nullptr ? why : library + " cannot be loaded";
+    return;
+  }
+  Calls& c = *calls;
+  c.error_string = reinterpret_cast<const char* (*)(NvmlResult)>(dlsym(c.library, "nvmlErrorString"));
+  c.find(c.init);
+  if (c.init.function == nullptr) {
+    problem_ = fmt::format("{} has no {}", library, c.init.name);
+    return;
+  }
+  if (const NvmlResult result = c.init.function(); result != kNvmlSuccess) {
+    problem_ = fmt::format("{}: {}", c.init.name, c.text_of(result));
+    return;
+  }
+  c.find_all(c.shutdown, c.driver_version, c.by_uuid, c.by_pci, c.is_slice, c.whole, c.instance, c.name,
+             c.pci, c.state, c.generation_most, c.generation, c.temperature, c.old_temperature, c.utilization,
+             c.memory, c.old_memory, c.power, c.energy, c.clock, c.reasons, c.old_reasons, c.pcie, c.fields,
+             c.gpm_support, c.gpm_alloc, c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics);
+  calls_ = std::move(calls);
+}
+
+Nvml::~Nvml() = default;
+
+struct NvmlDevice::State {
+  using Clock = std::chrono::steady_clock;
+
+  explicit State(const Nvml::Calls& library) : calls(library) {}
+  ~State() {
+    for (const NvmlGpmSampleRef each : gpm_samples)
+      if (each != nullptr) calls.gpm_free.function(each);
+  }
+
+  // Whether the library has the function, and it succeeded.
+  template <typename... Parameters, typename... Arguments>
+  bool ask(const NvmlCall<Parameters...>& call, Arguments... arguments) {
+    if (call.function == nullptr) {
+      refused.push_back(fmt::format("{}: not in this library", call.name));
+      return false;
+    }
+    const NvmlResult result = call.function(arguments...);
+    if (result != kNvmlSuccess) refused.push_back(fmt::format("{}: {}", call.name, calls.text_of(result)));
+    return result == kNvmlSuccess;
+  }
+  // A figure that comes as the last argument.
+  template <typename T, typename... Parameters, typename... Arguments>
+  std::optional<T> figure(const NvmlCall<Parameters...>& call, Arguments... arguments) {
+    T value = {};
+    return ask(call, arguments..., &value) ? std::optional(value) : std::nullopt;
+  }
+
+  void find(const std::string& uuid, const std::string& pci_address);
+  void prepare_gpm();
+  void read_memory(DeviceFigures& figures);
+  void read_temperature(DeviceFigures& figures);
+  void read_power(DeviceFigures& figures);
+  void read_gpm(DeviceFigures& figures);
+  void read_links(DeviceFigures& figures);
+  bool take_gpm_sample(NvmlGpmSampleRef sample) {
+    return slice ? ask(calls.gpm_slice_sample, whole, instance, sample)
+                 : ask(calls.gpm_sample, whole, sample);
+  }
+
+  const Nvml::Calls& calls;
+  NvmlDeviceRef device = nullptr;  // null: not found
+  NvmlDeviceRef whole = nullptr;   // what a slice is one of; else the device
+  bool slice = false;
+  unsigned instance = 0;  // of the slice
+  std::string name, pci_bus_id, driver_version;
+  std::vector<std::string> unfound;  // what was refused in looking for it
+  std::vector<std::string> refused;  // in this sample
+
+  bool gpm = false;
+  std::array<NvmlGpmSampleRef, 2> gpm_samples = {};  // the one before, and the next
+  std::optional<Clock::time_point> gpm_taken;        // the one before
+  int gpm_rounds = 0;
+  std::unique_ptr<NvmlGpmMetrics> gpm_answer;
+
+  std::optional<Clock::time_point> links_read;
+  double nvlink_sent = 0, nvlink_received = 0;  // KiB, then
+};
+
+void NvmlDevice::State::find(const std::string& uuid, const std::string& pci_address) {
+  bool found = !uuid.empty() && ask(calls.by_uuid, uuid.c_str(), &device);
+  if (!found && !pci_address.empty()) found = ask(calls.by_pci, pci_address.c_str(), &device);
+  if (!found) device = nullptr;
+  if (device == nullptr) return;
+  refused.clear();  // by its address it was found
+
+  whole = device;
+  if (figure<unsigned>(calls.is_slice, device).value_or(0) != 0) {
+    slice = true;
+    if (!ask(calls.whole, device, &whole)) whole = nullptr;
+    instance = figure<unsigned>(calls.instance, device).value_or(0);
+  }
+  std::array<char, 96> text = {};
+  const auto length = static_cast<unsigned>(text.size() - 1);
+  if (ask(calls.name, device, text.data(), length)) name = text.data();
+  text = {};
+  if (ask(calls.driver_version, text.data(), length)) driver_version = text.data();
+  NvmlPciInfo info = {};
+  if (whole != nullptr && ask(calls.pci, whole, &info)) {
+    info.bus_id.back() = '\0';
+    pci_bus_id = info.bus_id.data();
+  }
+  if (whole != nullptr) prepare_gpm();
+}
+
+void NvmlDevice::State::prepare_gpm() {
+  NvmlGpmSupport support = {.version = kNvmlGpmVersion, .supported = 0};
+  if (!ask(calls.gpm_support, whole, &support) || support.supported == 0) return;
+  if (calls.gpm_free.function == nullptr) return;
+  for (NvmlGpmSampleRef& each : gpm_samples) {
+    if (!ask(calls.gpm_alloc, &each)) {
+      each = nullptr;
+      return;
+    }
+  }
+  gpm_answer = std::make_unique<NvmlGpmMetrics>();
+  gpm = true;
+}
+
+// The second version does not count what the driver keeps for itself as used, as nvidia-smi does not.
+void NvmlDevice::State::read_memory(DeviceFigures& figures) {
+  NvmlMemoryV2 memory = {.version = kNvmlMemoryV2};
+  if (ask(calls.memory, device, &memory)) {
+    figures.memory_bytes = memory.total;
+    figures.memory_free_bytes = memory.free;
+    figures.memory_used_bytes = memory.used;
+    return;
+  }
+  NvmlMemory old = {};
+  if (!ask(calls.old_memory, device, &old)) return;
+  figures.memory_bytes = old.total;
+  figures.memory_free_bytes = old.free;
+  figures.memory_used_bytes = old.used;
+}
+
+void NvmlDevice::State::read_temperature(DeviceFigures& figures) {
+  NvmlTemperature temperature = {
+      .version = kNvmlTemperatureV1, .sensor = kNvmlTemperatureOfGpu, .celsius = 0};
+  if (ask(calls.temperature, whole, &temperature)) {
+    figures.celsius = temperature.celsius;
+  } else if (const auto old = figure<unsigned>(calls.old_temperature, whole, kNvmlTemperatureOfGpu)) {
+    figures.celsius = *old;
+  }
+}
+
+void NvmlDevice::State::read_power(DeviceFigures& figures) {
+  if (const auto milliwatts = figure<unsigned>(calls.power, whole)) figures.watts = *milliwatts / 1e3;
+  if (const auto millijoules = figure<unsigned long long>(calls.energy, whole))
+    figures.joules = static_cast<double>(*millijoules) / 1e3;
+  figures.sm_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockSm);
+  figures.memory_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockMemory);
+  auto reasons = figure<unsigned long long>(calls.reasons, whole);
+  if (!reasons) reasons = figure<unsigned long long>(calls.old_reasons, whole);
+  if (reasons) figures.clock_reasons = *reasons;
+}
+
+void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
+  ++gpm_rounds;
+  const Clock::time_point now = Clock::now();
+  if (gpm_taken && now - *gpm_taken < kGpmLeastInterval) return;
+  if (!take_gpm_sample(gpm_samples[1])) return;
+  const bool two = gpm_taken.has_value();
+  gpm_taken = now;
+  std::swap(gpm_samples[0], gpm_samples[1]);
+  if (!two) return;
+  *gpm_answer = {.version = kNvmlGpmVersion,
+                 .count = static_cast<unsigned>(kGpmMetrics.size()),
+                 .first = gpm_samples[1],
+                 .second = gpm_samples[0],
+                 .metrics = {}};
+  for (std::size_t i = 0; i < kGpmMetrics.size(); ++i) gpm_answer->metrics[i].id = kGpmMetrics[i];
+  if (!ask(calls.gpm_metrics, gpm_answer.get())) return;
+  // NaN where this device does not have it.
+  const auto value = [&](GpmPlace place) {
+    const NvmlGpmMetric& metric = gpm_answer->metrics[static_cast<std::size_t>(place)];
+    if (metric.result == kNvmlSuccess) return metric.value;
+    refused.push_back(fmt::format("GPM metric {}: {}", metric.id, calls.text_of(metric.result)));
+    return std::nan("");
+  };
+  figures.sm_activity = percent_of(value(kGpmSm));
+  figures.tensor_activity = percent_of(value(kGpmTensor));
+  figures.memory_activity = percent_of(value(kGpmDram));
+  figures.pcie_sent = rate_of(value(kGpmPcieSent) * kMebibyte);
+  figures.pcie_received = rate_of(value(kGpmPcieReceived) * kMebibyte);
+  figures.nvlink_received = rate_of(value(kGpmNvlinkReceived) * kMebibyte);
+  figures.nvlink_sent = rate_of(value(kGpmNvlinkSent) * kMebibyte);
+}
+
+// What the counters above do not tell. PCIe is watched by the driver for 20 ms each way.
+void NvmlDevice::State::read_links(DeviceFigures& figures) {
+  if (slice) return;  // of the whole device, which others use, too
+  const bool waits_for_gpm = gpm && gpm_rounds < 2;
+  if (!figures.pcie_sent && !waits_for_gpm) {
+    if (const auto sent = figure<unsigned>(calls.pcie, whole, kNvmlPcieSent)) figures.pcie_sent = *sent * 1e3;
+    if (const auto received = figure<unsigned>(calls.pcie, whole, kNvmlPcieReceived))
+      figures.pcie_received = *received * 1e3;
+  }
+  if (figures.nvlink_sent) return;
+  std::array<NvmlFieldValue, 2> values = {};
+  values[0].field = kNvmlFieldNvlinkSent;
+  values[1].field = kNvmlFieldNvlinkReceived;
+  for (NvmlFieldValue& each : values) each.scope = kNvmlAllLinks;
+  const Clock::time_point now = Clock::now();
+  if (!ask(calls.fields, whole, static_cast<int>(values.size()), values.data())) return;
+  for (const NvmlFieldValue& each : values) {
+    if (each.result == kNvmlSuccess) continue;
+    refused.push_back(fmt::format("NVML field {}: {}", each.field, calls.text_of(each.result)));
+    return;
+  }
+  const double sent = number_of(values[0]), received = number_of(values[1]);
+  if (links_read) {
+    const double seconds = std::chrono::duration<double>(now - *links_read).count();
+    figures.nvlink_sent = rate_of((sent - nvlink_sent) * 1024 / seconds);
+    figures.nvlink_received = rate_of((received - nvlink_received) * 1024 / seconds);
+  }
+  links_read = now;
+  nvlink_sent = sent;
+  nvlink_received = received;
+}
+
+NvmlDevice::NvmlDevice(const Nvml& nvml, const std::string& uuid, const std::string& pci_address) {
+  if (!nvml.calls_) return;
+  state_ = std::make_unique<State>(*nvml.calls_);
+  state_->find(uuid, pci_address);
+  state_->unfound = std::exchange(state_->refused, {});
+}
+
+NvmlDevice::~NvmlDevice() = default;
+
+DeviceFigures NvmlDevice::sample() {
+  DeviceFigures figures;
+  if (!state_) return figures;
+  State& s = *state_;
+  s.refused = s.unfound;
+  figures.name = s.name;
+  figures.pci_bus_id = s.pci_bus_id;
+  figures.driver_version = s.driver_version;
+  figures.slice = s.slice;
+  if (s.device != nullptr) s.read_memory(figures);
+  if (s.device != nullptr && s.whole != nullptr) {
+    figures.performance_state = s.figure<unsigned>(s.calls.state, s.whole);
+    if (figures.performance_state >= kNvmlStates) figures.performance_state.reset();  // "unknown"
+    figures.pcie_generation_most = s.figure<unsigned>(s.calls.generation_most, s.whole);
+    figures.pcie_generation = s.figure<unsigned>(s.calls.generation, s.whole);
+    s.read_temperature(figures);
+    NvmlUtilization utilization = {};
+    if (!s.slice && s.ask(s.calls.utilization, s.whole, &utilization)) {
+      figures.utilization = percent_of(utilization.gpu);
+      figures.memory_utilization = percent_of(utilization.memory);
+    }
+    s.read_power(figures);
+    if (s.gpm) s.read_gpm(figures);
+    s.read_links(figures);
+  }
+  figures.refused = std::exchange(s.refused, {});
+  return figures;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""monitor_program_test.py LOCKSTEP MPIEXEC: what trainings leave in monitor.csv, read as a person's own script would."""
+
+import csv
+import datetime
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LOCKSTEP = MPIEXEC = None
+
+NVIDIA_SMI = ["timestamp", "name", "pci.bus_id", "driver_version", "pstate", "pcie.link.gen.max", "pcie.link.gen.current",
+              "temperature.gpu", "utilization.gpu [%]", "utilization.memory [%]", "memory.total [MiB]",
+              "memory.free [MiB]", "memory.used [MiB]"]
+
+
+def number(text, unit):
+    value, given = text.rsplit(" ", 1)
+    assert given == unit, text
+    return float(value)
+
+
+class Monitor(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.run_dir = pathlib.Path(folder.name) / "run"
+
+    def train(self, steps, *more, seconds=0.05):
+        settings = [f"train.steps={steps}", "train.batch=15000", "train.threads=1", "model.name=\"mlp\"",
+                    f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
+        command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
+        done = subprocess.run([*command, *(p for s in settings for p in ("--set", s)), *more],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def rows(self, name="monitor.csv"):
+        with open(self.run_dir / name, newline="") as file:
+            header, *rows = csv.reader(file, skipinitialspace=True)
+        self.assertEqual(header[:len(NVIDIA_SMI)], NVIDIA_SMI)
+        for row in rows:
+            self.assertEqual(len(row), len(header))
+        return [dict(zip(header, row)) for row in rows]
+
+    def test_rows_say_when_and_what_the_machine_did(self):
+        before = datetime.datetime.now()
+        self.train(4)
+        after = datetime.datetime.now()
+        rows = self.rows()
+        self.assertGreaterEqual(len(rows), 2)
+        times = [datetime.datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f") for row in rows]
+        self.assertEqual(times, sorted(times))
+        self.assertGreaterEqual(times[0], before - datetime.timedelta(milliseconds=1))
+        self.assertLessEqual(times[-1], after)
+        memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) // 1024
+        for row in rows:
+            self.assertEqual(row["ranks"], "0 1")
+            self.assertEqual(row["utilization.gpu [%]"], "[N/A]")
+            self.assertEqual(number(row["host.memory.total [MiB]"], "MiB"), memory)
+            self.assertLess(number(row["host.memory.used [MiB]"], "MiB"), memory)
+        busy = [number(row["host.job [%]"], "%") for row in rows if row["host.job [%]"] != "[N/A]"]
+        self.assertGreater(max(busy), 0)
+
+    def test_a_run_that_goes_on_adds_rows_and_a_new_one_begins_anew(self):
+        self.train(2, "--set", "run.checkpoint_every=1")
+        first = (self.run_dir / "monitor.csv").read_text()
+        self.train(4, "--resume", "auto", "--resume-with", "train.steps")
+        both = (self.run_dir / "monitor.csv").read_text()
+        self.assertEqual(both[:len(first)], first)
+        self.assertGreater(len(self.rows()), len(first.splitlines()) - 1)
+        self.train(2)
+        self.assertEqual((self.run_dir / "monitor.1.csv").read_text(), both)
+        self.assertGreaterEqual(len(self.rows()), 2)
+
+    def test_none_where_none_is_wanted(self):
+        self.train(2, seconds=0)
+        self.assertEqual(list(self.run_dir.glob("monitor*")), [])
+
+    def test_a_disk_that_is_full_does_not_end_the_training(self):
+        self.run_dir.mkdir()
+        (self.run_dir / "monitor.csv").symlink_to("/dev/full")
+        output = self.train(2)
+        self.assertEqual(output.count("monitor.csv: No space left on device"), 1, output)
+
+
+if __name__ == "__main__":
+    LOCKSTEP, MPIEXEC = os.path.abspath(sys.argv[1]), sys.argv[2]
+    del sys.argv[1:3]
+    unittest.main()
