@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/html_report/run_sections.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <ranges>
+
+#include <fmt/format.h>
+
+#include "launch/html_report/chart.h"
+#include "launch/html_report/html.h"
+#include "launch/html_report/run_summary.h"
+#include "launch/html_report/style.h"
+#include "launch/markup.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kWorthAWord = 0.05;      // of the time
+constexpr std::size_t kMostAdvice = 4;    // pieces
+constexpr std::size_t kMostEvents = 200;  // rows
+
+// What to change where a phase takes long: launch/README.md has the same.
+const char* remedy_for(Phase phase) {
+  switch (phase) {
+    case Phase::data_wait:
+      return "data.loader_threads (0: as many as it takes), data.loader = \"preload\", lockstep pack";
+    case Phase::forward:
+    case Phase::backward:
+      return "train.threads, train.batch, kernels.choose";
+    case Phase::exposed_communication:
+      return "comm.cross_barrier, smaller comm.bucket_mib, more work for each step (train.batch, "
+             "train.accumulation), --bind-to none";
+    case Phase::idle:
+      return "train.cuda_graph, more work for each step (train.batch), fewer things beside the ranks";
+    default:
+      return "";
+  }
+}
+
+double share_of(const StepAccount& account, Phase phase) { return account[phase] / account.total(); }
+
+double compute_share(const StepAccount& account) {
+  return share_of(account, Phase::forward) + share_of(account, Phase::backward) +
+         share_of(account, Phase::optimizer);
+}
+
+Phase largest_wait(const StepAccount& account) {
+  return std::ranges::max({Phase::data_wait, Phase::exposed_communication, Phase::idle, Phase::rest}, {},
+                          [&](Phase phase) { return account[phase]; });
+}
+
+std::string verdict_text(const RunHeadline& headline, const StepAccount& account) {
+  std::string text;
+  if (std::isfinite(headline.busy)) {
+    text = fmt::format("The devices were busy {} of the training time", percent_text(headline.busy));
+    if (std::isfinite(headline.peak))
+      text += fmt::format(", at {} of their peak", percent_text(headline.peak));
+    text += ". ";
+  } else {
+    text = "This run does not tell how busy its devices were. ";
+  }
+  const Phase wait = largest_wait(account);
+  text += fmt::format("Of rank 0\u2019s time {} was compute", percent_text(compute_share(account)));
+  if (share_of(account, wait) < 0.005) return text + "; it hardly waited.";
+  return text + fmt::format("; the largest other part is {}, with {}.", phase_text(wait),
+                            percent_text(share_of(account, wait)));
+}
+
+std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount& account) {
+  std::string html;
+  for (const GivenAdvice& each : given | std::views::take(kMostAdvice)) {
+    const AdviceLine& advice = each.advice;
+    html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
+    if (!advice.key.empty())
+      html += fmt::format("<code>--set {}={}</code>. ", in_markup(advice.key), in_markup(advice.value));
+    if (advice.samples_per_second > 0)
+      html += fmt::format("Estimated: {} samples/s. ", number_text(advice.samples_per_second));
+    html += fmt::format("Cause: {}; said after {} epoch{}, the last {}.</p></div>\n", in_markup(advice.cause),
+                        each.times, each.times == 1 ? "" : "s", number_text(each.last_epoch));
+  }
+  if (!html.empty()) return html;
+  const Phase wait = largest_wait(account);
+  const std::string remedy = remedy_for(wait);
+  if (share_of(account, wait) < kWorthAWord)
+    return "<p class=\"soft\">No part of the step but compute takes 5 % of the time: to be faster, compute "
+           "has to "
+           "be.</p>\n";
+  if (remedy.empty()) return {};
+  return fmt::format("<div class=\"advice\"><p><b>What to change: {}</b></p></div>\n", in_markup(remedy));
+}
+
+std::string account_table(const WholeAccount& whole) {
+  HtmlTable table{
+      .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("a step"),
+                number_cell("in all"), text_cell("what to change when it is large")},
+      .rows = {}};
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    const double seconds = whole.account[phase];
+    if (seconds <= 0) continue;
+    table.rows.push_back(
+        {{.html = fmt::format("<span class=\"key {}\"></span>{}", phase_class(phase), phase_text(phase))},
+         number_cell(percent_text(share_of(whole.account, phase))),
+         number_cell(seconds_text(seconds / whole.steps)),
+         number_cell(seconds_text(seconds)),
+         text_cell(remedy_for(phase))});
+  }
+  return to_html(table);
+}
+
+// A time, and a bar beside it.
+HtmlCell barred_cell(double seconds, double most, const char* color) {
+  return {.html = seconds_text(seconds) + html_bar(most > 0 ? seconds / most : 0, color), .number = true};
+}
+
+std::string rank_table(const CommunicationLine& sum, const std::vector<double>& busy) {
+  HtmlTable table{.heads = {number_cell("rank"), number_cell("exposed a step"), number_cell("hidden"),
+                            number_cell("waited for others"), number_cell("wire"), number_cell("starved"),
+                            number_cell("no core"), number_cell("busy")},
+                  .rows = {}};
+  double most = 0;
+  for (const RankLine& rank : sum.by_rank) most = std::fmax(most, rank.exposed);
+  for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
+    const RankLine& rank = sum.by_rank[i];
+    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / sum.steps)); };
+    table.rows.push_back({number_cell(fmt::format("{}", i)),
+                          barred_cell(rank.exposed / sum.steps, most / sum.steps, "p3"), a_step(rank.hidden),
+                          a_step(rank.waited), a_step(rank.wire), a_step(rank.starved), a_step(rank.no_core),
+                          number_cell(percent_text(i < busy.size() ? busy[i] : kNotTold))});
+  }
+  return to_html(table);
+}
+
+std::string bucket_table(const CommunicationLine& sum) {
+  HtmlTable table{.heads = {number_cell("bucket"), number_cell("size"), number_cell("exposed a step"),
+                            number_cell("hidden"), number_cell("waited for others"), number_cell("wire"),
+                            number_cell("starved")},
+                  .rows = {}};
+  double most = 0;
+  for (const BucketLine& bucket : sum.by_bucket) most = std::fmax(most, bucket.exposed);
+  for (std::size_t i = 0; i < sum.by_bucket.size(); ++i) {
+    const BucketLine& bucket = sum.by_bucket[i];
+    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / sum.steps)); };
+    table.rows.push_back({number_cell(fmt::format("{}", i)), number_cell(bytes_text(bucket.bytes)),
+                          barred_cell(bucket.exposed / sum.steps, most / sum.steps, "p3"),
+                          a_step(bucket.hidden), a_step(bucket.late), a_step(bucket.wire),
+                          a_step(bucket.starved)});
+  }
+  return to_html(table);
+}
+
+template <typename Line>
+std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*x, double Line::*y,
+                                  double factor = 1) {
+  std::vector<ChartPoint> points;
+  for (const Line& line : lines) points.push_back({.x = line.*x, .y = line.*y * factor});
+  return points;
+}
+
+// A number that lines of steps have, or else those of epochs.
+struct TrainingNumber {
+  const char* title;
+  const char* unit;
+  double StepLine::*of_steps;
+  double EpochLine::*of_epochs;
+  double factor = 1;
+  bool from_zero = true;
+  double top = 0;
+};
+
+constexpr TrainingNumber kTrainingNumbers[] = {
+    {"Busy", "%", &StepLine::busy, &EpochLine::busy, 100, true, 100},
+    {"Peak", "%", nullptr, &EpochLine::peak, 100},
+    {"Samples per second", "samples/s", &StepLine::samples_per_second, &EpochLine::samples_per_second},
+    {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
+    {"Training loss", "nats", &StepLine::loss, &EpochLine::train_loss, 1, false},
+    {"Test loss", "nats", nullptr, &EpochLine::test_loss, 1, false},
+    {"Learning rate", "", &StepLine::learning_rate, &EpochLine::learning_rate},
+    {"Gradient norm", "L2", &StepLine::gradient_norm, nullptr},
+    {"Loss scale", "", &StepLine::loss_scale, &EpochLine::loss_scale}};
+
+bool tells_something(const std::vector<ChartPoint>& points) {
+  return std::ranges::any_of(points, [](const ChartPoint& point) { return std::isfinite(point.y); });
+}
+
+std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumber& number) {
+  std::vector<ChartPoint> points;
+  if (number.of_steps != nullptr)
+    points = points_of(run.steps, &StepLine::step, number.of_steps, number.factor);
+  if (!tells_something(points) && number.of_epochs != nullptr)
+    points = points_of(run.epochs, &EpochLine::steps, number.of_epochs, number.factor);
+  return points;
+}
+
+// A loss scale that never moves is none.
+bool never_moves(const std::vector<Curve>& curves) {
+  return std::ranges::all_of(curves, [](const Curve& curve) {
+    return std::ranges::all_of(curve.points,
+                               [&](const ChartPoint& point) { return point.y == curve.points[0].y; });
+  });
+}
+
+std::string loss_figure(const RunFolder& run) {
+  return to_figure(
+      {.title = "Loss",
+       .unit = "nats",
+       .from_zero = false,
+       .curves = {{"of steps", points_of(run.steps, &StepLine::step, &StepLine::loss), 5},
+                  {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
+                  {"test", points_of(run.epochs, &EpochLine::steps, &EpochLine::test_loss), 1}}});
+}
+
+bool is_memory(const MonitorSeries& series) {
+  return series.unit.find("iB") != std::string::npos && series.unit.find("/s") == std::string::npos &&
+         series.column.find("used") != std::string::npos;
+}
+
+std::string monitor_figure(const MonitorFile& file, const std::string& column) {
+  CurveChart chart{.title = column, .x_title = "minutes"};
+  std::string total = column;
+  if (const std::size_t at = total.find("used"); at != std::string::npos) total.replace(at, 4, "total");
+  for (const MonitorSeries& series : file.series) {
+    if (series.column != column && series.column != total) continue;
+    const bool is_total = series.column != column;
+    const std::size_t color = chart.curves.size();
+    if (!is_total) chart.unit = series.unit;
+    chart.curves.push_back({.name = (series.device.empty() ? series.column : series.device) +
+                                    (is_total && !series.device.empty() ? ", total" : ""),
+                            .points = series.points,
+                            .color = is_total ? kCurveColors - 1 : color,
+                            .dashed = is_total || color >= kCurveColors});
+  }
+  if (chart.unit == "%") chart.top = 100;
+  return to_figure(chart);
+}
+
+// A figure for each column, of those that are asked for.
+std::string monitor_figures(const MonitorFile& file,
+                            const std::function<bool(const MonitorSeries&)>& wanted) {
+  std::string html;
+  std::vector<std::string> drawn;
+  for (const MonitorSeries& series : file.series) {
+    if (!wanted(series) || std::ranges::find(drawn, series.column) != drawn.end()) continue;
+    drawn.push_back(series.column);
+    html += monitor_figure(file, series.column);
+  }
+  return html.empty() ? html : fmt::format("<div class=\"charts\">\n{}</div>\n", html);
+}
+
+void add_event_row(const EventLine& event, HtmlTable& table) {
+  table.rows.push_back({text_cell(utc_text(event.time)), number_cell(number_text(event.step)),
+                        text_cell(event.kind), text_cell(event.cause), text_cell(event.text)});
+}
+
+std::vector<EventLine> stragglers_of(const RunFolder& run) {
+  std::vector<EventLine> events;
+  for (const EpochLine& epoch : run.epochs) {
+    for (const StragglerLine& each : epoch.stragglers) {
+      events.push_back({.step = each.found_step,
+                        .kind = "straggler",
+                        .cause = fmt::format("rank {} on {}", number_text(each.rank), each.host),
+                        .text = fmt::format("{} a step of its own since step {}, the median of ranks {}",
+                                            seconds_text(each.seconds), number_text(each.since_step),
+                                            seconds_text(each.median_seconds))});
+    }
+  }
+  return events;
+}
+
+std::string facts_table(const NamedRuns& named, const std::vector<FactRow>& rows, const char* what,
+                        bool only_differences) {
+  HtmlTable table{.heads = {text_cell(what)}, .rows = {}};
+  for (const std::string& name : named.names)
+    table.heads.push_back(text_cell(named.names.size() == 1 ? "value" : name));
+  for (const FactRow& row : rows) {
+    if (only_differences && !row.differs) continue;
+    std::vector<HtmlCell> cells = {{.html = fmt::format("<code>{}</code>", in_markup(row.key))}};
+    for (const std::string& value : row.values) cells.push_back(text_cell(value));
+    table.rows.push_back(std::move(cells));
+  }
+  return table.rows.empty() ? std::string() : to_html(table);
+}
+
+}  // namespace
+
+std::string verdict_section(const RunFolder& run) {
+  const WholeAccount whole = whole_account(run);
+  if (!(whole.account.total() > 0))
+    return "<div class=\"panel\"><p>No step account was written yet.</p></div>\n";
+  const std::vector<AccountPoint> points = account_points(run);
+  const std::string over_time =
+      account_figure(run.steps.empty() ? "Step account of each epoch" : "Step account over time", points);
+  return fmt::format(
+      "<div class=\"panel\"><p class=\"verdict\">{}</p>\n{}<p class=\"legend\">{}</p>\n{}</div>\n"
+      "<div class=\"panel\">{}</div>\n<div class=\"charts\" style=\"margin-top:.75rem\">\n{}",
+      verdict_text(headline_of(run), whole.account), account_bar(whole.account),
+      account_legend(whole.account), advice_html(advice_of(run), whole.account), account_table(whole),
+      over_time);
+}
+
+std::string communication_section(const RunFolder& run) {
+  const CommunicationLine sum = whole_communication(run);
+  if (!(sum.steps > 0))
+    return "<p class=\"soft\">No communication is told of: one rank, or no epoch has ended.</p>\n";
+  return fmt::format(
+      "<p class=\"soft\">Of {} steps, as means of a step. Exposed is what compute waited for; hidden "
+      "travelled beside backward.</p>\n<h3>By rank</h3>\n<div class=\"panel\">{}</div>\n"
+      "<h3>By bucket of rank 0</h3>\n<div class=\"panel\">{}</div>\n",
+      number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum));
+}
+
+std::string training_charts(const NamedRuns& named) {
+  const bool alone = named.runs.size() == 1;
+  std::string html;
+  for (const TrainingNumber& number : kTrainingNumbers) {
+    const bool of_loss = number.of_epochs == &EpochLine::train_loss;
+    if (alone && of_loss) html += loss_figure(named.runs[0]);
+    if (alone && (of_loss || number.of_epochs == &EpochLine::test_loss)) continue;
+    CurveChart chart{.title = number.title,
+                     .unit = number.unit,
+                     .from_zero = number.from_zero,
+                     .top = number.top,
+                     .legend = false};
+    for (std::size_t i = 0; i < named.runs.size(); ++i) {
+      chart.curves.push_back({.name = alone ? number.title : named.names[i],
+                              .points = training_points(named.runs[i], number),
+                              .color = i,
+                              .dashed = i >= kCurveColors});
+    }
+    if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
+    html += to_figure(chart);
+  }
+  return html;
+}
+
+std::string monitor_section(const RunFolder& run) {
+  if (run.monitor.series.empty())
+    return "<p class=\"soft\">Nothing was written of how devices and hosts were used.</p>\n";
+  const auto is_share = [](const MonitorSeries& series) { return series.unit == "%"; };
+  const auto leads = [&](const MonitorSeries& series) { return is_share(series) || is_memory(series); };
+  const auto is_total = [](const MonitorSeries& series) {
+    return series.column.find("total") != std::string::npos;
+  };
+  const std::string others = monitor_figures(
+      run.monitor, [&](const MonitorSeries& series) { return !leads(series) && !is_total(series); });
+  return monitor_figures(run.monitor, leads) +
+         (others.empty()
+              ? ""
+              : fmt::format("<details><summary>More of monitor.csv</summary>\n{}</details>\n", others));
+}
+
+std::string events_section(const RunFolder& run) {
+  std::vector<EventLine> events = run.events;
+  const std::vector<EventLine> stragglers = stragglers_of(run);
+  events.insert(events.end(), stragglers.begin(), stragglers.end());
+  if (events.empty()) return "<p class=\"soft\">Nothing happened that was worth a line.</p>\n";
+  std::ranges::stable_sort(events, [](const EventLine& one, const EventLine& other) {
+    return (std::isfinite(one.step) ? one.step : -1) < (std::isfinite(other.step) ? other.step : -1);
+  });
+  HtmlTable table{.heads = {text_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
+                            text_cell("cause"), text_cell("what")},
+                  .rows = {}};
+  const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);
+  for (const EventLine& event : events | std::views::drop(left_out)) add_event_row(event, table);
+  return fmt::format("{}<div class=\"panel\">{}</div>\n",
+                     left_out == 0 ? ""
+                                   : fmt::format("<p class=\"soft\">The last {} of {} events.</p>\n",
+                                                 kMostEvents, events.size()),
+                     to_html(table));
+}
+
+std::string facts_section(const NamedRuns& named, bool only_differences) {
+  std::string html;
+  for (const auto& [facts, what] :
+       {std::pair{&RunFolder::config, "configuration"}, std::pair{&RunFolder::machine, "run and machine"}}) {
+    const std::string table = facts_table(named, fact_rows(named.runs, facts), what, only_differences);
+    if (!table.empty()) html += fmt::format("<div class=\"panel\">{}</div>\n", table);
+  }
+  return html;
+}
+
+std::string absent_section(const RunFolder& run) {
+  std::string html;
+  for (const std::string& name : run.absent) {
+    const char* part = name == "steps.jsonl"    ? "charts have a point for each epoch, and no gradient norm"
+                       : name == "events.jsonl" ? "events are those of metrics.jsonl alone"
+                       : name == "config.toml"  ? "the configuration is left out"
+                       : name == "run.json"     ? "the machine is left out"
+                                                : "the use of devices and hosts is left out";
+    html += fmt::format("<p class=\"note\">{} is not there: {}.</p>\n", name, part);
+  }
+  return html;
+}
+
+}  // namespace lockstep
