@@ -17,8 +17,8 @@ namespace lockstep {
 namespace {
 
 // In the units of the view box, which is about as many pixels where the page has room.
-constexpr double kPlotWidth = 420, kPlotHeight = 216;
-constexpr double kPlotLeft = 48, kPlotRight = 12, kPlotTop = 20, kPlotBottom = 32;
+constexpr double kPlotWidth = 420, kPlotHeight = 224;
+constexpr double kPlotLeft = 48, kPlotRight = 20, kPlotTop = 27, kPlotBottom = 33;
 constexpr std::size_t kColumns = 240;  // of thinned curves, and of places for the pointer
 constexpr std::size_t kMostDots = 40;  // points that are drawn as such
 constexpr int kXTicks = 5, kYTicks = 4;
@@ -93,13 +93,12 @@ std::string legend_entry(const std::string& color_class, const std::string& name
 
 std::string figure_of(const std::string& title, const std::string& legend, const std::string& svg,
                       std::size_t thinned_from) {
-  std::string note;
-  if (thinned_from > 0)
-    note = fmt::format(
-        "<p class=\"note\">Thinned: {} points, drawn as the mean of each of up to {} columns.</p>\n",
-        number_text(static_cast<double>(thinned_from)), kColumns);
-  return fmt::format("<figure>\n<figcaption>{}</figcaption>\n{}{}{}</figure>\n", in_markup(title),
-                     legend.empty() ? "" : fmt::format("<p class=\"legend\">{}</p>\n", legend), svg, note);
+  const std::string note = thinned_from == 0
+                               ? ""
+                               : fmt::format(" <span class=\"note\">thinned: {} points to {}</span>",
+                                             number_text(static_cast<double>(thinned_from)), kColumns);
+  return fmt::format("<figure>\n<figcaption>{}{}</figcaption>\n{}{}</figure>\n", in_markup(title), note,
+                     legend.empty() ? "" : fmt::format("<p class=\"legend\">{}</p>\n", legend), svg);
 }
 
 struct DrawnCurve {
@@ -213,7 +212,8 @@ std::string to_figure(const CurveChart& chart) {
   if (curves.empty()) return {};
   if (chart.from_zero) ys.push_back(0);
   if (chart.top > 0) ys.push_back(chart.top);
-  const auto [x_low, x_high] = std::ranges::minmax(xs);
+  const auto [x_least, x_high] = std::ranges::minmax(xs);
+  const double x_low = x_least > 0 && x_least <= x_high / 2 ? 0 : x_least;
   const auto [y_low, y_high] = std::ranges::minmax(ys);
   const Frame frame(x_low, x_high, y_low, y_high);
   std::string inside = frame.axes(chart.x_title, chart.unit), legend;
@@ -227,7 +227,8 @@ std::string to_figure(const CurveChart& chart) {
                    thinned_from);
 }
 
-std::string account_figure(const std::string& title, const std::vector<AccountPoint>& all) {
+std::string account_figure(const std::string& title, const std::vector<AccountPoint>& all,
+                           const StepAccount& legend) {
   const std::vector<AccountPoint> points = thinned(all, kColumns);
   const StepAccount total = total_of(points);
   if (!(total.total() > 0)) return {};
@@ -257,7 +258,7 @@ std::string account_figure(const std::string& title, const std::vector<AccountPo
     inside += frame.place(left, point.step, text);
     left = point.step;
   }
-  return figure_of(title, account_legend(total), svg_of(title, inside + "</g>\n"),
+  return figure_of(title, account_legend(legend), svg_of(title, inside + "</g>\n"),
                    all.size() > points.size() ? all.size() : 0);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Charts of the page: figures whose SVG takes its colours from the page's style sheet. A browser shows the
-// numbers below the pointer. What has more points than the chart has columns is thinned, and its caption says
-// so.
+// numbers below the pointer. What has more points than the chart has columns is thinned to their means, with
+// a band from the lowest to the highest; its caption says so.
 #pragma once
 
 #include <string>
@@ -33,8 +33,10 @@ struct CurveChart {
 // A <figure>; nothing where there is no point to draw.
 std::string to_figure(const CurveChart& chart);
 
-// How each stretch of steps divides among the phases.
-std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points);
+// How each stretch of steps divides among the phases. The legend has those of this account; none if it is
+// empty.
+std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points,
+                           const StepAccount& legend);
 
 // A whole account as one bar.
 std::string account_bar(const StepAccount& account);

@@ -39,9 +39,13 @@ std::string percent_text(double fraction) {
 std::string seconds_text(double seconds) {
   if (!std::isfinite(seconds) || std::abs(seconds) > 1e12) return kDash;
   if (seconds >= 100) return duration(seconds);
-  if (seconds >= 1 || seconds <= 0) return fmt::format("{:.3g} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", 1e3 * seconds);
-  return fmt::format("{:.3g} \u00b5s", 1e6 * seconds);
+  const auto three_digits = [](double value, const char* unit) {
+    return fmt::format("{:.{}f} {}", value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, unit);
+  };
+  if (seconds == 0) return "0 s";
+  if (seconds >= 1 || seconds < 0) return three_digits(seconds, "s");
+  if (seconds >= 1e-3) return three_digits(1e3 * seconds, "ms");
+  return three_digits(1e6 * seconds, "\u00b5s");
 }
 
 std::string bytes_text(double bytes) {

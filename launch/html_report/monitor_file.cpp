@@ -18,8 +18,13 @@ namespace lockstep {
 namespace {
 
 // What tells devices apart, if one row is not enough: the first of these that do.
-constexpr const char* kHostColumns[] = {"host", "host.name", "node"};
-constexpr const char* kDeviceColumns[] = {"rank", "index", "pci.bus_id", "uuid", "name"};
+struct TellingColumn {
+  const char* name;
+  const char* label;  // before what the column has
+};
+constexpr TellingColumn kHostColumns[] = {{"host", ""}, {"host.name", ""}, {"node", "node "}};
+constexpr TellingColumn kDeviceColumns[] = {
+    {"rank", "rank "}, {"index", "device "}, {"pci.bus_id", ""}, {"uuid", ""}, {"name", ""}};
 constexpr std::string_view kHostPrefix = "host.";
 
 struct CsvColumn {
@@ -126,16 +131,17 @@ class CsvTable {
 
   // Of each row, from as many of the named columns as tell more rows apart.
   template <std::size_t count>
-  std::vector<std::string> labels(const char* const (&names)[count], std::vector<std::string> found) const {
+  std::vector<std::string> labels(const TellingColumn (&telling)[count],
+                                  std::vector<std::string> found) const {
     found.resize(rows_.size());
     std::size_t kinds = std::set(found.begin(), found.end()).size();
-    for (const char* name : names) {
+    for (const auto& [name, label] : telling) {
       const auto column = std::ranges::find(columns_, name, &CsvColumn::name);
       if (column == columns_.end()) continue;
       std::vector<std::string> more = found;
       for (std::size_t row = 0; row < rows_.size(); ++row) {
         const auto cell = rows_[row].cells[static_cast<std::size_t>(column - columns_.begin())];
-        more[row] += fmt::format("{}{} {}", more[row].empty() ? "" : ", ", name, cell);
+        more[row] += fmt::format("{}{}{}", more[row].empty() ? "" : ", ", label, cell);
       }
       const std::size_t now = std::set(more.begin(), more.end()).size();
       if (now > std::max<std::size_t>(kinds, 1)) {

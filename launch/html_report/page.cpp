@@ -47,9 +47,8 @@ std::string card(const std::string& name, const std::string& value, const std::s
 }
 
 std::string cards_of(const RunHeadline& headline) {
-  return "<div class=\"cards\">\n" +
-         card("busy", percent_text(headline.busy), "of the time the devices computed", true) +
-         card("peak", percent_text(headline.peak), "of what they can compute", true) +
+  return "<div class=\"cards\">\n" + card("busy", percent_text(headline.busy), "of the training time", true) +
+         card("peak", percent_text(headline.peak), "of the peak rate", true) +
          card("speed", number_text(headline.samples_per_second), "samples/s") +
          card("test accuracy", percent_text(headline.test_accuracy),
               "test loss " + number_text(headline.test_loss)) +
@@ -62,17 +61,34 @@ std::string section(const std::string& title, const std::string& html) {
   return html.empty() ? html : fmt::format("<h2>{}</h2>\n{}", title, html);
 }
 
+std::string charts_html(const std::string& figures) {
+  return figures.empty() ? "<p class=\"soft\">There is nothing to draw yet.</p>\n"
+                         : fmt::format("<div class=\"charts\">\n{}</div>\n", figures);
+}
+
+std::string all_facts(const NamedRuns& named) {
+  const std::string facts = facts_section(named, false);
+  return facts.empty() ? facts
+                       : fmt::format("<details><summary>All keys and facts</summary>\n{}</details>\n", facts);
+}
+
 std::string page_of_one(const RunFolder& run, const NamedRuns& named) {
   const RunHeadline headline = headline_of(run);
   return fmt::format("<h1>{}</h1>\n", in_markup(named.names[0])) + subtitle_of(run, headline) +
          cards_of(headline) + section("Why was the device idle?", verdict_section(run)) +
-         section("Training", fmt::format("<div class=\"charts\">\n{}</div>\n", training_charts(named))) +
+         section("Training", charts_html(learning_charts(named))) +
          section("Communication", communication_section(run)) +
          section("Devices and hosts", monitor_section(run)) + section("Events", events_section(run)) +
-         section("Configuration and machine",
-                 fmt::format("<details><summary>All keys and facts</summary>\n{}</details>\n",
-                             facts_section(named, false))) +
-         absent_section(run);
+         section("Configuration and machine", all_facts(named)) + absent_section(run);
+}
+
+StepAccount account_of_all(const NamedRuns& named) {
+  StepAccount all;
+  for (const RunFolder& run : named.runs) {
+    const StepAccount one = whole_account(run).account;
+    for (std::size_t phase = 0; phase < kPhases; ++phase) all.seconds[phase] += one.seconds[phase];
+  }
+  return all;
 }
 
 std::string headline_table(const NamedRuns& named) {
@@ -102,12 +118,15 @@ std::string headline_table(const NamedRuns& named) {
   for (const RunFolder& run : named.runs)
     accounts.push_back({.html = account_bar(whole_account(run).account)});
   table.rows.push_back(std::move(accounts));
-  StepAccount all;
-  for (const RunFolder& run : named.runs)
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      all.seconds[phase] += whole_account(run).account.seconds[phase];
   return fmt::format("<div class=\"panel\">{}<p class=\"legend\">{}</p></div>\n", to_html(table),
-                     account_legend(all));
+                     account_legend(account_of_all(named)));
+}
+
+std::string legend_of_runs(const NamedRuns& named) {
+  std::string html;
+  for (std::size_t i = 0; i < named.names.size(); ++i)
+    html += fmt::format("<span><i class=\"{}\"></i>{}</span> ", curve_class(i), in_markup(named.names[i]));
+  return fmt::format("<p class=\"legend\">{}</p>\n", html);
 }
 
 std::string page_of_several(const NamedRuns& named) {
@@ -115,25 +134,24 @@ std::string page_of_several(const NamedRuns& named) {
   std::string accounts, each;
   for (std::size_t i = 0; i < named.runs.size(); ++i) {
     const RunFolder& run = named.runs[i];
-    accounts += account_figure("Step account: " + named.names[i], account_points(run));
+    accounts += account_figure(named.names[i], account_points(run), {});
     each += fmt::format("<details><summary>{}</summary>\n{}{}{}{}{}</details>\n", in_markup(named.names[i]),
                         verdict_section(run), section("Communication", communication_section(run)),
                         section("Devices and hosts", monitor_section(run)),
                         section("Events", events_section(run)), absent_section(run));
   }
   return fmt::format("<h1>{} runs side by side</h1>\n", named.runs.size()) +
-         section("What differs",
-                 differences.empty()
-                     ? "<p class=\"soft\">No key of the configuration, and no fact of run and machine, "
-                       "that these runs tell of.</p>\n"
-                     : differences) +
+         section("What differs", differences.empty()
+                                     ? "<p class=\"soft\">No key of the configuration, and no fact of run "
+                                       "and machine, that these runs tell of.</p>\n"
+                                     : differences) +
          section("Figures", headline_table(named)) +
-         section("Charts",
-                 fmt::format("<div class=\"charts\">\n{}{}</div>\n", training_charts(named), accounts)) +
-         section("Each run", each) +
-         section("Configuration and machine",
-                 fmt::format("<details><summary>All keys and facts</summary>\n{}</details>\n",
-                             facts_section(named, false)));
+         section("Speed", legend_of_runs(named) + charts_html(speed_charts(named))) +
+         section("Step account over time",
+                 fmt::format("<p class=\"legend\">{}</p>\n", account_legend(account_of_all(named))) +
+                     charts_html(accounts)) +
+         section("Training", legend_of_runs(named) + charts_html(learning_charts(named))) +
+         section("Each run", each) + section("Configuration and machine", all_facts(named));
 }
 
 }  // namespace
@@ -148,7 +166,10 @@ std::string report_page(std::span<const RunFolder> runs) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'\">\n"
       "<title>{} \u2013 Lockstep report</title>\n<style>{}</style>\n</head>\n<body>\n{}"
-      "<footer>Written by Lockstep {}.</footer>\n</body>\n</html>\n",
+      "<footer>Written by Lockstep {}. A curve that is thinned shows the mean of each column, and behind it "
+      "a band "
+      "from the lowest to the highest value. Rest the pointer on a chart to read its "
+      "numbers.</footer>\n</body>\n</html>\n",
       in_markup(title), kReportStyle, runs.size() == 1 ? page_of_one(runs[0], named) : page_of_several(named),
       kVersion);
 }

@@ -54,18 +54,18 @@ Phase largest_wait(const StepAccount& account) {
 std::string verdict_text(const RunHeadline& headline, const StepAccount& account) {
   std::string text;
   if (std::isfinite(headline.busy)) {
-    text = fmt::format("The devices were busy {} of the training time", percent_text(headline.busy));
+    text = fmt::format("The devices were busy for {} of the training time", percent_text(headline.busy));
     if (std::isfinite(headline.peak))
       text += fmt::format(", at {} of their peak", percent_text(headline.peak));
-    text += ". ";
   } else {
-    text = "This run does not tell how busy its devices were. ";
+    text =
+        fmt::format("This run does not tell how busy its devices were; {} of rank 0\u2019s time was compute",
+                    percent_text(compute_share(account)));
   }
   const Phase wait = largest_wait(account);
-  text += fmt::format("Of rank 0\u2019s time {} was compute", percent_text(compute_share(account)));
-  if (share_of(account, wait) < 0.005) return text + "; it hardly waited.";
-  return text + fmt::format("; the largest other part is {}, with {}.", phase_text(wait),
-                            percent_text(share_of(account, wait)));
+  if (share_of(account, wait) < 0.005) return text + ". It hardly waited.";
+  return text + fmt::format(". What is no compute is most of all {}: {} of rank 0\u2019s time.",
+                            phase_text(wait), percent_text(share_of(account, wait)));
 }
 
 std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount& account) {
@@ -91,6 +91,11 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
   return fmt::format("<div class=\"advice\"><p><b>What to change: {}</b></p></div>\n", in_markup(remedy));
 }
 
+// Of a few lines at most, though the page be narrow.
+HtmlCell wide_cell(const std::string& text) {
+  return {.html = fmt::format("<span class=\"wide\">{}</span>", in_markup(text))};
+}
+
 std::string account_table(const WholeAccount& whole) {
   HtmlTable table{
       .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("a step"),
@@ -105,7 +110,7 @@ std::string account_table(const WholeAccount& whole) {
          number_cell(percent_text(share_of(whole.account, phase))),
          number_cell(seconds_text(seconds / whole.steps)),
          number_cell(seconds_text(seconds)),
-         text_cell(remedy_for(phase))});
+         wide_cell(remedy_for(phase))});
   }
   return to_html(table);
 }
@@ -170,13 +175,14 @@ struct TrainingNumber {
   double top = 0;
 };
 
-constexpr TrainingNumber kTrainingNumbers[] = {
+constexpr TrainingNumber kSpeedNumbers[] = {
     {"Busy", "%", &StepLine::busy, &EpochLine::busy, 100, true, 100},
-    {"Peak", "%", nullptr, &EpochLine::peak, 100},
     {"Samples per second", "samples/s", &StepLine::samples_per_second, &EpochLine::samples_per_second},
-    {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
+    {"Peak", "%", nullptr, &EpochLine::peak, 100}};
+constexpr TrainingNumber kLearningNumbers[] = {
     {"Training loss", "nats", &StepLine::loss, &EpochLine::train_loss, 1, false},
     {"Test loss", "nats", nullptr, &EpochLine::test_loss, 1, false},
+    {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
     {"Learning rate", "", &StepLine::learning_rate, &EpochLine::learning_rate},
     {"Gradient norm", "L2", &StepLine::gradient_norm, nullptr},
     {"Loss scale", "", &StepLine::loss_scale, &EpochLine::loss_scale}};
@@ -202,14 +208,53 @@ bool never_moves(const std::vector<Curve>& curves) {
   });
 }
 
+std::string busy_figure(const RunFolder& run) {
+  const TrainingNumber& busy = kSpeedNumbers[0];
+  return to_figure(
+      {.title = "Busy and peak",
+       .unit = "%",
+       .top = 100,
+       .curves = {{"busy", training_points(run, busy), 0},
+                  {"peak", points_of(run.epochs, &EpochLine::steps, &EpochLine::peak, 100), 1}}});
+}
+
 std::string loss_figure(const RunFolder& run) {
   return to_figure(
       {.title = "Loss",
        .unit = "nats",
        .from_zero = false,
-       .curves = {{"of steps", points_of(run.steps, &StepLine::step, &StepLine::loss), 5},
+       .curves = {{"of steps", points_of(run.steps, &StepLine::step, &StepLine::loss), 7},
                   {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
                   {"test", points_of(run.epochs, &EpochLine::steps, &EpochLine::test_loss), 1}}});
+}
+
+// A chart of each of these numbers, with a curve for each run.
+std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> numbers) {
+  const bool alone = named.runs.size() == 1;
+  std::string html;
+  for (const TrainingNumber& number : numbers) {
+    const bool of_loss = number.of_epochs == &EpochLine::train_loss,
+               of_busy = number.of_epochs == &EpochLine::busy;
+    if (alone && of_loss) html += loss_figure(named.runs[0]);
+    if (alone && of_busy) html += busy_figure(named.runs[0]);
+    const bool drawn_with_it =
+        number.of_epochs == &EpochLine::test_loss || number.of_epochs == &EpochLine::peak;
+    if (alone && (of_loss || of_busy || drawn_with_it)) continue;
+    CurveChart chart{.title = number.title,
+                     .unit = number.unit,
+                     .from_zero = number.from_zero,
+                     .top = number.top,
+                     .legend = false};
+    for (std::size_t i = 0; i < named.runs.size(); ++i) {
+      chart.curves.push_back({.name = alone ? number.title : named.names[i],
+                              .points = training_points(named.runs[i], number),
+                              .color = i,
+                              .dashed = i >= kCurveColors});
+    }
+    if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
+    html += to_figure(chart);
+  }
+  return html;
 }
 
 bool is_memory(const MonitorSeries& series) {
@@ -217,20 +262,24 @@ bool is_memory(const MonitorSeries& series) {
          series.column.find("used") != std::string::npos;
 }
 
+// A column of all devices; of memory with how much there is.
 std::string monitor_figure(const MonitorFile& file, const std::string& column) {
   CurveChart chart{.title = column, .x_title = "minutes"};
-  std::string total = column;
-  if (const std::size_t at = total.find("used"); at != std::string::npos) total.replace(at, 4, "total");
   for (const MonitorSeries& series : file.series) {
-    if (series.column != column && series.column != total) continue;
-    const bool is_total = series.column != column;
+    if (series.column != column) continue;
     const std::size_t color = chart.curves.size();
-    if (!is_total) chart.unit = series.unit;
-    chart.curves.push_back({.name = (series.device.empty() ? series.column : series.device) +
-                                    (is_total && !series.device.empty() ? ", total" : ""),
+    chart.unit = series.unit;
+    chart.curves.push_back({.name = series.device.empty() ? column : series.device,
                             .points = series.points,
-                            .color = is_total ? kCurveColors - 1 : color,
-                            .dashed = is_total || color >= kCurveColors});
+                            .color = color,
+                            .dashed = color >= kCurveColors});
+  }
+  if (const std::size_t at = column.find("used"); at != std::string::npos) {
+    const std::string total = std::string(column).replace(at, 4, "total");
+    const auto found = std::ranges::find(file.series, total, &MonitorSeries::column);
+    if (found != file.series.end())
+      chart.curves.push_back(
+          {.name = "total", .points = found->points, .color = kCurveColors - 1, .dashed = true});
   }
   if (chart.unit == "%") chart.top = 100;
   return to_figure(chart);
@@ -251,7 +300,7 @@ std::string monitor_figures(const MonitorFile& file,
 
 void add_event_row(const EventLine& event, HtmlTable& table) {
   table.rows.push_back({text_cell(utc_text(event.time)), number_cell(number_text(event.step)),
-                        text_cell(event.kind), text_cell(event.cause), text_cell(event.text)});
+                        text_cell(event.kind), text_cell(event.cause), wide_cell(event.text)});
 }
 
 std::vector<EventLine> stragglers_of(const RunFolder& run) {
@@ -269,35 +318,20 @@ std::vector<EventLine> stragglers_of(const RunFolder& run) {
   return events;
 }
 
-std::string facts_table(const NamedRuns& named, const std::vector<FactRow>& rows, const char* what,
-                        bool only_differences) {
-  HtmlTable table{.heads = {text_cell(what)}, .rows = {}};
-  for (const std::string& name : named.names)
-    table.heads.push_back(text_cell(named.names.size() == 1 ? "value" : name));
-  for (const FactRow& row : rows) {
-    if (only_differences && !row.differs) continue;
-    std::vector<HtmlCell> cells = {{.html = fmt::format("<code>{}</code>", in_markup(row.key))}};
-    for (const std::string& value : row.values) cells.push_back(text_cell(value));
-    table.rows.push_back(std::move(cells));
-  }
-  return table.rows.empty() ? std::string() : to_html(table);
-}
-
 }  // namespace
 
 std::string verdict_section(const RunFolder& run) {
   const WholeAccount whole = whole_account(run);
   if (!(whole.account.total() > 0))
     return "<div class=\"panel\"><p>No step account was written yet.</p></div>\n";
-  const std::vector<AccountPoint> points = account_points(run);
-  const std::string over_time =
-      account_figure(run.steps.empty() ? "Step account of each epoch" : "Step account over time", points);
+  const std::string over_time = account_figure(
+      run.steps.empty() ? "Step account of each epoch" : "Step account over time", account_points(run), {});
   return fmt::format(
       "<div class=\"panel\"><p class=\"verdict\">{}</p>\n{}<p class=\"legend\">{}</p>\n{}</div>\n"
-      "<div class=\"panel\">{}</div>\n<div class=\"charts\" style=\"margin-top:.75rem\">\n{}",
+      "<div class=\"panel\">{}</div>\n<div class=\"charts\">\n{}{}</div>\n",
       verdict_text(headline_of(run), whole.account), account_bar(whole.account),
       account_legend(whole.account), advice_html(advice_of(run), whole.account), account_table(whole),
-      over_time);
+      over_time, charts_of({.runs = {&run, 1}, .names = {""}}, kSpeedNumbers));
 }
 
 std::string communication_section(const RunFolder& run) {
@@ -311,29 +345,8 @@ std::string communication_section(const RunFolder& run) {
       number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum));
 }
 
-std::string training_charts(const NamedRuns& named) {
-  const bool alone = named.runs.size() == 1;
-  std::string html;
-  for (const TrainingNumber& number : kTrainingNumbers) {
-    const bool of_loss = number.of_epochs == &EpochLine::train_loss;
-    if (alone && of_loss) html += loss_figure(named.runs[0]);
-    if (alone && (of_loss || number.of_epochs == &EpochLine::test_loss)) continue;
-    CurveChart chart{.title = number.title,
-                     .unit = number.unit,
-                     .from_zero = number.from_zero,
-                     .top = number.top,
-                     .legend = false};
-    for (std::size_t i = 0; i < named.runs.size(); ++i) {
-      chart.curves.push_back({.name = alone ? number.title : named.names[i],
-                              .points = training_points(named.runs[i], number),
-                              .color = i,
-                              .dashed = i >= kCurveColors});
-    }
-    if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
-    html += to_figure(chart);
-  }
-  return html;
-}
+std::string speed_charts(const NamedRuns& named) { return charts_of(named, kSpeedNumbers); }
+std::string learning_charts(const NamedRuns& named) { return charts_of(named, kLearningNumbers); }
 
 std::string monitor_section(const RunFolder& run) {
   if (run.monitor.series.empty())
@@ -372,13 +385,21 @@ std::string events_section(const RunFolder& run) {
 }
 
 std::string facts_section(const NamedRuns& named, bool only_differences) {
-  std::string html;
-  for (const auto& [facts, what] :
-       {std::pair{&RunFolder::config, "configuration"}, std::pair{&RunFolder::machine, "run and machine"}}) {
-    const std::string table = facts_table(named, fact_rows(named.runs, facts), what, only_differences);
-    if (!table.empty()) html += fmt::format("<div class=\"panel\">{}</div>\n", table);
+  HtmlTable table{.heads = {text_cell("key"), text_cell("of")}, .rows = {}};
+  for (const std::string& name : named.names)
+    table.heads.push_back(text_cell(named.names.size() == 1 ? "value" : name));
+  for (const auto& [facts, file] :
+       {std::pair{&RunFolder::config, "config.toml"}, std::pair{&RunFolder::machine, "run.json"}}) {
+    for (const FactRow& row : fact_rows(named.runs, facts)) {
+      if (only_differences && !row.differs) continue;
+      std::vector<HtmlCell> cells = {{.html = fmt::format("<code>{}</code>", in_markup(row.key))},
+                                     {.html = fmt::format("<span class=\"soft\">{}</span>", file)}};
+      for (const std::string& value : row.values) cells.push_back(text_cell(value));
+      table.rows.push_back(std::move(cells));
+    }
   }
-  return html;
+  if (table.rows.empty()) return {};
+  return fmt::format("<div class=\"panel\">{}</div>\n", to_html(table));
 }
 
 std::string absent_section(const RunFolder& run) {

@@ -22,7 +22,8 @@ std::string verdict_section(const RunFolder& run);
 // Buckets and ranks; a sentence where there is nothing to tell.
 std::string communication_section(const RunFolder& run);
 // Of one run, or a line for each of several.
-std::string training_charts(const NamedRuns& named);
+std::string speed_charts(const NamedRuns& named);
+std::string learning_charts(const NamedRuns& named);
 std::string monitor_section(const RunFolder& run);
 std::string events_section(const RunFolder& run);
 // Keys of configuration and facts of machine: those that differ, or all.

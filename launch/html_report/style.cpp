@@ -10,7 +10,7 @@ const std::string_view kReportStyle = R"(
   --page: #f6f7f9; --card: #ffffff; --text: #1b2129; --soft: #5b6675; --edge: #dde2e8; --grid: #e6eaef;
   --accent: #0b62b8; --bad: #c43d1b;
   --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #b8578f; --s4: #a87900; --s5: #3d9fd6; --s6: #6f4fb3; --s7: #59636f;
-  --p0: #f0a229; --p1: #6fb1ea; --p2: #2f74bd; --p3: #dc4a26; --p4: #3fa796; --p5: #c04fa8; --p6: #a99fd8; --p7: #b3bac3; }
+  --p0: #f0a229; --p1: #9dcbf3; --p2: #4d93da; --p3: #dc4a26; --p4: #3fa796; --p5: #c04fa8; --p6: #a99fd8; --p7: #b3bac3; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #12161b; --card: #1b2128; --text: #e7ebf0; --soft: #9ba7b5; --edge: #303943; --grid: #2b333c;
   --accent: #6db3f5; --bad: #ff8363;
@@ -43,10 +43,12 @@ code { font: .92em ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; }
 .advice { margin: .6rem 0 0; padding: .6rem .9rem; border-left: 4px solid var(--accent);
   background: color-mix(in srgb, var(--accent) 9%, transparent); border-radius: 0 6px 6px 0; }
 .advice p { margin: .15rem 0; }
+.panel + .charts { margin-top: .75rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr)); gap: .75rem; }
 figure { margin: 0; padding: .7rem .8rem .5rem; min-width: 0; }
-figcaption { font-weight: 600; font-size: .95rem; }
-figure .note { margin: 0; font-size: .75rem; }
+figcaption { font-weight: 600; font-size: .95rem; display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline;
+  gap: 0 .6rem; }
+figcaption .note { font-weight: 400; font-size: .75rem; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 svg .e { text-anchor: end } svg .m { text-anchor: middle }
@@ -75,6 +77,7 @@ th, td { text-align: left; vertical-align: top; padding: .32rem .9rem .32rem 0; 
 td { max-width: 34rem; overflow-wrap: break-word; }
 tbody tr:last-child td { border-bottom: 0; }
 th { color: var(--soft); font-weight: 600; font-size: .82rem; white-space: nowrap; position: sticky; top: 0; background: var(--card); }
+td .wide { display: inline-block; min-width: 17rem; }
 .n { text-align: right; white-space: nowrap; }
 details { margin-top: .75rem; } summary { cursor: pointer; font-weight: 600; padding: .2rem 0; }
 summary:hover { color: var(--accent); }
