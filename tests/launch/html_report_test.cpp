@@ -47,10 +47,12 @@ class RunFolders : public testing::Test {
   TemporaryFolder folder_;
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool page_has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 template <typename Failure, typename Action>
-std::string message_of(const Action& action) {
+std::string failure_told(const Action& action) {
   try {
     action();
   } catch (const Failure& error) {
@@ -72,30 +74,30 @@ TEST_F(RunFolders, OfARunAloneWithMetricsSayWhatIsNotThere) {
   EXPECT_EQ(run.absent, (std::vector<std::string>{"steps.jsonl", "events.jsonl", "config.toml", "run.json",
                                                   "monitor.csv"}));
   const std::string page = report_page({&run, 1});
-  for (const std::string& name : run.absent) EXPECT_TRUE(has(page, name + " is not there: ")) << name;
-  EXPECT_TRUE(has(page, "<b>75.0 %</b>")) << "busy";
-  EXPECT_TRUE(has(page, "<b>25.0 %</b>")) << "peak";
+  for (const std::string& name : run.absent) EXPECT_TRUE(page_has(page, name + " is not there: ")) << name;
+  EXPECT_TRUE(page_has(page, "<b>75.0 %</b>")) << "busy";
+  EXPECT_TRUE(page_has(page, "<b>25.0 %</b>")) << "peak";
   EXPECT_LT(page.find("<b>75.0 %</b>"), page.find("<svg"));
-  EXPECT_TRUE(has(page, "exposed communication: 20.0 % of rank 0"));
-  EXPECT_TRUE(has(page, "comm.cross_barrier")) << "what to change";
+  EXPECT_TRUE(page_has(page, "exposed communication: 20.0 % of rank 0"));
+  EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "what to change";
 }
 
 TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
   write("a/metrics.jsonl", "");
-  EXPECT_TRUE(has(page_of("a"), "No step account was written yet"));
+  EXPECT_TRUE(page_has(page_of("a"), "No step account was written yet"));
   write("a/steps.jsonl", step_line(10) + step_line(20));
   write("a/monitor.csv", "timestamp, util");
   write("a/events.jsonl", "");
   const std::string page = page_of("a");
-  EXPECT_TRUE(has(page, "20 steps"));
-  EXPECT_TRUE(has(page, "of all idle: 75.0 %"));
+  EXPECT_TRUE(page_has(page, "20 steps"));
+  EXPECT_TRUE(page_has(page, "of all idle: 75.0 %"));
 }
 
 TEST_F(RunFolders, WithoutMetricsAreNone) {
   write("a/steps.jsonl", step_line(1));
   for (const char* name : {"a", "nothing"})
-    EXPECT_TRUE(
-        has(message_of<IoError>([&] { read(name); }), "has no metrics.jsonl: give the folder of a run"));
+    EXPECT_TRUE(page_has(failure_told<IoError>([&] { read(name); }),
+                         "has no metrics.jsonl: give the folder of a run"));
 }
 
 TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
@@ -119,8 +121,9 @@ TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
     write("a/metrics.jsonl", kEpoch);
     const std::string file = std::string(message).substr(0, std::string(message).find(':'));
     write("a/" + file, text);
-    const std::string told = message_of<DataError>([&] { read("a"); });
-    EXPECT_TRUE(has(told, (folder_.path() / "a" / message).string())) << told << "\n  wanted " << message;
+    const std::string told = failure_told<DataError>([&] { read("a"); });
+    EXPECT_TRUE(page_has(told, (folder_.path() / "a" / message).string()))
+        << told << "\n  wanted " << message;
     folder_.remove("a/" + file);
   }
 }
@@ -221,9 +224,9 @@ TEST(Charts, OfWhatCannotBeDrawnAreNone) {
   for (const double value : {0.0, -1e99, 1e99, 1e-99, 1e16}) {
     const std::string figure =
         to_figure({.title = "x", .curves = {{"y", {{value, value}, {value + 1, value}}}}});
-    EXPECT_TRUE(has(figure, "<svg")) << value;
+    EXPECT_TRUE(page_has(figure, "<svg")) << value;
     EXPECT_LT(figure.size(), 5000u) << value;
-    EXPECT_FALSE(has(figure, "nan") || has(figure, "inf")) << figure;
+    EXPECT_FALSE(page_has(figure, "nan") || page_has(figure, "inf")) << figure;
   }
 }
 
@@ -250,8 +253,8 @@ TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
   EXPECT_LT(differs, figures);
   EXPECT_LT(figures, page.find("<svg"));
   const std::string head = page.substr(differs, figures - differs);
-  EXPECT_TRUE(has(head, "train.batch") && has(head, "libraries.cuda")) << head;
-  EXPECT_FALSE(has(head, "train.steps")) << head;
+  EXPECT_TRUE(page_has(head, "train.batch") && page_has(head, "libraries.cuda")) << head;
+  EXPECT_FALSE(page_has(head, "train.steps")) << head;
 }
 
 TEST_F(RunFolders, OfOneNameAreToldApartByTheirPaths) {
@@ -278,8 +281,8 @@ TEST_F(RunFolders, BringNoMarkup) {
     const std::vector<RunFolder> runs(count, read(name));
     const std::string page = report_page(runs);
     for (const char* part : {"<script", "<img", "<title></", "onerror=\""})
-      EXPECT_FALSE(has(page, part)) << part;
-    EXPECT_TRUE(has(page, "&lt;script&gt;alert(1)&lt;/script&gt;"));
+      EXPECT_FALSE(page_has(page, part)) << part;
+    EXPECT_TRUE(page_has(page, "&lt;script&gt;alert(1)&lt;/script&gt;"));
   }
 }
 
@@ -318,7 +321,7 @@ TEST_F(RunFolders, OfManyStepsMakeASmallPage) {
   write("a/steps.jsonl", steps);
   const std::string page = page_of("a");
   EXPECT_LT(page.size(), 1'000'000u);
-  EXPECT_TRUE(has(page, "thinned: 20,000 points to 240"));
+  EXPECT_TRUE(page_has(page, "thinned: 20,000 points to 240"));
 }
 
 }  // namespace
