@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep report: one page of HTML about one run or several.
+// lockstep report: one page of HTML about why the devices of a run were idle, or about several runs.
 #include <filesystem>
 
 #include <CLI/CLI.hpp>
@@ -57,7 +57,7 @@ void report_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry report_command = {
     .name = "report",
-    .description = "Write a page (HTML) about a run: why its devices were idle; or compare runs",
+    .description = "Write an HTML page about a run, or compare several",
     .example = "lockstep report runs/latest\nlockstep report runs/a runs/b --out compared.html",
     .flags = report_flags,
     .alone = run_report};

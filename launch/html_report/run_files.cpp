@@ -37,7 +37,7 @@ constexpr const char* kMonitor = "monitor.csv";
 std::optional<std::string> text_of_file(const fs::path& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (file == nullptr) {
-    if (errno == ENOENT) return std::nullopt;
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     cannot_read(path, errno);
   }
   std::string text, part(std::size_t{1} << 20, '\0');
@@ -47,7 +47,7 @@ std::optional<std::string> text_of_file(const fs::path& path) {
   return text;
 }
 
-double number_in(const Json& object, const char* name) {
+double number_in(const Json& object, std::string_view name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number() ? found->get<double>() : kNotTold;
 }
@@ -74,10 +74,10 @@ const Json& object_in(const Json& object, const char* name) {
 }
 
 StepAccount account_in(const Json& line) {
+  const Json& told = object_in(line, "account");
   StepAccount account;
   for (std::size_t phase = 0; phase < kPhases; ++phase) {
-    const double seconds =
-        number_in(object_in(line, "account"), std::string(name_of(static_cast<Phase>(phase))).c_str());
+    const double seconds = number_in(told, name_of(static_cast<Phase>(phase)));
     if (seconds > 0) account.seconds[phase] = seconds;
   }
   return account;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <ranges>
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_summary.h"
-#include "launch/html_report/style.h"
 #include "launch/markup.h"
 
 namespace lockstep {
@@ -75,8 +73,6 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
     if (!advice.key.empty())
       html += fmt::format("<code>--set {}={}</code>. ", in_markup(advice.key), in_markup(advice.value));
-    if (advice.samples_per_second > 0)
-      html += fmt::format("Estimated: {} samples/s. ", number_text(advice.samples_per_second));
     html += fmt::format("Cause: {}; said after {} epoch{}, the last {}.</p></div>\n", in_markup(advice.cause),
                         each.times, each.times == 1 ? "" : "s", number_text(each.last_epoch));
   }
@@ -156,150 +152,8 @@ std::string bucket_table(const CommunicationLine& sum) {
   return to_html(table);
 }
 
-template <typename Line>
-std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*x, double Line::*y,
-                                  double factor = 1) {
-  std::vector<ChartPoint> points;
-  for (const Line& line : lines) points.push_back({.x = line.*x, .y = line.*y * factor});
-  return points;
-}
-
-// A number that lines of steps have, or else those of epochs.
-struct TrainingNumber {
-  const char* title;
-  const char* unit;
-  double StepLine::*of_steps;
-  double EpochLine::*of_epochs;
-  double factor = 1;
-  bool from_zero = true;
-  double top = 0;
-};
-
-constexpr TrainingNumber kSpeedNumbers[] = {
-    {"Busy", "%", &StepLine::busy, &EpochLine::busy, 100, true, 100},
-    {"Samples per second", "samples/s", &StepLine::samples_per_second, &EpochLine::samples_per_second},
-    {"Peak", "%", nullptr, &EpochLine::peak, 100}};
-constexpr TrainingNumber kLearningNumbers[] = {
-    {"Training loss", "nats", &StepLine::loss, &EpochLine::train_loss, 1, false},
-    {"Test loss", "nats", nullptr, &EpochLine::test_loss, 1, false},
-    {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
-    {"Learning rate", "", &StepLine::learning_rate, &EpochLine::learning_rate},
-    {"Gradient norm", "L2", &StepLine::gradient_norm, nullptr},
-    {"Loss scale", "", &StepLine::loss_scale, &EpochLine::loss_scale}};
-
-bool tells_something(const std::vector<ChartPoint>& points) {
-  return std::ranges::any_of(points, [](const ChartPoint& point) { return std::isfinite(point.y); });
-}
-
-std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumber& number) {
-  std::vector<ChartPoint> points;
-  if (number.of_steps != nullptr)
-    points = points_of(run.steps, &StepLine::step, number.of_steps, number.factor);
-  if (!tells_something(points) && number.of_epochs != nullptr)
-    points = points_of(run.epochs, &EpochLine::steps, number.of_epochs, number.factor);
-  return points;
-}
-
-// A loss scale that never moves is none.
-bool never_moves(const std::vector<Curve>& curves) {
-  return std::ranges::all_of(curves, [](const Curve& curve) {
-    return std::ranges::all_of(curve.points,
-                               [&](const ChartPoint& point) { return point.y == curve.points[0].y; });
-  });
-}
-
-std::string busy_figure(const RunFolder& run) {
-  const TrainingNumber& busy = kSpeedNumbers[0];
-  return to_figure(
-      {.title = "Busy and peak",
-       .unit = "%",
-       .top = 100,
-       .curves = {{"busy", training_points(run, busy), 0},
-                  {"peak", points_of(run.epochs, &EpochLine::steps, &EpochLine::peak, 100), 1}}});
-}
-
-std::string loss_figure(const RunFolder& run) {
-  return to_figure(
-      {.title = "Loss",
-       .unit = "nats",
-       .from_zero = false,
-       .curves = {{"of steps", points_of(run.steps, &StepLine::step, &StepLine::loss), 7},
-                  {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
-                  {"test", points_of(run.epochs, &EpochLine::steps, &EpochLine::test_loss), 1}}});
-}
-
-// A chart of each of these numbers, with a curve for each run.
-std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> numbers) {
-  const bool alone = named.runs.size() == 1;
-  std::string html;
-  for (const TrainingNumber& number : numbers) {
-    const bool of_loss = number.of_epochs == &EpochLine::train_loss,
-               of_busy = number.of_epochs == &EpochLine::busy;
-    if (alone && of_loss) html += loss_figure(named.runs[0]);
-    if (alone && of_busy) html += busy_figure(named.runs[0]);
-    const bool drawn_with_it =
-        number.of_epochs == &EpochLine::test_loss || number.of_epochs == &EpochLine::peak;
-    if (alone && (of_loss || of_busy || drawn_with_it)) continue;
-    CurveChart chart{.title = number.title,
-                     .unit = number.unit,
-                     .from_zero = number.from_zero,
-                     .top = number.top,
-                     .legend = false};
-    for (std::size_t i = 0; i < named.runs.size(); ++i) {
-      chart.curves.push_back({.name = alone ? number.title : named.names[i],
-                              .points = training_points(named.runs[i], number),
-                              .color = i,
-                              .dashed = i >= kCurveColors});
-    }
-    if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
-    html += to_figure(chart);
-  }
-  return html;
-}
-
-bool is_memory(const MonitorSeries& series) {
-  return series.unit.find("iB") != std::string::npos && series.unit.find("/s") == std::string::npos &&
-         series.column.find("used") != std::string::npos;
-}
-
-// A column of all devices; of memory with how much there is.
-std::string monitor_figure(const MonitorFile& file, const std::string& column) {
-  CurveChart chart{.title = column, .x_title = "minutes"};
-  for (const MonitorSeries& series : file.series) {
-    if (series.column != column) continue;
-    const std::size_t color = chart.curves.size();
-    chart.unit = series.unit;
-    chart.curves.push_back({.name = series.device.empty() ? column : series.device,
-                            .points = series.points,
-                            .color = color,
-                            .dashed = color >= kCurveColors});
-  }
-  if (const std::size_t at = column.find("used"); at != std::string::npos) {
-    const std::string total = std::string(column).replace(at, 4, "total");
-    const auto found = std::ranges::find(file.series, total, &MonitorSeries::column);
-    if (found != file.series.end())
-      chart.curves.push_back(
-          {.name = "total", .points = found->points, .color = kCurveColors - 1, .dashed = true});
-  }
-  if (chart.unit == "%") chart.top = 100;
-  return to_figure(chart);
-}
-
-// A figure for each column, of those that are asked for.
-std::string monitor_figures(const MonitorFile& file,
-                            const std::function<bool(const MonitorSeries&)>& wanted) {
-  std::string html;
-  std::vector<std::string> drawn;
-  for (const MonitorSeries& series : file.series) {
-    if (!wanted(series) || std::ranges::find(drawn, series.column) != drawn.end()) continue;
-    drawn.push_back(series.column);
-    html += monitor_figure(file, series.column);
-  }
-  return html.empty() ? html : fmt::format("<div class=\"charts\">\n{}</div>\n", html);
-}
-
 void add_event_row(const EventLine& event, HtmlTable& table) {
-  table.rows.push_back({text_cell(utc_text(event.time)), number_cell(number_text(event.step)),
+  table.rows.push_back({number_cell(utc_text(event.time)), number_cell(number_text(event.step)),
                         text_cell(event.kind), text_cell(event.cause), wide_cell(event.text)});
 }
 
@@ -331,7 +185,7 @@ std::string verdict_section(const RunFolder& run) {
       "<div class=\"panel\">{}</div>\n<div class=\"charts\">\n{}{}</div>\n",
       verdict_text(headline_of(run), whole.account), account_bar(whole.account),
       account_legend(whole.account), advice_html(advice_of(run), whole.account), account_table(whole),
-      over_time, charts_of({.runs = {&run, 1}, .names = {""}}, kSpeedNumbers));
+      over_time, speed_charts({.runs = {&run, 1}, .names = {""}}));
 }
 
 std::string communication_section(const RunFolder& run) {
@@ -345,25 +199,6 @@ std::string communication_section(const RunFolder& run) {
       number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum));
 }
 
-std::string speed_charts(const NamedRuns& named) { return charts_of(named, kSpeedNumbers); }
-std::string learning_charts(const NamedRuns& named) { return charts_of(named, kLearningNumbers); }
-
-std::string monitor_section(const RunFolder& run) {
-  if (run.monitor.series.empty())
-    return "<p class=\"soft\">Nothing was written of how devices and hosts were used.</p>\n";
-  const auto is_share = [](const MonitorSeries& series) { return series.unit == "%"; };
-  const auto leads = [&](const MonitorSeries& series) { return is_share(series) || is_memory(series); };
-  const auto is_total = [](const MonitorSeries& series) {
-    return series.column.find("total") != std::string::npos;
-  };
-  const std::string others = monitor_figures(
-      run.monitor, [&](const MonitorSeries& series) { return !leads(series) && !is_total(series); });
-  return monitor_figures(run.monitor, leads) +
-         (others.empty()
-              ? ""
-              : fmt::format("<details><summary>More of monitor.csv</summary>\n{}</details>\n", others));
-}
-
 std::string events_section(const RunFolder& run) {
   std::vector<EventLine> events = run.events;
   const std::vector<EventLine> stragglers = stragglers_of(run);
@@ -372,7 +207,7 @@ std::string events_section(const RunFolder& run) {
   std::ranges::stable_sort(events, [](const EventLine& one, const EventLine& other) {
     return (std::isfinite(one.step) ? one.step : -1) < (std::isfinite(other.step) ? other.step : -1);
   });
-  HtmlTable table{.heads = {text_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
+  HtmlTable table{.heads = {number_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
                             text_cell("cause"), text_cell("what")},
                   .rows = {}};
   const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);

@@ -164,6 +164,7 @@ class ReportPage(unittest.TestCase):
         run = self.train("run")
         cases = [((), 64, "RUN is required"),
                  ((self.folder / "nothing",), 74, "has no metrics.jsonl"),
+                 ((run / "metrics.jsonl",), 74, "has no metrics.jsonl: give the folder"),
                  ((run, "--out", self.folder / "nothing" / "x.html"), 74, "No such file"),
                  ((run, "--out", run / "metrics.jsonl"), 64, "is a file of the run itself"),
                  ((run, "--open"), 64, "unknown flag --open")]
