@@ -18,6 +18,7 @@ template <typename Line>
 std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*x, double Line::*y,
                                   double factor = 1) {
   std::vector<ChartPoint> points;
+  points.reserve(lines.size());
   for (const Line& line : lines) points.push_back({.x = line.*x, .y = line.*y * factor});
   return points;
 }

@@ -171,7 +171,7 @@ EpochLine epoch_in(const Json& line) {
 void add_json_facts(const std::string& path, const Json& value, std::vector<RunFact>& facts) {
   if (value.is_object()) {
     for (const auto& [name, member] : value.items())
-      add_json_facts(path.empty() ? name : path + '.' + name, member, facts);
+      add_json_facts(path.empty() ? name : fmt::format("{}.{}", path, name), member, facts);
   } else {
     facts.emplace_back(path, value.is_string() ? value.get<std::string>()
                                                : value.dump(-1, ' ', false, Json::error_handler_t::replace));

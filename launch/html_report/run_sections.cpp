@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -45,8 +44,10 @@ double compute_share(const StepAccount& account) {
 }
 
 Phase largest_wait(const StepAccount& account) {
-  return std::ranges::max({Phase::data_wait, Phase::exposed_communication, Phase::idle, Phase::rest}, {},
-                          [&](Phase phase) { return account[phase]; });
+  Phase largest = Phase::data_wait;
+  for (const Phase phase : {Phase::exposed_communication, Phase::idle, Phase::rest})
+    if (account[phase] > account[largest]) largest = phase;
+  return largest;
 }
 
 std::string verdict_text(const RunHeadline& headline, const StepAccount& account) {
@@ -66,13 +67,19 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
                             phase_text(wait), percent_text(share_of(account, wait)));
 }
 
+// As a shell takes it.
+std::string setting_text(const AdviceLine& advice) {
+  const std::string setting = advice.key + '=' + advice.value;
+  return setting.find_first_of(" []\"") == std::string::npos ? setting : '\'' + setting + '\'';
+}
+
 std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount& account) {
   std::string html;
-  for (const GivenAdvice& each : given | std::views::take(kMostAdvice)) {
+  for (std::size_t i = 0; i < std::min(given.size(), kMostAdvice); ++i) {
+    const GivenAdvice& each = given[i];
     const AdviceLine& advice = each.advice;
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
-    if (!advice.key.empty())
-      html += fmt::format("<code>--set {}={}</code>. ", in_markup(advice.key), in_markup(advice.value));
+    if (!advice.key.empty()) html += fmt::format("<code>--set {}</code>. ", in_markup(setting_text(advice)));
     html += fmt::format("Cause: {}; said after {} epoch{}, the last {}.</p></div>\n", in_markup(advice.cause),
                         each.times, each.times == 1 ? "" : "s", number_text(each.last_epoch));
   }
@@ -80,9 +87,8 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
   const Phase wait = largest_wait(account);
   const std::string remedy = remedy_for(wait);
   if (share_of(account, wait) < kWorthAWord)
-    return "<p class=\"soft\">No part of the step but compute takes 5 % of the time: to be faster, compute "
-           "has to "
-           "be.</p>\n";
+    return "<p class=\"soft\">Nothing but compute takes 5 % of the time: what is left to gain is in "
+           "compute.</p>\n";
   if (remedy.empty()) return {};
   return fmt::format("<div class=\"advice\"><p><b>What to change: {}</b></p></div>\n", in_markup(remedy));
 }
@@ -211,7 +217,7 @@ std::string events_section(const RunFolder& run) {
                             text_cell("cause"), text_cell("what")},
                   .rows = {}};
   const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);
-  for (const EventLine& event : events | std::views::drop(left_out)) add_event_row(event, table);
+  for (std::size_t i = left_out; i < events.size(); ++i) add_event_row(events[i], table);
   return fmt::format("{}<div class=\"panel\">{}</div>\n",
                      left_out == 0 ? ""
                                    : fmt::format("<p class=\"soft\">The last {} of {} events.</p>\n",

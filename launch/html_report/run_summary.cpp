@@ -135,6 +135,7 @@ std::vector<double> busy_by_rank(const RunFolder& run) {
       means[rank].add(epoch.busy_by_rank[rank], epoch.train_seconds);
   }
   std::vector<double> busy;
+  busy.reserve(means.size());
   for (const WeightedMean& mean : means) busy.push_back(mean.value());
   return busy;
 }
