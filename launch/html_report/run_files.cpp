@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 #define TOML_ASSERT(expression) static_cast<void>(0)
@@ -178,17 +179,27 @@ void add_json_facts(const std::string& path, const Json& value, std::vector<RunF
   }
 }
 
+// As people write it: 0.1, [1, 25, 1], words without quotes.
+std::string toml_value_text(const toml::node& node) {
+  if (const auto word = node.value_exact<std::string>()) return *word;
+  if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
+  std::string text;
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& each : *list) text += (text.empty() ? "" : ", ") + toml_value_text(each);
+    return '[' + text + ']';
+  }
+  std::ostringstream stream;
+  node.visit([&](const auto& value) { stream << value; });
+  return one_line(stream.str());
+}
+
 void add_toml_facts(const std::string& path, const toml::table& table, std::vector<RunFact>& facts) {
   for (const auto& [name, node] : table) {
     const std::string key = path.empty() ? std::string(name.str()) : fmt::format("{}.{}", path, name.str());
     if (const toml::table* section = node.as_table()) {
       add_toml_facts(key, *section, facts);
-    } else if (const auto word = node.value_exact<std::string>()) {
-      facts.emplace_back(key, *word);
     } else {
-      std::ostringstream text;
-      node.visit([&](const auto& value) { text << value; });
-      facts.emplace_back(key, one_line(text.str()));
+      facts.emplace_back(key, toml_value_text(node));
     }
   }
 }

@@ -232,7 +232,7 @@ TEST(Charts, OfWhatCannotBeDrawnAreNone) {
 
 TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
   for (const char* run : {"a", "b", "c"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
-  write("a/config.toml", "[train]\nbatch = 64\nsteps = 9\n[comm]\nbucket_mib = [1, 25, 1]\n");
+  write("a/config.toml", "[train]\nbatch = 64\nsteps = 9\n[comm]\nbucket_mib = [0.1, 25, 1]\n");
   write("b/config.toml", "[train]\nbatch = 32\nsteps = 9\n");
   write("a/run.json", R"({"ranks": 2, "libraries": {"cuda": "13.0"}})");
   write("b/run.json", R"({"ranks": 2, "libraries": {"cuda": "12.4"}})");
@@ -244,7 +244,7 @@ TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
       found += fmt::format("{}: {}|{}|{}{}\n", row.key, row.values[0], row.values[1], row.values[2],
                            row.differs ? "" : " alike");
   EXPECT_EQ(found,
-            "comm.bucket_mib: [ 1, 25, 1 ]|\u2013|\u2013\ntrain.batch: 64|32|\u2013\ntrain.steps: 9|9|\u2013 "
+            "comm.bucket_mib: [0.1, 25, 1]|\u2013|\u2013\ntrain.batch: 64|32|\u2013\ntrain.steps: 9|9|\u2013 "
             "alike\n"
             "ranks: 2|2|\u2013 alike\nlibraries.cuda: 13.0|12.4|\u2013\n")
       << "a run without the file differs in nothing";
