@@ -48,6 +48,7 @@ std::string help_of(const CommandHelp& command) {
   if (!command.flags.empty()) usage += " [FLAGS]";
   for (const ArgumentHelp& argument : command.arguments) {
     usage += argument.optional ? " [" + argument.name + ']' : ' ' + argument.name;
+    if (argument.repeatable) usage += " [" + argument.name + " ..]";
     arguments += entry(argument.name, argument.description);
   }
   for (const FlagHelp& flag : command.flags) {

@@ -19,9 +19,10 @@ struct FlagHelp {
 };
 
 struct ArgumentHelp {
-  std::string name;  // "CONFIG": a preset or a TOML file; "FOLDER"; "COMMAND"; "SHELL"
+  std::string name;  // "CONFIG": a preset or a TOML file; "FOLDER"; "COMMAND"; "SHELL"; "RUN"
   std::string description;
   bool optional = false;
+  bool repeatable = false;
 };
 
 struct CommandHelp {

@@ -50,7 +50,8 @@ CommandHelp help_for(const CLI::App& command) {
       .name = command.get_name(), .description = command.get_description(), .example = command.get_footer()};
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_positional()) {
-      help.arguments.push_back({option->get_name(), option->get_description(), !option->get_required()});
+      help.arguments.push_back({option->get_name(), option->get_description(), !option->get_required(),
+                                option->get_expected_max() > 1});
       continue;
     }
     FlagHelp& flag = help.flags.emplace_back();

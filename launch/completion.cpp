@@ -48,7 +48,7 @@ _lockstep() {
       done
       COMPREPLY=("${presets[@]}" "${COMPREPLY[@]}")
       ;;
-    FOLDER) _lockstep_files -d "$current" ;;
+    FOLDER | RUN) _lockstep_files -d "$current" ;;
     COMMAND) COMPREPLY=($(compgen -W "@COMMANDS@" -- "$current")) ;;
     SHELL) COMPREPLY=($(compgen -W "bash" -- "$current")) ;;
   esac
@@ -60,9 +60,9 @@ _lockstep_files() {
   compopt -o filenames 2>/dev/null
 }
 
-# The value after a flag; fails for one that takes none.
+# The value after a flag of the command; fails for one that takes none.
 _lockstep_flag() {
-  case $1 in
+  case "${COMP_WORDS[1]} $1" in
 @FLAG_VALUES@    *) return 1 ;;
   esac
 }
@@ -125,9 +125,9 @@ std::string bash_completion(std::span<const CommandHelp> commands, const Registr
     std::string words;
     for (const FlagHelp& flag : command.flags) {
       words += (words.empty() ? "" : " ") + flag.names.back();
-      const std::string line =
-          fmt::format("    {}) {} ;;\n", flag.names.back(), flag_action(flag.value, registry));
-      if (!flag.value.empty() && flag_values.find(line) == std::string::npos) flag_values += line;
+      if (flag.value.empty()) continue;
+      flag_values += fmt::format("    \"{} {}\") {} ;;\n", command.name, flag.names.back(),
+                                 flag_action(flag.value, registry));
     }
     const std::string argument = command.arguments.empty() ? "" : command.arguments.front().name;
     flags += fmt::format("    {}) flags=\"{}\" arguments={} ;;\n", command.name, words, argument);

@@ -5,11 +5,11 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "launch/markup.h"
 
 namespace lockstep {
 namespace {
@@ -21,45 +21,6 @@ constexpr double kLeft = 70, kRight = 24, kTop = 72, kBottom = 58;  // margins o
 constexpr double kLeastTickDistance = 30;                           // pixels, so that labels do not touch
 constexpr double kLetterWidth = 7;                                  // of legends, about
 constexpr int kWantedTicks = 6;
-
-// XML has no place for control characters.
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '"')
-      result += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f)
-      result += c;
-    else
-      result += ' ';
-  }
-  return result;
-}
-
-// 1, 2 or 5 times a power of ten: so that about kWantedTicks of them make up the span.
-double tick_step(double span) {
-  const double rough = span / kWantedTicks;
-  const double power = std::pow(10.0, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) return factor * power;
-  }
-  return 10 * power;
-}
-
-// Multiples of a round step that enclose [low, high].
-std::vector<double> round_ticks(double low, double high) {
-  const double step = tick_step(high > low ? high - low : std::max(std::abs(high), 1.0));
-  const double first = std::floor(low / step), last = std::max(std::ceil(high / step), first + 1);
-  std::vector<double> ticks;
-  for (double i = first; i <= last; ++i) ticks.push_back(i * step + 0.0);
-  return ticks;
-}
 
 // An axis of the frame: from a value to a pixel.
 struct Axis {
@@ -99,7 +60,7 @@ Axis log_axis(const std::vector<double>& places, double begin, double length) {
 
 Axis linear_axis(double low, double high, double begin, double length) {
   Axis axis{.begin = begin, .length = length};
-  axis.ticks = round_ticks(low, high);
+  axis.ticks = round_ticks(low, high, kWantedTicks);
   axis.low = axis.ticks.front();
   axis.high = axis.ticks.back();
   return axis;
@@ -148,12 +109,12 @@ Picture::Picture(const LineChart& chart) : chart_(chart), series_(chart.series) 
 void Picture::draw_titles() {
   const double middle = kLeft + x_.length / 2;
   add("<text x=\"{:.1f}\" y=\"26\" text-anchor=\"middle\" font-size=\"16\" font-weight=\"bold\">{}</text>\n",
-      middle, escaped(chart_.title));
+      middle, in_markup(chart_.title));
   add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", middle, chart_.height - 14,
-      escaped(chart_.x_title));
+      in_markup(chart_.x_title));
   const double y = y_.begin + y_.length / 2;
   add("<text x=\"18\" y=\"{0:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 18 {0:.1f})\">{1}</text>\n",
-      y, escaped(chart_.y_title));
+      y, in_markup(chart_.y_title));
 }
 
 void Picture::draw_axes() {
@@ -182,7 +143,7 @@ void Picture::draw_legend() {
     const char* color = kSeriesColors[i % kSeriesColors.size()];
     add("<line x1=\"{:.1f}\" y1=\"48\" x2=\"{:.1f}\" y2=\"48\" stroke=\"{}\" stroke-width=\"2\"/>\n", x,
         x + 22, color);
-    add("<text x=\"{:.1f}\" y=\"52\">{}</text>\n", x + 28, escaped(series_[i].name));
+    add("<text x=\"{:.1f}\" y=\"52\">{}</text>\n", x + 28, in_markup(series_[i].name));
     x += 52 + kLetterWidth * static_cast<double>(series_[i].name.size());
   }
 }
@@ -196,7 +157,7 @@ void Picture::draw_series(const ChartSeries& series, const char* color) {
   for (const ChartPoint& point : series.points) {
     add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{}: {:.6g}, "
         "{:.6g}</title></circle>\n",
-        x_.pixel(point.x), y_.pixel(point.y), color, escaped(series.name), point.x, point.y);
+        x_.pixel(point.x), y_.pixel(point.y), color, in_markup(series.name), point.x, point.y);
   }
 }
 

@@ -7,12 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "launch/chart_axis.h"
 
-struct ChartPoint {
-  double x = 0;
-  double y = 0;
-};
+namespace lockstep {
 
 struct ChartSeries {
   std::string name;

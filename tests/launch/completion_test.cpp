@@ -61,6 +61,7 @@ using Words = std::set<std::string>;
 
 TEST_F(Completion, Commands) {
   EXPECT_EQ(offered({"p"}), (Words{"pack", "plan", "profile"}));
+  EXPECT_EQ(offered({"r"}), Words{"report"});
   EXPECT_EQ(offered({"help", "tr"}), Words{"train"});
   EXPECT_EQ(offered({"completion", ""}), Words{"bash"});
   EXPECT_EQ(offered({"--v"}), Words{"--version"});
@@ -79,6 +80,7 @@ TEST_F(Completion, PresetsConfigurationsAndFolders) {
   EXPECT_EQ(offered({"train", "w"}), Words{});
   EXPECT_EQ(offered({"train", "fl"}), Words{"flowers"}) << "there may be a configuration in it";
   EXPECT_EQ(offered({"init", ""}), Words{"flowers"});
+  EXPECT_EQ(offered({"report", "x", "f"}), Words{"flowers"});
 }
 
 TEST_F(Completion, ValuesOfFlags) {
@@ -87,6 +89,7 @@ TEST_F(Completion, ValuesOfFlags) {
   EXPECT_EQ(offered({"train", "--device", ""}), (Words{"auto", "cpu", "cuda"}));
   EXPECT_EQ(offered({"profile", "--steps", ""}), Words{});
   EXPECT_EQ(offered({"tune", "x", "--out", "f"}), Words{"flowers"});
+  EXPECT_EQ(offered({"report", "x", "--out", "w"}), Words{"weights.safetensors"});
 }
 
 TEST_F(Completion, KeysAndTheirValues) {

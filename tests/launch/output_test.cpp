@@ -159,7 +159,8 @@ TEST(Output, EveryCommandFitsATerminal) {
   std::vector<std::string> commands = {"help", "keys", "info",
                                        "plan " + config + " --set train.recompute=true",
                                        "profile " + config + " --steps 1 --rows 0"};
-  for (const char* name : {"train", "plan", "profile", "tune", "init", "keys", "info", "completion"})
+  for (const char* name :
+       {"train", "plan", "profile", "tune", "report", "init", "keys", "info", "completion"})
     commands.push_back(std::string("help ") + name);
   for (const std::string& command : commands) {
     const ProgramResult result = run_on_terminal(lockstep(command));

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all charts have in common: points, and ticks at round values.
+#pragma once
+
+#include <vector>
+
+namespace lockstep {
+
+struct ChartPoint {
+  double x = 0;
+  double y = 0;
+};
+
+// Multiples of a round step that enclose [low, high], about `wanted` of them. Both are finite, and below
+// 1e100 in size.
+std::vector<double> round_ticks(double low, double high, int wanted);
+
+}  // namespace lockstep

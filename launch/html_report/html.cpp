@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/html_report/html.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "launch/markup.h"
+#include "launch/progress_line.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDash = "\u2013";
+
+std::string cell_html(const HtmlCell& cell, const char* tag) {
+  return fmt::format("<{0}{1}>{2}</{0}>", tag, cell.number ? " class=\"n\"" : "", cell.html);
+}
+
+}  // namespace
+
+std::string number_text(double value, int significant) {
+  if (!std::isfinite(value)) return kDash;
+  const double size = std::abs(value);
+  if (size >= 1e15 || (size < 1e-4 && size > 0)) return fmt::format("{:.{}g}", value, significant);
+  if (size < 1000) return fmt::format("{:.{}g}", value, significant);
+  std::string text = fmt::format("{:.0f}", value);
+  const std::size_t sign = text.starts_with('-');
+  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+std::string percent_text(double fraction) {
+  return std::isfinite(fraction) ? fmt::format("{:.1f} %", 100 * fraction) : kDash;
+}
+
+std::string seconds_text(double seconds) {
+  if (!std::isfinite(seconds) || std::abs(seconds) > 1e12) return kDash;
+  if (seconds >= 100) return duration(seconds);
+  const auto three_digits = [](double value, const char* unit) {
+    return fmt::format("{:.{}f} {}", value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, unit);
+  };
+  if (seconds == 0) return "0 s";
+  if (seconds >= 1 || seconds < 0) return three_digits(seconds, "s");
+  if (seconds >= 1e-3) return three_digits(1e3 * seconds, "ms");
+  return three_digits(1e6 * seconds, "\u00b5s");
+}
+
+std::string bytes_text(double bytes) {
+  if (!std::isfinite(bytes)) return kDash;
+  for (const char* unit : {"B", "KiB", "MiB"}) {
+    if (std::abs(bytes) < 1024) return fmt::format("{:.3g} {}", bytes, unit);
+    bytes /= 1024;
+  }
+  return fmt::format("{:.3g} GiB", bytes);
+}
+
+std::string utc_text(double unix_seconds) {
+  if (!(std::abs(unix_seconds) < 1e11)) return kDash;
+  const std::chrono::sys_seconds time{
+      std::chrono::seconds(static_cast<std::int64_t>(std::floor(unix_seconds)))};
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date{day};
+  const std::chrono::hh_mm_ss clock{time - day};
+  return fmt::format("{}-{:02}-{:02} {:02}:{:02}:{:02}", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                     clock.hours().count(), clock.minutes().count(), clock.seconds().count());
+}
+
+HtmlCell text_cell(const std::string& text) { return {.html = in_markup(text)}; }
+HtmlCell number_cell(const std::string& text) { return {.html = in_markup(text), .number = true}; }
+
+std::string to_html(const HtmlTable& table) {
+  std::string html = "<div class=\"scroll\"><table>\n<thead><tr>";
+  for (const HtmlCell& head : table.heads) html += cell_html(head, "th");
+  html += "</tr></thead>\n<tbody>\n";
+  for (const std::vector<HtmlCell>& row : table.rows) {
+    html += "<tr>";
+    for (const HtmlCell& cell : row) html += cell_html(cell, "td");
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string html_bar(double fraction, const std::string& color_class) {
+  const double percent = std::isfinite(fraction) ? 100 * std::clamp(fraction, 0.0, 1.0) : 0;
+  return fmt::format("<span class=\"bar\"><span class=\"{}\" style=\"width:{:.2f}%\"></span></span>",
+                     color_class, percent);
+}
+
+}  // namespace lockstep

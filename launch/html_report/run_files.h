@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RunFolder: what the files of a run (run.dir) tell, as it was written: by this version of Lockstep, by an
+// older one, or by a run that still goes on. Numbers that a file does not tell are NaN. Members that are not
+// known are passed over.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/timeline.h"
+#include "launch/html_report/monitor_file.h"
+
+namespace lockstep {
+
+inline constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
+
+// A line of steps.jsonl.
+struct StepLine {
+  double step = 0;         // since the start of training
+  double time = kNotTold;  // Unix, in seconds
+  double loss = kNotTold;
+  double learning_rate = kNotTold;
+  double loss_scale = kNotTold;
+  double gradient_norm = kNotTold;
+  double samples_per_second = kNotTold;
+  double busy = kNotTold;
+  StepAccount account = {};  // since the line before
+};
+
+// Seconds of an epoch, as launch/communication.h and launch/ledger.h have them.
+struct RankLine {
+  double exposed = kNotTold, hidden = kNotTold, waited = kNotTold, wire = kNotTold, starved = kNotTold,
+         no_core = kNotTold;
+};
+struct BucketLine {
+  double bytes = kNotTold, exposed = kNotTold, hidden = kNotTold, late = kNotTold, wire = kNotTold,
+         starved = kNotTold;
+};
+
+struct CommunicationLine {
+  double steps = 0;  // 0: nothing was told
+  double overlap = kNotTold;
+  std::vector<RankLine> by_rank = {};
+  std::vector<BucketLine> by_bucket = {};  // rank 0's
+};
+
+struct AdviceLine {
+  std::string cause, key, value, text;
+  double samples_per_second = kNotTold;
+};
+
+struct StragglerLine {
+  double rank = kNotTold, since_step = kNotTold, found_step = kNotTold, seconds = kNotTold,
+         median_seconds = kNotTold;
+  std::string host;
+};
+
+// A line of metrics.jsonl.
+struct EpochLine {
+  double epoch = 0;  // from 1
+  double steps = 0;  // since the start of training
+  double train_loss = kNotTold, test_loss = kNotTold, test_accuracy = kNotTold;
+  double samples_per_second = kNotTold, learning_rate = kNotTold, loss_scale = kNotTold;
+  double train_seconds = kNotTold, evaluation_seconds = kNotTold, skipped_steps = kNotTold;
+  double busy = kNotTold, peak = kNotTold;
+  std::vector<double> busy_by_rank = {};
+  StepAccount account = {};
+  CommunicationLine communication = {};
+  std::vector<AdviceLine> advice = {};  // none or one
+  std::vector<StragglerLine> stragglers = {};
+};
+
+// A line of events.jsonl.
+struct EventLine {
+  double time = kNotTold;  // Unix, in seconds
+  double step = kNotTold;
+  std::string kind, cause, text;
+};
+
+// A key of the configuration, or a fact of run.json: "train.batch" and what it is, as the file has it.
+using RunFact = std::pair<std::string, std::string>;
+
+struct RunFolder {
+  std::filesystem::path folder;
+  std::vector<EpochLine> epochs;
+  std::vector<StepLine> steps;  // ascending
+  std::vector<EventLine> events;
+  std::vector<RunFact> config;
+  std::vector<RunFact> machine;
+  MonitorFile monitor;
+  std::vector<std::string> absent;  // "steps.jsonl": files that are not there
+};
+
+// Throws IoError for a folder without metrics.jsonl and for what cannot be read, and DataError with file and
+// line for what is damaged. A last line without its end is one that is just being written, and left out.
+RunFolder read_run_folder(const std::filesystem::path& folder);
+
+// The files that read_run_folder() reads.
+std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& folder);
+
+// Text of files, for tests. `name` is what an error calls the file.
+std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name);
+std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name);
+std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name);
+std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name);
+std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the page looks, on a light and on a dark screen, wide and narrow.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace lockstep {
+
+inline constexpr std::size_t kCurveColors = 8;  // classes s0 to s7; phases have p0 to p7
+extern const std::string_view kReportStyle;
+
+}  // namespace lockstep

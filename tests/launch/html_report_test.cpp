@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The page of `lockstep report`: what it reads, what it makes of it, and that nothing of it is markup that a
+// file has brought. tests/launch/report_page_test.py looks at whole pages.
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "launch/html_report/chart.h"
+#include "launch/html_report/html.h"
+#include "launch/html_report/page.h"
+#include "launch/html_report/run_summary.h"
+#include "launch/markup.h"
+#include "tests/data/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kEpoch =
+    R"({"epoch":1,"steps":100,"train_loss":0.5,"test_loss":0.6,"test_accuracy":0.8,"samples_per_second":1000,)"
+    R"("learning_rate":0.1,"train_seconds":10,"evaluation_seconds":1,"busy":0.75,"peak":0.25,)"
+    R"("account":{"data_wait":1,"forward":2,"backward":5,"exposed_communication":2},"of_tomorrow":[{}]})"
+    "\n";
+
+std::string step_line(int step, double loss = 0.5) {
+  return fmt::format(
+      R"({{"step":{},"epoch":1,"time":1.7e9,"loss":{},"account":{{"forward":0.25,"idle":0.75}}}})"
+      "\n",
+      step, loss);
+}
+
+class RunFolders : public testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) const {
+    folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  RunFolder read(const std::string& run) const { return read_run_folder(folder_.path() / run); }
+  std::string page_of(const std::string& run) const {
+    const RunFolder found = read(run);
+    return report_page({&found, 1});
+  }
+
+  TemporaryFolder folder_;
+};
+
+bool page_has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+template <typename Failure, typename Action>
+std::string failure_told(const Action& action) {
+  try {
+    action();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(Markup, HasNothingThatIsMarkup) {
+  EXPECT_EQ(in_markup("<b a=\"1\">&amp;"), "&lt;b a=&quot;1&quot;&gt;&amp;amp;");
+  EXPECT_EQ(in_markup("a\x01\n\x1b[0m\xff"), "a   [0m\\xff");
+  EXPECT_EQ(in_markup("\xc3\xa9"), "\xc3\xa9");
+}
+
+TEST_F(RunFolders, OfARunAloneWithMetricsSayWhatIsNotThere) {
+  write("a/metrics.jsonl", kEpoch);
+  const RunFolder run = read("a");
+  EXPECT_EQ(run.absent, (std::vector<std::string>{"steps.jsonl", "events.jsonl", "config.toml", "run.json",
+                                                  "monitor.csv"}));
+  const std::string page = report_page({&run, 1});
+  for (const std::string& name : run.absent) EXPECT_TRUE(page_has(page, name + " is not there: ")) << name;
+  EXPECT_TRUE(page_has(page, "<b>75.0 %</b>")) << "busy";
+  EXPECT_TRUE(page_has(page, "<b>25.0 %</b>")) << "peak";
+  EXPECT_LT(page.find("<b>75.0 %</b>"), page.find("<svg"));
+  EXPECT_TRUE(page_has(page, "exposed communication: 20.0 % of rank 0"));
+  EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "what to change";
+}
+
+TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
+  write("a/metrics.jsonl", "");
+  EXPECT_TRUE(page_has(page_of("a"), "No step account was written yet"));
+  write("a/steps.jsonl", step_line(10) + step_line(20));
+  write("a/monitor.csv", "timestamp, util");
+  write("a/events.jsonl", "");
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, "20 steps"));
+  EXPECT_TRUE(page_has(page, "of all idle: 75.0 %"));
+}
+
+TEST_F(RunFolders, WithoutMetricsAreNone) {
+  write("a/steps.jsonl", step_line(1));
+  for (const char* name : {"a", "nothing"})
+    EXPECT_TRUE(page_has(failure_told<IoError>([&] { read(name); }),
+                         "has no metrics.jsonl: give the folder of a run"));
+}
+
+TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
+  const std::pair<const char*, std::string> cases[] = {
+      {"metrics.jsonl:2:", std::string(kEpoch) + "{\"epoch\":2\n" + kEpoch},
+      {"metrics.jsonl:1: this line is no JSON object", "[1]\n"},
+      {"metrics.jsonl:1: this line has no number steps", "{\"epoch\":1}\n"},
+      {"metrics.jsonl:2: this line is not JSON", std::string(kEpoch) + std::string(5, '\0') + "\n"},
+      {"steps.jsonl:1: this line has no number step", "{\"step\":null}\n"},
+      {"steps.jsonl:1: this line has no number step", "{\"step\":1e300}\n"},
+      {"steps.jsonl:3: this line is not JSON", step_line(1) + step_line(2) + "\xff\xfe\n"},
+      {"events.jsonl:1: this line is not JSON", "{'kind':1}\n"},
+      {"config.toml:2:", "[train]\nbatch = = 3\n"},
+      {"run.json:2: is not JSON", "{\n\"ranks\": }"},
+      {"run.json:1: is no JSON object", "[]"},
+      {"monitor.csv:1: no column is named timestamp", "time, name\n"},
+      {"monitor.csv:3: 2 values",
+       "timestamp, a [%]\n2024/01/31 12:00:00.000, 3 %\n2024/01/31 12:00:01.000\n"},
+      {"monitor.csv:2: 2 values", "timestamp, a [%]\nnever, 3 %\n"}};
+  for (const auto& [message, text] : cases) {
+    write("a/metrics.jsonl", kEpoch);
+    const std::string file = std::string(message).substr(0, std::string(message).find(':'));
+    write("a/" + file, text);
+    const std::string told = failure_told<DataError>([&] { read("a"); });
+    EXPECT_TRUE(page_has(told, (folder_.path() / "a" / message).string()))
+        << told << "\n  wanted " << message;
+    folder_.remove("a/" + file);
+  }
+}
+
+TEST_F(RunFolders, OfARunThatGoesOnLackTheLineThatIsBeingWritten) {
+  const std::string row = "2024/01/31 12:00:00.000, 3 %\n";
+  write("a/metrics.jsonl", std::string(kEpoch) + "{\"epoch\":2,\"ste");
+  write("a/steps.jsonl", step_line(1) + step_line(2).substr(0, 20));
+  write("a/monitor.csv", "timestamp, a [%]\n" + row + row.substr(0, 10));
+  const RunFolder run = read("a");
+  EXPECT_EQ(run.epochs.size(), 1u);
+  EXPECT_EQ(run.steps.size(), 1u);
+  ASSERT_EQ(run.monitor.series.size(), 1u);
+  EXPECT_EQ(run.monitor.series[0].points.size(), 1u);
+  write("a/metrics.jsonl", std::string(kEpoch).substr(0, std::string(kEpoch).size() - 1));
+  EXPECT_EQ(read("a").epochs.size(), 1u) << "whole, but for the line's end";
+}
+
+TEST(StepLines, OfARunThatWentBackAreTheNewestOnes) {
+  const auto steps =
+      read_step_lines(step_line(10, 1) + step_line(20, 2) + step_line(30, 3) + step_line(20, 4), "x");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[1].step, 20);
+  EXPECT_EQ(steps[1].loss, 4);
+}
+
+TEST(StepLines, MayLackAnythingButTheStep) {
+  const auto steps =
+      read_step_lines("{\"step\":1,\"loss\":null,\"gradient_norm\":\"high\",\"account\":[]}\n", "x");
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_TRUE(std::isnan(steps[0].loss) && std::isnan(steps[0].gradient_norm) && std::isnan(steps[0].busy));
+  EXPECT_EQ(steps[0].account.total(), 0);
+}
+
+TEST(MonitorFile, IsReadByItsHeaders) {
+  const MonitorFile file = read_monitor_file(
+      "timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], temperature.gpu, host.processor "
+      "[%]\n"
+      "2024/01/31 23:59:30.500, A, 0:01, 37 %, 1234 MiB, 50, 12.5 %\n"
+      "2024/01/31 23:59:30.500, A, 0:02, [N/A], 99 MiB, 50, 12.5 %\n"
+      "2024/02/01 00:00:30.500, A, 0:01, 39 %, 1235 MiB, 50, 13 %\n",
+      "x");
+  ASSERT_EQ(file.series.size(), 4u) << "what has a unit, of each device, where there are numbers";
+  EXPECT_EQ(file.series[0].column, "utilization.gpu");
+  EXPECT_EQ(file.series[0].unit, "%");
+  EXPECT_EQ(file.series[0].device, "0:01");
+  ASSERT_EQ(file.series[0].points.size(), 2u);
+  EXPECT_EQ(file.series[0].points[0].y, 37);
+  EXPECT_NEAR(file.series[0].points[1].x, 1, 1e-9) << "minutes";
+  EXPECT_EQ(file.series[2].device, "0:02");
+  EXPECT_EQ(file.series[3].column, "host.processor");
+  EXPECT_EQ(file.series[3].device, "") << "one host";
+  EXPECT_EQ(file.series[3].points.size(), 2u) << "once a time, not once a device";
+}
+
+TEST(Thinning, KeepsFewPointsAndTheBoundsOfMany) {
+  std::vector<ChartPoint> points;
+  for (int i = 0; i < 100'000; ++i) points.push_back({static_cast<double>(i), std::sin(i)});
+  points[54'321].y = 17;
+  points[54'322].y = std::nan("");
+  const std::vector<ColumnPoint> thin = thinned(points, 100);
+  ASSERT_EQ(thin.size(), 100u);
+  double high = 0;
+  std::size_t count = 0;
+  for (const ColumnPoint& column : thin) {
+    EXPECT_LE(column.low, column.y);
+    EXPECT_LE(column.y, column.high);
+    high = std::max(high, column.high);
+    count += column.points;
+  }
+  EXPECT_EQ(high, 17) << "a single spike stays to be seen";
+  EXPECT_EQ(count, 99'999u);
+  points.resize(100);
+  EXPECT_EQ(thinned(points, 100).size(), 100u);
+  EXPECT_EQ(thinned(points, 100)[7].points, 1u);
+  EXPECT_TRUE(thinned(std::vector<ChartPoint>{}, 100).empty());
+  const std::vector<ChartPoint> one_place(1000, {3, 4});
+  EXPECT_EQ(thinned(one_place, 100).size(), 1u);
+}
+
+TEST(Thinning, OfAccountsLosesNoTime) {
+  std::vector<AccountPoint> points;
+  for (int i = 1; i <= 12'345; ++i) {
+    points.push_back({.step = static_cast<double>(i)});
+    points.back().account[Phase::forward] = 1;
+    points.back().account[Phase::idle] = i % 3;
+  }
+  const std::vector<AccountPoint> thin = thinned(std::span<const AccountPoint>(points), 240);
+  EXPECT_LE(thin.size(), 240u);
+  EXPECT_EQ(thin.back().step, 12'345);
+  EXPECT_NEAR(total_of(thin).total(), total_of(points).total(), 1e-6);
+}
+
+TEST(Charts, OfWhatCannotBeDrawnAreNone) {
+  EXPECT_EQ(to_figure({.title = "x"}), "");
+  EXPECT_EQ(to_figure({.title = "x", .curves = {{"y", {{1, std::nan("")}, {1, 1e300}}}}}), "");
+  EXPECT_EQ(account_figure("x", {{.step = 1}}, {}), "");
+  for (const double value : {0.0, -1e99, 1e99, 1e-99, 1e16}) {
+    const std::string figure =
+        to_figure({.title = "x", .curves = {{"y", {{value, value}, {value + 1, value}}}}});
+    EXPECT_TRUE(page_has(figure, "<svg")) << value;
+    EXPECT_LT(figure.size(), 5000u) << value;
+    EXPECT_FALSE(page_has(figure, "nan") || page_has(figure, "inf")) << figure;
+  }
+}
+
+TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
+  for (const char* run : {"a", "b", "c"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
+  write("a/config.toml", "[train]\nbatch = 64\nsteps = 9\n[comm]\nbucket_mib = [0.1, 25, 1]\n");
+  write("b/config.toml", "[train]\nbatch = 32\nsteps = 9\n");
+  write("a/run.json", R"({"ranks": 2, "libraries": {"cuda": "13.0"}})");
+  write("b/run.json", R"({"ranks": 2, "libraries": {"cuda": "12.4"}})");
+  const std::vector<RunFolder> runs = {read("a"), read("b"), read("c")};
+  EXPECT_EQ(run_names(runs), (std::vector<std::string>{"a", "b", "c"}));
+  std::string found;
+  for (const auto& facts : {&RunFolder::config, &RunFolder::machine})
+    for (const FactRow& row : fact_rows(runs, facts))
+      found += fmt::format("{}: {}|{}|{}{}\n", row.key, row.values[0], row.values[1], row.values[2],
+                           row.differs ? "" : " alike");
+  EXPECT_EQ(found,
+            "comm.bucket_mib: [0.1, 25, 1]|\u2013|\u2013\ntrain.batch: 64|32|\u2013\ntrain.steps: 9|9|\u2013 "
+            "alike\n"
+            "ranks: 2|2|\u2013 alike\nlibraries.cuda: 13.0|12.4|\u2013\n")
+      << "a run without the file differs in nothing";
+  const std::string page = report_page(runs);
+  const std::size_t differs = page.find("What differs"), figures = page.find(">Figures<");
+  EXPECT_LT(differs, figures);
+  EXPECT_LT(figures, page.find("<svg"));
+  const std::string head = page.substr(differs, figures - differs);
+  EXPECT_TRUE(page_has(head, "train.batch") && page_has(head, "libraries.cuda")) << head;
+  EXPECT_FALSE(page_has(head, "train.steps")) << head;
+}
+
+TEST_F(RunFolders, OfOneNameAreToldApartByTheirPaths) {
+  for (const char* run : {"a/run", "b/run"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
+  const std::vector<RunFolder> runs = {read("a/run"), read("b/run")};
+  EXPECT_EQ(run_names(runs)[0], (folder_.path() / "a/run").string());
+}
+
+TEST_F(RunFolders, BringNoMarkup) {
+  const std::string evil = R"(</title></svg><script>alert(1)</script><img src=\"http://h/x\" onerror=\"a\">)";
+  const std::string name = "<script>alert(2)<";
+  const std::string communication = fmt::format(
+      R"("communication":{{"steps":3,"by_rank":[{{"exposed_seconds":1}}],"advice":{{"cause":"{0}","key":"{0}","value":"{0}","text":"{0}"}}}},)"
+      R"("stragglers":[{{"rank":1,"host":"{0}"}}],)",
+      evil);
+  write(name + "/metrics.jsonl", "{" + communication + std::string(kEpoch).substr(1));
+  write(name + "/events.jsonl",
+        fmt::format(R"({{"step":1,"kind":"{0}","cause":"{0}","text":"{0}"}})", evil) + "\n");
+  write(name + "/run.json", fmt::format(R"({{"host":"{0}","{0}":1,"device":"{0}","started":"{0}"}})", evil));
+  write(name + "/config.toml", fmt::format("[model]\nname = \"{0}\"\n\"{0}\" = 1\n", evil));
+  write(name + "/monitor.csv",
+        "timestamp, name, <script>x [%], b [<script>]\n1, <script>, 3 %, 4\n2, <img src=x>, 3 %, 4\n");
+  for (const std::size_t count : {1, 2}) {
+    const std::vector<RunFolder> runs(count, read(name));
+    const std::string page = report_page(runs);
+    for (const char* part : {"<script", "<img", "<title></", "onerror=\""})
+      EXPECT_FALSE(page_has(page, part)) << part;
+    EXPECT_TRUE(page_has(page, "&lt;script&gt;alert(1)&lt;/script&gt;"));
+  }
+}
+
+TEST_F(RunFolders, TellAdviceOnceAndTheNewestFirst) {
+  std::string text;
+  for (const char* key : {"x", "comm.bucket_mib", "comm.bucket_mib"})
+    text += fmt::format(
+        R"({{"epoch":{0},"steps":{0},"account":{{"forward":1}},"communication":{{"steps":1,"advice":{{"cause":"c","key":"{1}","text":"after {0}"}}}}}})"
+        "\n",
+        1 + std::count(text.begin(), text.end(), '\n'), key);
+  write("a/metrics.jsonl", text);
+  const std::vector<GivenAdvice> given = advice_of(read("a"));
+  ASSERT_EQ(given.size(), 2u);
+  EXPECT_EQ(given[0].advice.text, "after 3");
+  EXPECT_EQ(given[0].times, 2u);
+  EXPECT_EQ(given[1].advice.text, "after 1");
+}
+
+TEST(Numbers, AreAsPeopleReadThem) {
+  EXPECT_EQ(number_text(1234567.4), "1,234,567");
+  EXPECT_EQ(number_text(0.01234567), "0.01235");
+  EXPECT_EQ(number_text(kNotTold), "\u2013");
+  EXPECT_EQ(percent_text(0.8321), "83.2 %");
+  EXPECT_EQ(seconds_text(0.00123456), "1.23 ms");
+  EXPECT_EQ(seconds_text(1e-6 * 811), "811 \u00b5s");
+  EXPECT_EQ(seconds_text(12.345), "12.3 s");
+  EXPECT_EQ(seconds_text(3723), "1:02:03");
+  EXPECT_EQ(bytes_text(26'214'400), "25 MiB");
+  EXPECT_EQ(utc_text(1'706'702'400), "2024-01-31 12:00:00");
+}
+
+TEST_F(RunFolders, OfManyStepsMakeASmallPage) {
+  std::string steps;
+  for (int step = 1; step <= 20'000; ++step) steps += step_line(step, 1 + 1 / static_cast<double>(step));
+  write("a/metrics.jsonl", kEpoch);
+  write("a/steps.jsonl", steps);
+  const std::string page = page_of("a");
+  EXPECT_LT(page.size(), 1'000'000u);
+  EXPECT_TRUE(page_has(page, "thinned: 20,000 points to 240"));
+}
+
+}  // namespace
+}  // namespace lockstep

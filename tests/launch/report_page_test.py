@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""report_page_test.py LOCKSTEP: `lockstep report` on the folders of real trainings, and on folders that are damaged. Pages
+are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium is installed, they are laid out
+as wide as a screen and as narrow as a telephone, where nothing may stick out."""
+
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+LOCKSTEP = None
+WITHOUT_END = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(html.parser.HTMLParser):
+    """Elements that are opened and closed in order; all attributes; the text outside of style."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.attributes, self.words, self.tags = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        if tag not in WITHOUT_END:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in WITHOUT_END:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, (self.open, tag, self.getpos())
+        self.open.pop()
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+class ReportPage(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def lockstep(self, *arguments):
+        return subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True)
+
+    def train(self, name, *settings, ranks=1):
+        run = self.folder / name
+        settings = ["train.epochs=2", "train.steps=4", "train.batch=15000", 'model.name="mlp"', f'run.dir="{run}"', *settings]
+        launch = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
+        done = subprocess.run([*launch, LOCKSTEP, "train", "fashion_mnist_cnn",
+                               *(part for setting in settings for part in ("--set", setting))],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return run
+
+    def report(self, *arguments):
+        done = self.lockstep("report", *arguments)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return pathlib.Path(re.fullmatch(r"the report is in\s+(.+)\n", done.stdout)[1])
+
+    def checked(self, path):
+        text = path.read_text()
+        page = Page(text)
+        self.assertNotIn("script", page.tags)
+        for tag, name, value in page.attributes:
+            self.assertFalse(name.startswith("on"), (tag, name))
+            self.assertNotIn(name, ("src", "href", "srcset", "action", "data", "poster", "xlink:href"), (tag, value))
+            if name != "xmlns":
+                self.assertNotIn("://", value or "", (tag, name))
+        for style in re.findall(r"<style>.*?</style>|style=\"[^\"]*\"", text, re.DOTALL):
+            self.assertNotRegex(style, r"url\(|@import|expression")
+        drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+        self.assertTrue(drawings)
+        for drawing in drawings:
+            self.assertNotRegex(drawing, r"\b(nan|inf)\b")
+            root = xml.etree.ElementTree.fromstring(drawing)
+            self.assertTrue(root.findall(".//{http://www.w3.org/2000/svg}title"), "numbers to be read")
+        self.expect_to_fit(path)
+        return page
+
+    def expect_to_fit(self, path):
+        chromium = shutil.which("chromium")
+        if chromium is None:
+            self.no_chromium = True
+            return
+        for width in (1280, 400):
+            # A frame is as wide as it is told to be, where a window has a least width; all that is folded is opened.
+            page = path.read_text().replace("<details>", "<details open>")
+            page = re.sub(r"<meta http-equiv=[^>]*>", "", page)
+            page = page.replace("</body>", "<script>parent.postMessage([document.documentElement.scrollWidth, innerWidth], '*')"
+                                           "</script></body>")
+            (self.folder / "framed.html").write_text(page)
+            wrapper = self.folder / "wrapper.html"
+            wrapper.write_text("<!DOCTYPE html><script>onmessage = event => document.title = 'is ' + event.data.join(' ')"
+                               f"</script><iframe src='framed.html' style='width:{width}px;height:900px;border:0'></iframe>")
+            shown = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000",
+                                    f"--user-data-dir={self.folder / 'profile'}", "--dump-dom", f"file://{wrapper}"],
+                                   capture_output=True, text=True, timeout=120)
+            found = re.search(r"<title>is (\d+) (\d+)</title>", shown.stdout)
+            self.assertTrue(found, shown.stdout[:500] + shown.stderr[-2000:])
+            self.assertEqual(int(found[2]), width)
+            self.assertLessEqual(int(found[1]), width, f"sticks out of a page of {width} pixels")
+
+    def tearDown(self):
+        if getattr(self, "no_chromium", False):
+            self.skipTest("pages are sound; how they are laid out was not looked at: no chromium in PATH")
+
+    def test_one_run(self):
+        run = self.train("run", ranks=2)
+        path = self.report(run)
+        self.assertEqual(path, run / "report.html")
+        text = self.checked(path).text()
+        last = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+        self.assertIn(f"{100 * last['test_accuracy']:.1f} %", text)
+        self.assertIn("By rank", text)
+        for name in ("steps.jsonl", "config.toml", "run.json", "monitor.csv"):
+            self.assertEqual(f"{name} is not there:" in text, not (run / name).exists(), name)
+
+    def test_several_runs(self):
+        runs = [self.train("one"), self.train("other", "optimizer.learning_rate=0.01")]
+        for run, rate in zip(runs, (0.1, 0.01)):
+            if not (run / "config.toml").exists():
+                (run / "config.toml").write_text(f"[optimizer]\nlearning_rate = {rate}\nname = \"sgd\"\n")
+        out = self.folder / "both.html"
+        self.assertEqual(self.report(*runs, "--out", out), out)
+        text = self.checked(out).text()
+        self.assertLess(text.index("optimizer.learning_rate"), text.index("test accuracy"))
+        self.assertIn("one", text)
+        self.assertIn("other", text)
+
+    def test_long_words_and_hostile_ones(self):
+        run = self.train("run")
+        word = "<i>&'\"" + "x" * 2000
+        rows = [{"time": 1.7e9, "step": 1, "kind": word, "cause": word, "text": word}]
+        (run / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (run / "config.toml").write_text(f"[data]\npath = {json.dumps(word)}\n")
+        (run / "run.json").write_text(json.dumps({"host": word, "started": word, word: word}))
+        (run / "monitor.csv").write_text(f"timestamp, index, {word} [%]\n" + "".join(
+            f"2024/01/31 12:00:0{second}.000, {word}{device}, {second} %\n" for second in range(9) for device in range(2)))
+        page = self.checked(self.report(run))
+        self.assertIn(word, page.text())
+        self.assertNotIn("i", page.tags[page.tags.index("table"):page.tags.index("figure")])
+
+    def test_errors_say_what_to_do(self):
+        run = self.train("run")
+        cases = [((), 64, "RUN is required"),
+                 ((self.folder / "nothing",), 74, "has no metrics.jsonl"),
+                 ((run / "metrics.jsonl",), 74, "has no metrics.jsonl: give the folder"),
+                 ((run, "--out", self.folder / "nothing" / "x.html"), 74, "No such file"),
+                 ((run, "--out", run / "metrics.jsonl"), 64, "is a file of the run itself"),
+                 ((run, "--open"), 64, "unknown flag --open")]
+        before = (run / "metrics.jsonl").read_bytes()
+        for arguments, code, words in cases:
+            done = self.lockstep("report", *arguments)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(words, " ".join(done.stderr.split()))
+        self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
+        (run / "steps.jsonl").write_text('{"step":1}\n{"step":\n{"step":3}\n')
+        done = self.lockstep("report", run)
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("steps.jsonl:2: this line is not JSON", " ".join(done.stderr.split()))
+        self.assertFalse((run / "report.html").exists())
+
+
+if __name__ == "__main__":
+    LOCKSTEP = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
