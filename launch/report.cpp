@@ -159,6 +159,7 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
   line["busy_by_rank"] = report.busy_by_rank;
+  if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
   if (report.communication) line["communication"] = json_of(*report.communication);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
   for (const Straggler& each : report.stragglers) {

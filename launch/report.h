@@ -59,6 +59,7 @@ struct EpochReport {
   std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
   std::vector<Straggler> stragglers = {};           // that were found in it
   std::vector<double> busy_by_rank = {};            // see busy_share()
+  std::string device = {};  // what the monitor saw (launch/monitor/monitor_sums.h), as JSON; empty: nothing
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
 
   double busy() const;  // the mean over ranks
@@ -137,9 +138,11 @@ class Report {
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet
 };
 
-// The object metrics.jsonl gets: epoch, steps, train_loss, test_loss, test_accuracy, samples_per_second,
-// learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
-// ...} and processor {compute, communication, data} in seconds; of several ranks communication {steps,
+// The object metrics.jsonl gets: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy,
+// samples_per_second, learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account
+// {data_wait, forward,
+// ...} and processor {compute, communication, data} in seconds, busy_by_rank; where there is a monitor device
+// {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks communication {steps,
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
 // by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
 // host, since_step, found_step, seconds, median_seconds}. What is not finite, or not there, is null.

@@ -232,6 +232,11 @@ int train(TrainRun& run, const Command& command, World& world) {
   StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
   if (config->measure_peak) run.trainer->set_attainable(attainable_samples_per_second(host, *run.training));
+  run.trainer->tell_devices([&](std::int64_t samples) {
+    const MonitorSums sums = take_of_all_nodes(monitor.get(), host);
+    const EnergyTerms terms{.samples = static_cast<double>(samples), .price_per_kwh = config->price_per_kwh};
+    return sums.nodes > 0 ? to_json(sums, terms) : std::string();
+  });
   run.report->watch_busy(config->busy, idle_context(run, world));
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {

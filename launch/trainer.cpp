@@ -190,6 +190,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   line.account = take_account();
   const double without_core = compute_without_core() - without_core_before;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
+  if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before;
   line.skipped_steps = skipped_on_all_ranks();

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -129,6 +130,9 @@ class Trainer {
   void choose_codecs(std::span<const int> by_bucket);
   // What samples per second of all ranks are held against: see attainable_samples_per_second().
   void set_attainable(std::optional<double> samples_per_second) { attainable_ = samples_per_second; }
+  // Collective, behind the steps of an epoch, with their samples: what its line says of devices.
+  using DeviceTeller = std::function<std::string(std::int64_t samples)>;
+  void tell_devices(DeviceTeller teller) { device_teller_ = std::move(teller); }
   // While it is held nothing is tried: for steps that are measured, or taken back.
   void hold_codecs(bool held) { codecs_held_ = held; }
   // On a ring, steps that each rank took of the epoch that was trained last; else empty.
@@ -224,6 +228,7 @@ class Trainer {
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
   bool codecs_held_ = false;
   std::optional<double> attainable_;
+  DeviceTeller device_teller_;  // null: nobody tells
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers

@@ -212,18 +212,18 @@ std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string
   return epochs;
 }
 
-std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name) {
-  std::vector<StepLine> steps;
+std::vector<StepPoint> read_step_lines(std::string_view text, const std::string& name) {
+  std::vector<StepPoint> steps;
   for_each_object(text, name, [&](const Json& line) {
-    const StepLine step{.step = needed_number(line, "step"),
-                        .time = number_in(line, "time"),
-                        .loss = number_in(line, "loss"),
-                        .learning_rate = number_in(line, "learning_rate"),
-                        .loss_scale = number_in(line, "loss_scale"),
-                        .gradient_norm = number_in(line, "gradient_norm"),
-                        .samples_per_second = number_in(line, "samples_per_second"),
-                        .busy = number_in(line, "busy"),
-                        .account = account_in(line)};
+    const StepPoint step{.step = needed_number(line, "step"),
+                         .time = number_in(line, "time"),
+                         .loss = number_in(line, "loss"),
+                         .learning_rate = number_in(line, "learning_rate"),
+                         .loss_scale = number_in(line, "loss_scale"),
+                         .gradient_norm = number_in(line, "gradient_norm"),
+                         .samples_per_second = number_in(line, "samples_per_second"),
+                         .busy = number_in(line, "busy"),
+                         .account = account_in(line)};
     // A training that went on from an earlier checkpoint takes some steps again: those count.
     while (!steps.empty() && steps.back().step >= step.step) steps.pop_back();
     steps.push_back(step);
@@ -295,7 +295,7 @@ RunFolder read_run_folder(const fs::path& folder) {
   read(kEvents, read_event_lines, run.events);
   read(kConfig, read_config_facts, run.config);
   read(kMachine, read_machine_facts, run.machine);
-  read(kMonitor, read_monitor_file, run.monitor);
+  read(kMonitor, read_monitor_table, run.monitor);
   return run;
 }
 

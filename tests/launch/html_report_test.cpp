@@ -158,8 +158,8 @@ TEST(StepLines, MayLackAnythingButTheStep) {
   EXPECT_EQ(steps[0].account.total(), 0);
 }
 
-TEST(MonitorFile, IsReadByItsHeaders) {
-  const MonitorFile file = read_monitor_file(
+TEST(MonitorTable, IsReadByItsHeaders) {
+  const MonitorTable file = read_monitor_table(
       "timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], temperature.gpu, host.processor "
       "[%]\n"
       "2024/01/31 23:59:30.500, A, 0:01, 37 %, 1234 MiB, 50, 12.5 %\n"

@@ -328,6 +328,14 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line.size(), 16u);
 }
 
+TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
+  EpochReport watched = example();
+  watched.device = R"({"utilization": 0.75, "clock_reasons": ["none"]})";
+  const json line = json::parse(to_json(watched));
+  EXPECT_EQ(line["device"]["utilization"], 0.75);
+  EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["none"])"));
+}
+
 TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
   EpochReport unknown = example();
   unknown.peak.reset();

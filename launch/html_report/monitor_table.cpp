@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/html_report/monitor_file.h"
+#include "launch/html_report/monitor_table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -108,10 +108,10 @@ class CsvTable {
     });
   }
 
-  MonitorFile series() const {
+  MonitorTable series() const {
     const auto hosts = labels(kHostColumns, {});
     const auto devices = labels(kDeviceColumns, hosts);
-    MonitorFile file;
+    MonitorTable file;
     for (std::size_t column = 0; column < columns_.size(); ++column) {
       if (columns_[column].unit.empty()) continue;
       const bool of_host = columns_[column].name.starts_with(kHostPrefix);
@@ -153,7 +153,7 @@ class CsvTable {
   }
 
   void add(std::size_t column, const std::vector<std::string>& labels, bool once_a_time,
-           MonitorFile& file) const {
+           MonitorTable& file) const {
     std::map<std::string, std::vector<ChartPoint>> by_device;
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       const std::optional<double> value = leading_number(rows_[row].cells[column]);
@@ -179,7 +179,7 @@ class CsvTable {
 
 }  // namespace
 
-MonitorFile read_monitor_file(std::string_view text, const std::string& name) {
+MonitorTable read_monitor_table(std::string_view text, const std::string& name) {
   return CsvTable(text, name).series();
 }
 

@@ -20,13 +20,13 @@ struct MonitorSeries {
   std::vector<ChartPoint> points;  // x: minutes since the file's first line
 };
 
-struct MonitorFile {
+struct MonitorTable {
   std::vector<MonitorSeries> series;  // columns in their order, and of each the devices; those with a unit
 };
 
 // Throws DataError with the line for one that does not fit the header. A value that is no number ("[N/A]")
 // has no point. A last line without its end is left out.
-MonitorFile read_monitor_file(std::string_view text, const std::string& name);
+MonitorTable read_monitor_table(std::string_view text, const std::string& name);
 
 // Calls what(line, number, is_whole) for each line, from 1; a last one without its end is not whole.
 template <typename What>
