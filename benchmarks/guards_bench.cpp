@@ -7,6 +7,9 @@
 // watchdog's processor time, the records of collectives, and the rank's own time, which is measured in the
 // steps of both turns.
 //
+// With --report: what lines of steps.jsonl and the monitor cost, as parts of a step alone: a line's making
+// and writing, its norm of gradients, and the monitor's processor time.
+//
 // With --snapshot: how long a checkpoint keeps training from going on, in turns with a copy of as many bytes.
 #include <cstdio>
 #include <cstring>
@@ -24,8 +27,10 @@
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/desync_check.h"
 #include "launch/job_end.h"
+#include "launch/monitor/monitor.h"
 #include "launch/own_time.h"
 #include "launch/report.h"
+#include "launch/step_series.h"
 #include "launch/step_watch.h"
 #include "launch/stragglers.h"
 #include "models/networks/networks.h"
@@ -35,6 +40,8 @@ namespace {
 
 constexpr std::int64_t kStepsToComparison = 1000;  // run.check_every
 constexpr double kStepShare = 0.005;               // what being watched may cost
+constexpr double kReportShare = 0.003;             // and what is told of it
+constexpr std::int64_t kStepsToLine = 50;          // run.log_every
 
 struct GuardOptions : BenchOptions {
   GuardOptions() {
@@ -46,6 +53,7 @@ struct GuardOptions : BenchOptions {
   int blocks = 60;
   int steps = 20;
   bool snapshot = false;
+  bool report = false;
   std::string json;
 };
 
@@ -222,6 +230,56 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
           {"within_limit", sum < kStepShare}};
 }
 
+// Rank 0's share of a step that goes into a line, as every kStepsToLine of them have one.
+nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
+                              const std::filesystem::path& folder) {
+  GuardedTraining training(o, communicator);
+  Trainer& trainer = *training.trainer;
+  Report report({.speaks = communicator.rank() == 0, .directory = folder});
+  Backend& backend = backend_for({});
+  Stream stream({}, StreamUse::compute);
+  std::vector<double> sums(kSquareSums);
+  Nothing nothing;
+  run_block(o, trainer, nothing, communicator);  // to warm up
+  std::optional<DeviceMonitor> monitor;
+  if (communicator.rank() == 0) monitor.emplace(MonitorOptions{.file = folder / "monitor.csv"});
+  std::vector<double> steps, lines, norms;
+  double monitored_ms = 0, monitor_ms = 0;
+  StepSeries series(kStepsToLine, {});
+  for (int round = 0; round < o.blocks; ++round) {
+    const double before = monitor ? processor_milliseconds("ls-monitor") : 0;
+    const std::int64_t block_begin = now_ns();
+    steps.push_back(run_block(o, trainer, nothing, communicator).step_ms);
+    if (monitor) monitor_ms += processor_milliseconds("ls-monitor") - before;
+    monitored_ms += milliseconds_from(block_begin);
+    std::int64_t begin = now_ns();
+    training.optimizer->sum_gradient_squares(stream, sums.data());
+    norms.push_back(milliseconds_from(begin));
+    begin = now_ns();
+    StepLine line = series.take({.epoch_step = (round + 1) * kStepsToLine,
+                                 .account = {},
+                                 .without_core_seconds = backend.seconds_without_core(0),
+                                 .totals = {}},
+                                o.batch);
+    line.step = (round + 1) * kStepsToLine;
+    report.series(line);
+    lines.push_back(milliseconds_from(begin));
+  }
+  monitor.reset();
+  const double step = median(steps);
+  nlohmann::json parts = {{"lines", median(lines) / kStepsToLine / step},
+                          {"norms", median(norms) / kStepsToLine / step},
+                          {"monitor", monitor_ms / monitored_ms}};
+  double sum = 0;
+  for (const auto& [name, share] : parts.items()) sum += share.get<double>();
+  return {{"step_ms", step},
+          {"line_us", 1e3 * median(lines)},
+          {"norm_us", 1e3 * median(norms)},
+          {"parts", parts},
+          {"sum_of_parts", sum},
+          {"within_limit", sum < kReportShare}};
+}
+
 // A snapshot ends where the last rank has done its part: rank 0 copies what all share, the others hash
 // theirs.
 nlohmann::json measure_snapshot(const GuardOptions& o, Communicator& communicator) {
@@ -276,11 +334,16 @@ void tell(const GuardOptions& o, const nlohmann::json& found) {
         number("beyond_a_copy_ms_per_gb"), 100 * number("beyond_a_copy_of_a_step_per_gb"), number("step_ms"));
     return;
   }
-  fmt::print(
-      "{}: a step takes {:.3f} ms, watched {:.3f} ms, ratio {:.4f} (median of {}); the parts add up to "
-      "{:.3f} %\n",
-      o.model, number("step_ms"), number("guarded_step_ms"), number("ratio"), o.blocks,
-      100 * number("sum_of_parts"));
+  if (o.report) {
+    fmt::print("{}: a step takes {:.3f} ms; what is told of it takes {:.4f} %\n", o.model, number("step_ms"),
+               100 * number("sum_of_parts"));
+  } else {
+    fmt::print(
+        "{}: a step takes {:.3f} ms, watched {:.3f} ms, ratio {:.4f} (median of {}); the parts add up to "
+        "{:.3f} %\n",
+        o.model, number("step_ms"), number("guarded_step_ms"), number("ratio"), o.blocks,
+        100 * number("sum_of_parts"));
+  }
   for (const auto& [name, share] : found.at("parts").items())
     fmt::print("  {:<14} {:.4f} %\n", name, 100 * share.get<double>());
 }
@@ -293,6 +356,7 @@ int run(const GuardOptions& o) {
     backend_for({}).set_threads(o.threads);
     const auto folder = std::filesystem::temp_directory_path() / fmt::format("lockstep_guards_{}", getpid());
     nlohmann::json found = o.snapshot ? measure_snapshot(o, *communicator)
+                           : o.report ? measure_report(o, *communicator, folder)
                                       : measure_guards(o, world, *communicator, signals, folder);
     std::filesystem::remove_all(folder);
     if (world.rank() > 0) return exit_code::done;
@@ -322,6 +386,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
   app.add_flag("--snapshot", options.snapshot,
                "measure a checkpoint's snapshot beside a copy of as many bytes");
+  app.add_flag("--report", options.report, "measure what lines of steps and the monitor cost");
   app.add_option("--json", options.json, "write the result here, too");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

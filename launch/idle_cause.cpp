@@ -48,10 +48,12 @@ class IdleTime {
     IdleCause cause = lost("allocation", line_.without_core_seconds, "for a core");
     const int wanted = context_.local_ranks * context_.threads;
     if (wanted > context_.cores) {
+      const int ranks = std::max(1, context_.cores / context_.threads);
+      const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
       cause.change = fmt::format(
-          "{} ranks of {} threads share {} cores: start {} ranks here, or train.threads={}",
-          context_.local_ranks, context_.threads, context_.cores,
-          std::max(1, context_.cores / context_.threads), std::max(1, context_.cores / context_.local_ranks));
+          "{} threads of {} ranks share {} cores: {} here", wanted, context_.local_ranks, context_.cores,
+          fewer_threads ? fmt::format("train.threads={}", context_.cores / context_.local_ranks)
+                        : fmt::format("start {} rank{}", ranks, ranks == 1 ? "" : "s"));
     } else {
       cause.change = fmt::format(
           "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "

@@ -43,6 +43,11 @@ double compute_share(const StepAccount& account) {
          share_of(account, Phase::optimizer);
 }
 
+// Of compute's own phases: what ranks were ready to compute, and had no core for. On GPUs there is none.
+double coreless_share(const StepAccount& account, double busy) {
+  return std::isfinite(busy) ? std::max(0.0, compute_share(account) - busy) : 0;
+}
+
 Phase largest_wait(const StepAccount& account) {
   Phase largest = Phase::data_wait;
   for (const Phase phase : {Phase::exposed_communication, Phase::idle, Phase::rest})
@@ -62,9 +67,15 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
                     percent_text(compute_share(account)));
   }
   const Phase wait = largest_wait(account);
+  const double coreless = coreless_share(account, headline.busy);
+  if (coreless > share_of(account, wait) && coreless >= kWorthAWord) {
+    return text +
+           fmt::format(". Most of the rest was spent ready to compute, without a core: about {} of the time.",
+                       percent_text(coreless));
+  }
   if (share_of(account, wait) < 0.005) return text + ". It hardly waited.";
-  return text + fmt::format(". What is no compute is most of all {}: {} of rank 0\u2019s time.",
-                            phase_text(wait), percent_text(share_of(account, wait)));
+  return text + fmt::format(". Most of the rest is {}: {} of rank 0\u2019s time.", phase_text(wait),
+                            percent_text(share_of(account, wait)));
 }
 
 // As a shell takes it.
@@ -98,7 +109,7 @@ HtmlCell wide_cell(const std::string& text) {
   return {.html = fmt::format("<span class=\"wide\">{}</span>", in_markup(text))};
 }
 
-std::string account_table(const WholeAccount& whole) {
+std::string account_table(const WholeAccount& whole, double busy) {
   HtmlTable table{
       .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("a step"),
                 number_cell("in all"), text_cell("what to change when it is large")},
@@ -113,6 +124,14 @@ std::string account_table(const WholeAccount& whole) {
          number_cell(seconds_text(seconds / whole.steps)),
          number_cell(seconds_text(seconds)),
          wide_cell(remedy_for(phase))});
+  }
+  if (const double coreless = coreless_share(whole.account, busy); coreless >= kWorthAWord) {
+    const double seconds = coreless * whole.account.total();
+    table.rows.push_back({text_cell("of compute, without a core"), number_cell(percent_text(coreless)),
+                          number_cell(seconds_text(seconds / whole.steps)),
+                          number_cell(seconds_text(seconds)),
+                          wide_cell("fewer ranks or threads (train.threads) than cores; other programs "
+                                    "elsewhere; ranks bound to cores of their own")});
   }
   return to_html(table);
 }
@@ -190,8 +209,9 @@ std::string verdict_section(const RunFolder& run) {
       "<div class=\"panel\"><p class=\"verdict\">{}</p>\n{}<p class=\"legend\">{}</p>\n{}</div>\n"
       "<div class=\"panel\">{}</div>\n<div class=\"charts\">\n{}{}</div>\n",
       verdict_text(headline_of(run), whole.account), account_bar(whole.account),
-      account_legend(whole.account), advice_html(advice_of(run), whole.account), account_table(whole),
-      over_time, speed_charts({.runs = {&run, 1}, .names = {""}}));
+      account_legend(whole.account), advice_html(advice_of(run), whole.account),
+      account_table(whole, headline_of(run).busy), over_time,
+      speed_charts({.runs = {&run, 1}, .names = {""}}));
 }
 
 std::string communication_section(const RunFolder& run) {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "core/backtrace.h"
 #include "core/log.h"
 #include "core/processor_name.h"
 #include "launch/monitor/monitor_file.h"
@@ -31,7 +32,7 @@ constexpr std::chrono::seconds kLongestGoodbye{2};
 
 // It gets what others leave. The system may refuse: then it is a thread like others, that mostly sleeps.
 void step_back() {
-  pthread_setname_np(pthread_self(), "monitor");
+  name_thread("ls-monitor");
   const sched_param parameter = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &parameter);
 }

@@ -58,9 +58,10 @@ TEST(IdleCause, ProposesWhatIsNotSetYet) {
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
             "small_work: train.batch=128");
-  EXPECT_NE(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4})
-                .find("4 ranks of 2 threads share 4 cores: start 2 ranks here, or train.threads=1"),
-            std::string::npos);
+  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4}),
+            "allocation: 8 threads of 4 ranks share 4 cores: train.threads=1 here");
+  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2}),
+            "allocation: 4 threads of 4 ranks share 2 cores: start 2 ranks here");
   EXPECT_NE(
       cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4}).find("something else"),
       std::string::npos);

@@ -90,7 +90,17 @@ TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
   write("a/events.jsonl", "");
   const std::string page = page_of("a");
   EXPECT_TRUE(page_has(page, "20 steps"));
-  EXPECT_TRUE(page_has(page, "of all idle: 75.0 %"));
+  EXPECT_TRUE(page_has(page, "Most of the rest is idle: 75.0 %"));
+}
+
+// More ranks than cores: the account is compute, and the device is not busy.
+TEST_F(RunFolders, OfRanksWithoutCoresSaySo) {
+  std::string epoch = kEpoch;
+  epoch.replace(epoch.find("\"busy\":0.75"), 11, "\"busy\":0.25");
+  write("a/metrics.jsonl", epoch);
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, "spent ready to compute, without a core: about 45.0 % of the time"));
+  EXPECT_TRUE(page_has(page, "of compute, without a core"));
 }
 
 TEST_F(RunFolders, WithoutMetricsAreNone) {
