@@ -94,15 +94,21 @@ void meet(Communicator& communicator) {
   communicator.stream().synchronize();
 }
 
-// Of this process's thread of that name, so far.
-double processor_milliseconds(const std::string& thread) {
+// Of this process's thread of that name, so far; nothing where there is none.
+std::optional<double> thread_milliseconds(const std::string& thread) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
     double nanoseconds = 0;
     if (name == thread && std::ifstream(task.path() / "schedstat") >> nanoseconds) return 1e-6 * nanoseconds;
   }
-  throw Error(exit_code::failed, fmt::format("there is no thread {}", thread));
+  return std::nullopt;
+}
+
+double processor_milliseconds(const std::string& thread) {
+  const std::optional<double> found = thread_milliseconds(thread);
+  CHECK(found, "there is no thread {}", thread);
+  return *found;
 }
 
 // Of one collective.
@@ -243,6 +249,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
   run_block(o, trainer, nothing, communicator);  // to warm up
   std::optional<DeviceMonitor> monitor;
   if (communicator.rank() == 0) monitor.emplace(MonitorOptions{.file = folder / "monitor.csv"});
+  while (monitor && !thread_milliseconds("ls-monitor")) usleep(1000);  // it starts when a core is free
   std::vector<double> steps, lines, norms;
   double monitored_ms = 0, monitor_ms = 0;
   StepSeries series(kStepsToLine, {});

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/error.h"
+#include "core/processors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
@@ -74,6 +75,23 @@ void check_finite(const FiniteCheck& a) {
   }
 }
 
+LOCKSTEP_FOR_EACH_PROCESSOR double squares_of(const float* values, std::int64_t count) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < count; ++i) sum += double{values[i]} * double{values[i]};
+  return sum;
+}
+
+template <typename Half>
+double squares_of(const Half* values, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<double>(static_cast<float>(values[i]));
+    sum += value * value;
+  }
+  return sum;
+}
+
 // A part is of a stretch of memory.
 void add_squares(const SquareSum& a) {
   const std::int64_t share = (a.count + kSquareSums - 1) / kSquareSums;
@@ -81,13 +99,8 @@ void add_squares(const SquareSum& a) {
   with_element(a.type, [&](auto element) {
     const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
     deal(kSquareSums, threads, [&](std::int64_t part) {
-      const std::int64_t end = std::min(a.count, (part + 1) * share);
-      double sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = part * share; i < end; ++i) {
-        const auto value = static_cast<double>(static_cast<float>(values[i]));
-        sum += value * value;
-      }
+      const std::int64_t begin = std::min(a.count, part * share);
+      const double sum = squares_of(values + begin, std::min(share, a.count - begin));
       a.sums[part] = a.write == Write::accumulate ? a.sums[part] + sum : sum;
     });
   });
