@@ -10,6 +10,8 @@
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev
   munge slurmctld slurmd slurm-client)
+# What a run leaves for others is looked at by them: its page by a browser, its events by TensorBoard (below).
+[ "${1:-cpu}" != cpu ] || more_packages+=(chromium)
 # clang brings libFuzzer, and its runtime libraries are a package of their own.
 [ "${1:-}" != fuzz ] || more_packages+=(clang libclang-rt-dev)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
@@ -36,6 +38,10 @@ build() {
 case $what in
   cpu)
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
+    export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
+    [ -d "$LOCKSTEP_TENSORBOARD/tensorboard" ] ||
+      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard ||
+      echo "Left out: TensorBoard's own reading, because it cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without=(-LE slow)

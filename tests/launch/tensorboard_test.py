@@ -132,6 +132,7 @@ class TensorBoard(unittest.TestCase):
         self.expect_what_lines_say(self.events())
 
     def test_tensorboard_reads_them(self):
+        sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         except ImportError:
