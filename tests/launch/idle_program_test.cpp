@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Devices are made idle, each time for another reason, and the real program says which.
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "run.event_pause_seconds=0"};
+
+std::vector<Json> events_in(const std::filesystem::path& run) {
+  std::vector<Json> events;
+  std::ifstream file(run / "events.jsonl");
+  for (std::string line; std::getline(file, line);) events.push_back(Json::parse(line));
+  return events;
+}
+
+std::vector<std::string> with(std::vector<std::string> settings) {
+  settings.insert(settings.end(), kTold.begin(), kTold.end());
+  return settings;
+}
+
+// The one that was told first, which the terminal has, too.
+Json event_of(const ProgramResult& result, const std::filesystem::path& run) {
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::vector<Json> events = events_in(run);
+  if (events.empty()) {
+    ADD_FAILURE() << "nothing was told:\n" << result.output;
+    return Json::object();
+  }
+  EXPECT_EQ(count(result.output, events[0]["text"].get<std::string>() + "\n"), 1) << result.output;
+  EXPECT_LT(events[0]["busy"], 0.7);
+  EXPECT_GT(events[0]["samples_per_second_estimated"], events[0]["samples_per_second"]);
+  return events[0];
+}
+
+TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
+  const Workplace workplace("idle_late");
+  const ProgramResult result =
+      run_ranks(2, workplace.train(with({"train.steps=20"}), "--inject slow:rank=1,step=1,ms=40"));
+  const Json event = event_of(result, workplace.path("run"));
+  EXPECT_EQ(event["cause"], "communication") << event;
+  EXPECT_GT(event["account"]["exposed_communication"], event["account"]["data_wait"]);
+}
+
+TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
+  const Workplace workplace("idle_core");
+  const std::string ranks = "--oversubscribe --bind-to none -np 4 taskset -c 0 ";
+  const ProgramResult result =
+      run_shell("mpirun " + ranks +
+                workplace.train(with({"train.steps=30", "train.batch=16", "model.name=cnn"})) + " 2>&1");
+  const Json event = event_of(result, workplace.path("run"));
+  EXPECT_EQ(event["cause"], "allocation") << event;
+  EXPECT_NE(event["text"].get<std::string>().find("4 threads of 4 ranks share 1 cores: start 1 rank here"),
+            std::string::npos)
+      << event;
+}
+
+// Large images for a small network.
+TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
+  const TemporaryFolder folder;
+  constexpr ImageShape kLarge{.height = 600, .width = 600, .channels = 3};
+  for (int i = 0; i < 24; ++i)
+    folder.write(fmt::format("{}/class{}/{}.jpg", i < 20 ? "train" : "test", i % 2, i),
+                 encode(kLarge, noise(kLarge, static_cast<std::uint32_t>(i))));
+  std::string command = program("lockstep") + " train cifar10_resnet18 --set world.device=cpu";
+  for (const std::string& setting :
+       with({"data.path=" + folder.path().string(), "run.dir=" + (folder.path() / "run").string(),
+             "data.resize=32", "data.loader=stream", "data.loader_threads=1", "model.name=mlp",
+             "train.precision=fp32", "train.batch=4", "train.threads=1", "train.epochs=4"}))
+    command += " --set '" + setting + "'";
+  const Json event = event_of(run_shell(command + " 2>&1"), folder.path() / "run");
+  EXPECT_EQ(event["cause"], "data") << event;
+  EXPECT_NE(event["text"].get<std::string>().find("lockstep pack"), std::string::npos) << event;
+}
+
+// What goes well is not talked about, and who does not want to be told is not.
+TEST(IdleProgram, NothingIsToldWhereNobodyWants) {
+  const Workplace workplace("idle_quiet");
+  const ProgramResult result = run_ranks(
+      2, workplace.train(with({"train.steps=20", "run.busy_below=0"}), "--inject slow:rank=1,step=1,ms=40"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/events.jsonl")));
+  EXPECT_EQ(count(result.output, "in steps "), 0) << result.output;
+}
+
+}  // namespace
+}  // namespace lockstep
