@@ -27,7 +27,7 @@ std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*
 struct TrainingNumber {
   const char* title;
   const char* unit;
-  double StepLine::*of_steps;
+  double WrittenSteps::*of_steps;
   double EpochLine::*of_epochs;
   double factor = 1;
   bool from_zero = true;
@@ -35,16 +35,16 @@ struct TrainingNumber {
 };
 
 constexpr TrainingNumber kSpeedNumbers[] = {
-    {"Busy", "%", &StepLine::busy, &EpochLine::busy, 100, true, 100},
-    {"Samples per second", "samples/s", &StepLine::samples_per_second, &EpochLine::samples_per_second},
+    {"Busy", "%", &WrittenSteps::busy, &EpochLine::busy, 100, true, 100},
+    {"Samples per second", "samples/s", &WrittenSteps::samples_per_second, &EpochLine::samples_per_second},
     {"Peak", "%", nullptr, &EpochLine::peak, 100}};
 constexpr TrainingNumber kLearningNumbers[] = {
-    {"Training loss", "nats", &StepLine::loss, &EpochLine::train_loss, 1, false},
+    {"Training loss", "nats", &WrittenSteps::loss, &EpochLine::train_loss, 1, false},
     {"Test loss", "nats", nullptr, &EpochLine::test_loss, 1, false},
     {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
-    {"Learning rate", "", &StepLine::learning_rate, &EpochLine::learning_rate},
-    {"Gradient norm", "L2", &StepLine::gradient_norm, nullptr},
-    {"Loss scale", "", &StepLine::loss_scale, &EpochLine::loss_scale}};
+    {"Learning rate", "", &WrittenSteps::learning_rate, &EpochLine::learning_rate},
+    {"Gradient norm", "L2", &WrittenSteps::gradient_norm, nullptr},
+    {"Loss scale", "", &WrittenSteps::loss_scale, &EpochLine::loss_scale}};
 
 bool tells_something(const std::vector<ChartPoint>& points) {
   return std::ranges::any_of(points, [](const ChartPoint& point) { return std::isfinite(point.y); });
@@ -53,7 +53,7 @@ bool tells_something(const std::vector<ChartPoint>& points) {
 std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumber& number) {
   std::vector<ChartPoint> points;
   if (number.of_steps != nullptr)
-    points = points_of(run.steps, &StepLine::step, number.of_steps, number.factor);
+    points = points_of(run.steps, &WrittenSteps::step, number.of_steps, number.factor);
   if (!tells_something(points) && number.of_epochs != nullptr)
     points = points_of(run.epochs, &EpochLine::steps, number.of_epochs, number.factor);
   return points;
@@ -82,7 +82,7 @@ std::string loss_figure(const RunFolder& run) {
       {.title = "Loss",
        .unit = "nats",
        .from_zero = false,
-       .curves = {{"of steps", points_of(run.steps, &StepLine::step, &StepLine::loss), 7},
+       .curves = {{"of steps", points_of(run.steps, &WrittenSteps::step, &WrittenSteps::loss), 7},
                   {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
                   {"test", points_of(run.epochs, &EpochLine::steps, &EpochLine::test_loss), 1}}});
 }

@@ -212,18 +212,18 @@ std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string
   return epochs;
 }
 
-std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name) {
-  std::vector<StepLine> steps;
+std::vector<WrittenSteps> read_step_lines(std::string_view text, const std::string& name) {
+  std::vector<WrittenSteps> steps;
   for_each_object(text, name, [&](const Json& line) {
-    const StepLine step{.step = needed_number(line, "step"),
-                        .time = number_in(line, "time"),
-                        .loss = number_in(line, "loss"),
-                        .learning_rate = number_in(line, "learning_rate"),
-                        .loss_scale = number_in(line, "loss_scale"),
-                        .gradient_norm = number_in(line, "gradient_norm"),
-                        .samples_per_second = number_in(line, "samples_per_second"),
-                        .busy = number_in(line, "busy"),
-                        .account = account_in(line)};
+    const WrittenSteps step{.step = needed_number(line, "step"),
+                            .time = number_in(line, "time"),
+                            .loss = number_in(line, "loss"),
+                            .learning_rate = number_in(line, "learning_rate"),
+                            .loss_scale = number_in(line, "loss_scale"),
+                            .gradient_norm = number_in(line, "gradient_norm"),
+                            .samples_per_second = number_in(line, "samples_per_second"),
+                            .busy = number_in(line, "busy"),
+                            .account = account_in(line)};
     // A training that went on from an earlier checkpoint takes some steps again: those count.
     while (!steps.empty() && steps.back().step >= step.step) steps.pop_back();
     steps.push_back(step);

@@ -21,7 +21,7 @@ namespace lockstep {
 inline constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
 
 // A line of steps.jsonl.
-struct StepLine {
+struct WrittenSteps {
   double step = 0;         // since the start of training
   double time = kNotTold;  // Unix, in seconds
   double loss = kNotTold;
@@ -89,7 +89,7 @@ using RunFact = std::pair<std::string, std::string>;
 struct RunFolder {
   std::filesystem::path folder;
   std::vector<EpochLine> epochs;
-  std::vector<StepLine> steps;  // ascending
+  std::vector<WrittenSteps> steps;  // ascending
   std::vector<EventLine> events;
   std::vector<RunFact> config;
   std::vector<RunFact> machine;
@@ -106,7 +106,7 @@ std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& fol
 
 // Text of files, for tests. `name` is what an error calls the file.
 std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name);
-std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name);
+std::vector<WrittenSteps> read_step_lines(std::string_view text, const std::string& name);
 std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name);
 std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name);
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name);

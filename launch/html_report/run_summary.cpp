@@ -65,7 +65,7 @@ RunHeadline headline_of(const RunFolder& run) {
     headline.train_loss = epoch.train_loss;
   }
   if (run.epochs.empty()) {
-    for (const StepLine& step : run.steps) {
+    for (const WrittenSteps& step : run.steps) {
       busy.add(step.busy, step.account.total());
       rate.add(step.samples_per_second, step.account.total());
       add_told(headline.train_seconds, step.account.total());
@@ -80,7 +80,7 @@ RunHeadline headline_of(const RunFolder& run) {
 
 std::vector<AccountPoint> account_points(const RunFolder& run) {
   std::vector<AccountPoint> points;
-  for (const StepLine& step : run.steps) points.push_back({.step = step.step, .account = step.account});
+  for (const WrittenSteps& step : run.steps) points.push_back({.step = step.step, .account = step.account});
   if (!points.empty()) return points;
   for (const EpochLine& epoch : run.epochs) points.push_back({.step = epoch.steps, .account = epoch.account});
   return points;
@@ -95,7 +95,7 @@ WholeAccount whole_account(const RunFolder& run) {
   };
   for (const EpochLine& epoch : run.epochs) add(epoch.steps, epoch.account);
   if (run.epochs.empty())
-    for (const StepLine& step : run.steps) add(step.step, step.account);
+    for (const WrittenSteps& step : run.steps) add(step.step, step.account);
   return whole;
 }
 
