@@ -169,6 +169,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   };
   for (;;) {
     if (evaluates_within()) {
+      settle_but(0);  // so that the line has all of the steps before
       tell_rest();
       pause_to_evaluate(report, pause);
       if (observer != nullptr) observer->evaluated_within();
