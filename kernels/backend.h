@@ -7,7 +7,7 @@
 // from one thread per process (they share one OpenMP team). The functions over flat memory, elementwise, of
 // optimizers and of codecs, may be given any other stream, too: its worker then runs them in their order,
 // with Stream::threads() threads of its own, while the compute stream goes on. Planned kernels, dropout and
-// the loss are for compute streams alone.
+// the loss with its counts are for compute streams alone.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
+#include "kernels/class_counts.h"
 #include "kernels/codec.h"
 #include "kernels/color_jitter.h"
 #include "kernels/dropout.h"
@@ -110,6 +111,7 @@ class Backend {
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
+  virtual void count_classes(Stream& stream, const ClassCounts& arguments) = 0;
 
   // One optimizer step of everything in the table.
   virtual void update(Stream& stream, const Update& update, const UpdateRule& rule) = 0;

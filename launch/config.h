@@ -55,6 +55,7 @@ struct Config {
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";
+  std::string metrics = "none";  // see metric_choice()
   bool measure_peak = true;
   BusyOptions busy;
   CheckpointSettings checkpoints;

@@ -104,6 +104,8 @@ class Conflicts {
          "ranks would wait for each other in every layer");
     need(config_.checkpoints.every == 0, "run.checkpoint_every = 0",
          "ranks meet behind an epoch alone; run.checkpoint_minutes saves there");
+    need(config_.trainer.evaluate_every == 0, "run.metrics_every = 0",
+         "ranks meet behind an epoch alone, and are evaluated there");
     need(config_.device.device != "cuda", "world.device = \"cpu\"",
          "neighbours look into the memory of a node");
   }

@@ -375,6 +375,18 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(trainer.log_every),
        "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
        {0, kMostSteps}},
+      {.name = "run.metrics",
+       .member = MEMBER(metrics),
+       .description = "what evaluations tell beside loss and accuracy, and take time for. top5: the share of "
+                      "samples whose label is among the five largest logits; f1: precision, recall and F1 of "
+                      "classes; confusion: how often each class was taken for each, of up to 100",
+       .words = {kMetricNames.begin(), kMetricNames.end()},
+       .several = true},
+      {"run.metrics_every",
+       MEMBER(trainer.evaluate_every),
+       "steps from one evaluation within an epoch to the next, each a line of evaluations.jsonl; 0: only "
+       "behind epochs",
+       {0, kMostSteps}},
       {"run.measure_peak", MEMBER(measure_peak),
        "measure, before the first step, what the devices could do: the figure peak is held against it"},
       {"run.busy_below",
@@ -507,8 +519,20 @@ struct Checker {
   std::string operator()(const std::string* value) const {
     if (value->empty() && key.words.empty())
       return fmt::format("{0} is empty: set it in the file or with --set {0}=...", key.name);
+    if (key.several) return several(*value);
     if (key.words.empty() || std::ranges::count(key.words, *value)) return {};
     return refusal("allowed are " + allowed(key) + did_you_mean(suggested_word(*value, key.words)));
+  }
+  std::string several(const std::string& value) const {
+    if (value == "none") return {};
+    const std::vector<std::string> given = listed_words(value);
+    if (given.empty()) return refusal("allowed are " + allowed(key));
+    for (const std::string& word : given) {
+      if (std::ranges::count(key.words, word)) continue;
+      return refusal(fmt::format("{} is not known, allowed are {}{}", quoted(word), allowed(key),
+                                 did_you_mean(suggested_word(word, key.words))));
+    }
+    return {};
   }
   template <typename List>
   std::string operator()(const List* list) const {
@@ -562,11 +586,14 @@ std::string value_text(const Member& member) {
 }
 
 std::string expected(const Key& key) {
+  if (key.several) return allowed(key);
   return key.words.empty() ? describe(key, &Noun::singular)
                            : fmt::format("one of {}", fmt::join(key.words, ", "));
 }
 
 std::string allowed(const Key& key) {
+  if (key.several)
+    return fmt::format("none, or some of {}, with commas between them", fmt::join(key.words, ", "));
   return key.words.empty() ? describe(key, &Noun::plural) : fmt::format("{}", fmt::join(key.words, ", "));
 }
 

@@ -41,6 +41,7 @@ class DesyncCheck final : public FitObserver {
 
   bool goes_on() override;
   void evaluated(const Evaluation& evaluation) override { then_.evaluated(evaluation); }
+  void evaluated_within() override { then_.evaluated_within(); }
   void step_failed() override { then_.step_failed(); }
   std::string save_last_good() override { return then_.save_last_good(); }
 

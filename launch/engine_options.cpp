@@ -100,6 +100,7 @@ TrainerOptions trainer_options(const Config& config) {
   TrainerOptions options = config.trainer;
   options.accumulation = config.loader.accumulation;
   options.cross_barrier = config.gradients.cross_barrier;
+  options.metrics = metric_choice(config.metrics);
   if (options.average_every == 1)
     options.average_every = 0;  // averaged gradients are the same, but rounded once
   return options;

@@ -16,6 +16,8 @@ class FitObserver {
   virtual bool goes_on() = 0;
   // Collective. After an epoch, or as much of it as train.steps allows, was evaluated and reported.
   virtual void evaluated(const Evaluation& evaluation) = 0;
+  // Collective. After an evaluation within an epoch (TrainerOptions::evaluate_every), which is before a step.
+  virtual void evaluated_within() {}
 
   // Collective. A step cannot be made good and ends the training: whoever made that happen takes it back.
   virtual void step_failed() {}

@@ -170,7 +170,22 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                   {"seconds", each.seconds},
                                   {"median_seconds", each.median_seconds}});
   }
+  if (report.metrics) {
+    add_metrics(*report.metrics, line);
+    line["metrics_seconds"] = report.metrics_seconds;
+  }
+  if (report.evaluations_within > 0)
+    line["evaluations_within"] = {{"count", report.evaluations_within}, {"seconds", report.within_seconds}};
   return line;
+}
+
+MetricPrice price_of(const EpochReport& report) {
+  MetricPrice price{.train_seconds = report.train_seconds,
+                    .evaluation_seconds = report.evaluation_seconds,
+                    .within_seconds = report.within_seconds,
+                    .metrics_seconds = report.metrics_seconds};
+  if (report.metrics) price.names = report.metrics->names();
+  return price;
 }
 
 // The numbers in it, and in objects within it, by their path.
@@ -312,6 +327,7 @@ void Report::epoch(const EpochReport& report) {
   parts.push_back("train loss " + loss_text(report.train_loss));
   parts.push_back("test loss " + loss_text(report.test_loss));
   parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * report.test_accuracy));
+  if (report.metrics) add_metrics(*report.metrics, parts);
   parts.push_back(thousands(report.samples_per_second) + " samples/s");
   std::vector<std::string> account = account_parts(report.account);
   account.front().insert(0, "| ");
@@ -323,6 +339,7 @@ void Report::epoch(const EpochReport& report) {
   if (report.communication && busy_watch_) busy_watch_->set_advice(report.communication->advice);
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
+  for (const std::string& text : price_of_metrics(price_of(report))) advise(text);
   EpochReport line = report;
   line.stragglers = std::exchange(stragglers_, {});
   write_metrics(line);
@@ -332,8 +349,11 @@ void Report::say_of(const EpochCommunication& communication) {
   std::vector<std::string> parts = communication_parts(communication);
   parts.front().insert(0, "  ");
   say(in_lines(parts, "  ") + '\n');
-  if (!communication.advice) return;
-  std::vector<std::string> words = words_of("advice: " + communication.advice->text);
+  if (communication.advice) advise(communication.advice->text);
+}
+
+void Report::advise(const std::string& text) {
+  std::vector<std::string> words = words_of("advice: " + text);
   words.front().insert(0, "  ");
   say(in_lines(words, " ") + '\n');
 }
@@ -383,6 +403,17 @@ void Report::series(const StepLine& line) {
   }
   series_problem_ = fmt::format("{} lacks {}: {}", steps_path().string(), counted(lost_series_, "line"),
                                 std::strerror(error));
+}
+
+void Report::evaluation(const EvaluationLine& line) {
+  if (!options_.speaks) return;
+  const std::filesystem::path path = options_.directory / "evaluations.jsonl";
+  const int error = append_whole(path, to_json(line) + '\n');
+  if (error == 0) return;
+  if (lost_evaluations_++ == 0)
+    log::warning("cannot write {}: {}; training goes on without", path.string(), std::strerror(error));
+  evaluations_problem_ =
+      fmt::format("{} lacks {}: {}", path.string(), counted(lost_evaluations_, "line"), std::strerror(error));
 }
 
 void Report::write_events(std::int64_t step, const std::vector<Scalar>& scalars) {

@@ -17,6 +17,7 @@
 #include "launch/busy_watch.h"
 #include "launch/communication.h"
 #include "launch/event_file.h"
+#include "launch/metric_lines.h"
 #include "launch/step_series.h"
 
 namespace lockstep {
@@ -46,11 +47,11 @@ struct EpochReport {
   std::int64_t steps = 0;  // since the start of training
   double train_loss = 0;
   double test_loss = 0;
-  double test_accuracy = 0;       // fraction
-  double samples_per_second = 0;  // training only, over all ranks
-  double learning_rate = 0;       // of the last step
-  double train_seconds = 0;       // wall time of the epoch's training steps
-  double evaluation_seconds = 0;
+  double test_accuracy = 0;                         // fraction
+  double samples_per_second = 0;                    // training only, over all ranks
+  double learning_rate = 0;                         // of the last step
+  double train_seconds = 0;                         // wall time of the epoch's training steps
+  double evaluation_seconds = 0;                    // of all evaluations, within the epoch and behind it
   std::int64_t skipped_steps = 0;                   // of the epoch: gradients overflowed
   double loss_scale = 1;                            // after it
   StepAccount account;                              // rank 0's; adds up to train_seconds
@@ -61,6 +62,10 @@ struct EpochReport {
   std::vector<double> busy_by_rank = {};            // see busy_share()
   std::string device = {};  // what the monitor saw (launch/monitor/monitor_sums.h), as JSON; empty: nothing
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
+  std::optional<EvaluationMetrics> metrics = {};  // of the evaluation behind it, where any are asked for
+  double metrics_seconds = 0;                     // what counting them took, of evaluation_seconds
+  std::int64_t evaluations_within = 0;            // run.metrics_every
+  double within_seconds = 0;                      // that they took, of evaluation_seconds
 
   double busy() const;  // the mean over ranks
 };
@@ -100,6 +105,8 @@ class Report {
   // advice, where there are any.
   void epoch(const EpochReport& report);
 
+  // A line of evaluations.jsonl.
+  void evaluation(const EvaluationLine& line);
   // A line of steps.jsonl; and where somebody watches and finds the device idle, one on the terminal, one of
   // events.jsonl, and the user's command.
   void series(const StepLine& line);
@@ -113,6 +120,8 @@ class Report {
   const std::string& metrics_problem() const { return metrics_problem_; }
   // How many lines steps.jsonl lacks, and why; likewise.
   const std::string& series_problem() const { return series_problem_; }
+  // The same of evaluations.jsonl.
+  const std::string& evaluations_problem() const { return evaluations_problem_; }
 
  private:
   double seconds_left(std::int64_t steps_done);
@@ -120,6 +129,7 @@ class Report {
   void tell(const IdleEvent& event);
   void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
   void say_of(const EpochCommunication& communication);
+  void advise(const std::string& text);
   std::filesystem::path steps_path() const { return options_.directory / "steps.jsonl"; }
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
@@ -133,6 +143,8 @@ class Report {
   std::string event_command_ = "none";
   std::int64_t lost_series_ = 0;
   std::string series_problem_;
+  std::int64_t lost_evaluations_ = 0;
+  std::string evaluations_problem_;
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet
@@ -145,7 +157,9 @@ class Report {
 // {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks communication {steps,
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
 // by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
-// host, since_step, found_step, seconds, median_seconds}. What is not finite, or not there, is null.
+// host, since_step, found_step, seconds, median_seconds}. With run.metrics what add_metrics() adds, and
+// metrics_seconds; with run.metrics_every evaluations_within {count, seconds}. What is not finite, or not
+// there, is null.
 std::string to_json(const EpochReport& report);
 
 // The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,

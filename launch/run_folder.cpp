@@ -59,6 +59,7 @@ void write_holder(int descriptor) {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kStepsFile = "steps.jsonl";
+constexpr const char* kEvaluationsFile = "evaluations.jsonl";
 
 // Reads {"epoch":A,NAME:B of a line that is whole; 0 where it is none.
 struct MetricsPlace {
@@ -164,7 +165,7 @@ RunLock::~RunLock() { close(descriptor_); }
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  set_aside(folder / "events.jsonl");
+  for (const char* name : {"events.jsonl", kEvaluationsFile}) set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
     errno = 0;
@@ -197,6 +198,8 @@ void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
     if (keep) last = step;
     return keep;
   });
+  // What was saved behind a step was saved before its evaluation, which comes again.
+  keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return series_step(line) < steps; });
 }
 
 }  // namespace lockstep

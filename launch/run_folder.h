@@ -25,8 +25,8 @@ class RunLock {
 };
 
 // Makes the folder, and in it metrics.jsonl and steps.jsonl, which are then empty. What an earlier run wrote
-// there, or to events.jsonl, is renamed to metrics.N.jsonl, N from 1 in the order of the runs. Throws
-// IoError.
+// there, or to events.jsonl and evaluations.jsonl, is renamed to metrics.N.jsonl, N from 1 in the order of
+// the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
@@ -34,7 +34,7 @@ void begin_metrics(const std::filesystem::path& folder);
 // does. Throws IoError. Returns the steps of the last line; 0 where there is none.
 std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
-// Likewise steps.jsonl keeps its lines up to a step.
+// Likewise steps.jsonl keeps its lines up to a step, and evaluations.jsonl those before it.
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps);
 
 // Where what an earlier run left at this path goes: "metrics.1.jsonl" of "metrics.jsonl", with the first

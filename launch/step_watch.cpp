@@ -33,7 +33,7 @@ StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_second
     : world_(world), trainer_(trainer), given_(timeout_seconds > 0), then_(then) {
   if (Watchdog* watchdog = world_.watchdog())
     watchdog->set_device([this] { return trainer_.device_place(); });
-  if (!trainer_.done()) enter_step();
+  if (!trainer_.done() && !trainer_.evaluates_within()) enter_step();
 }
 
 StepWatch::~StepWatch() {
@@ -48,8 +48,13 @@ bool StepWatch::goes_on() {
   }
   leave_step();
   if (!then_.goes_on()) return false;
-  if (!trainer_.evaluates_next()) enter_step();
+  if (!trainer_.evaluates_next() && !trainer_.evaluates_within()) enter_step();
   return true;
+}
+
+void StepWatch::evaluated_within() {
+  then_.evaluated_within();
+  enter_step();
 }
 
 void StepWatch::evaluated(const Evaluation& evaluation) {

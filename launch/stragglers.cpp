@@ -83,6 +83,11 @@ void StragglerWatch::evaluated(const Evaluation& evaluation) {
   if (host_.size() > 1) last_ = trainer_.own_seconds();
 }
 
+void StragglerWatch::evaluated_within() {
+  then_.evaluated_within();
+  if (host_.size() > 1) last_ = trainer_.own_seconds();
+}
+
 void StragglerWatch::send() {
   auto* numbers = reinterpret_cast<std::int32_t*>(memory_.data());
   const auto ranks = static_cast<std::size_t>(host_.size());

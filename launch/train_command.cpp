@@ -67,7 +67,8 @@ struct TrainRun {
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   Training& training = *run.training;
   std::vector<std::string> problems;
-  for (const std::string& problem : {run.report->metrics_problem(), run.report->series_problem()})
+  for (const std::string& problem :
+       {run.report->metrics_problem(), run.report->series_problem(), run.report->evaluations_problem()})
     if (!problem.empty()) problems.push_back(problem);
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;

@@ -113,6 +113,10 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
     CHECK(!options_.cross_barrier, "a step that others are part of is not skipped");
     parts_.optimizer.judge_each_step();
   }
+  if (options.metrics.any())
+    metrics_.emplace(options.metrics, parts.network, parts.communicator.host(), stream_);
+  if (metrics_ && !metrics_->any()) metrics_.reset();
+  CHECK(options.evaluate_every == 0 || end_->in_lockstep(), "ranks meet behind an epoch alone");
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
   recordings_.begin(may_record && records_steps(parts, *end_), end_->first_exchange());
@@ -129,7 +133,9 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     const Evaluation evaluation = evaluate();
     line.test_loss = evaluation.loss;
     line.test_accuracy = evaluation.accuracy;
-    line.evaluation_seconds = seconds_between(begin, now_ns());
+    line.evaluation_seconds += seconds_between(begin, now_ns());
+    line.metrics = evaluation.metrics;
+    if (line.metrics) line.metrics_seconds += line.metrics->seconds;
     report.epoch(line);
     reported_ = 1;
     if (epoch_is_over()) begin_epoch();
@@ -151,17 +157,27 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
   const std::int64_t first_step = epoch_step_;
   end_->begin_epoch(first_step, steps);
+  Pause pause;
   const auto samples_per_second = [&] {
     const std::int64_t taken = end_->in_lockstep() ? settled_ - settled_before : epoch_step_ - first_step;
     const auto samples = static_cast<double>(taken * parts_.train.global_batch());
-    return samples / seconds_between(begin, now_ns());
+    return samples / (seconds_between(begin, now_ns()) - pause.seconds);
   };
   std::optional<StepSeries> series = begin_series();
   const auto tell_rest = [&] {
     if (series && series->open(epoch_step_)) tell_series(report, *series);
   };
-  while (takes_step(steps)) {
-    norm_wanted_ = series && (series->due(epoch_step_ + 1) || epoch_step_ + 1 == steps);
+  for (;;) {
+    if (evaluates_within()) {
+      settle_but(0);  // so that the line has all of the steps before
+      tell_rest();
+      pause_to_evaluate(report, pause);
+      if (observer != nullptr) observer->evaluated_within();
+      series = begin_series();
+    }
+    if (!takes_step(steps)) break;
+    norm_wanted_ = series && (series->due(epoch_step_ + 1) || epoch_step_ + 1 == steps ||
+                              evaluates_within(epoch_step_ + 1, step_ + 1));
     step();
     if (series && series->due(epoch_step_)) tell_series(report, *series);
     report.step({.epoch = epoch_ + 1,
@@ -186,13 +202,18 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   tell_rest();
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
-  line.train_seconds = seconds_between(begin, now_ns());
+  line.train_seconds = seconds_between(begin, now_ns()) - pause.seconds;
+  line.evaluations_within = pause.evaluations;
+  line.evaluation_seconds = line.within_seconds = pause.seconds;
+  line.metrics_seconds = pause.metric_seconds;
   line.account = take_account();
-  const double without_core = compute_without_core() - without_core_before;
+  double& rest = line.account[Phase::rest];
+  rest = std::max(0.0, rest - pause.seconds);
+  const double without_core = compute_without_core() - without_core_before - pause.without_core;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
   if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
-  line.processor = processor_account() - processor_before;
+  line.processor = processor_account() - processor_before - pause.processor;
   line.skipped_steps = skipped_on_all_ranks();
   line.loss_scale = loss_scale_;
   line.steps_by_rank = steps_by_rank_;
@@ -277,7 +298,8 @@ void Trainer::step() {
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = step_,
             .slot = StepSlot::of(enqueued_),
-            .evaluated_next = evaluates_after(epoch_step_ + 1, step_ + 1)};
+            .evaluated_next =
+                evaluates_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
   end_->begin_step(place_);
   marks_.begin(place_.slot, step_ + 1);
   clock_.begin(place_.slot, step_);
@@ -386,18 +408,43 @@ Evaluation Trainer::evaluate() {
   if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
   average_statistics();
   LossTotals mine;
+  if (metrics_) metrics_->begin();
   test_.seek(0, 0);
   const Pass pass{.stream = stream_, .mode = Mode::evaluation};
   const std::int64_t steps = parts_.test.steps_in_epoch(0);
   for (std::int64_t step = 0; step < steps; ++step) {
     test_.begin(stream_, StepSlot::of(step));
-    parts_.network.forward(test_.next(), pass);
+    const Batch& batch = test_.next();
+    parts_.network.forward(batch, pass);
+    if (metrics_) metrics_->count(batch);
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
+    if (metrics_) metrics_->counted();
   }
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);
-  return {.loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
+  Evaluation evaluation{
+      .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
+  if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
+  return evaluation;
+}
+
+void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
+  const double without_core = compute_without_core();
+  const ProcessorAccount processor = processor_account();
+  const std::int64_t begin = now_ns();
+  const Evaluation evaluation = evaluate();
+  EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
+  line.test_loss = evaluation.loss;
+  line.test_accuracy = evaluation.accuracy;
+  line.metrics = evaluation.metrics;
+  line.seconds = seconds_between(begin, now_ns());
+  report.evaluation(line);
+  pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;
+  pause.without_core += compute_without_core() - without_core;
+  pause.processor = pause.processor - (processor - processor_account());
+  pause.seconds += seconds_between(begin, now_ns());
+  ++pause.evaluations;
 }
 
 // Evaluation's; training's own stay as they are.

@@ -28,6 +28,7 @@
 #include "launch/fit_observer.h"
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
+#include "launch/metrics.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
 #include "launch/step_ends/step_end.h"
@@ -56,6 +57,9 @@ struct TrainerOptions {
   // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
   // that fp16's loss scale makes good are not counted.
   std::int64_t max_skipped_steps = 0;
+  MetricChoice metrics;
+  // Steps from one evaluation within an epoch to the next, counted from the start of training; 0: none.
+  std::int64_t evaluate_every = 0;
   std::int64_t log_every = 50;  // steps from one line of rank 0's StepSeries to the next; 0: none
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
@@ -67,6 +71,7 @@ struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // fraction
   std::int64_t samples = 0;
+  std::optional<EvaluationMetrics> metrics = {};
 };
 
 // What a rank's steps took of it alone, in seconds: its thread (OwnTime), and a GPU. Whoever asks for the
@@ -141,6 +146,8 @@ class Trainer {
   std::int64_t epochs() const { return epoch_; }
   // Whether the epoch is evaluated as it is, before another step.
   bool evaluates_next() const { return evaluates_after(epoch_step_, step_); }
+  // Likewise within the epoch (TrainerOptions::evaluate_every).
+  bool evaluates_within() const { return evaluates_within(epoch_step_, step_); }
   // Whether train.steps ended the epoch early, and it was evaluated and reported as it was.
   bool reported_early() const { return reported_ && epoch_step_ > 0; }
   // Whether fit() finds nothing to do.
@@ -193,6 +200,14 @@ class Trainer {
   std::optional<StepSeries> begin_series();
   bool asks_for_norm() const;
   void tell_series(Report& report, StepSeries& series);
+  // Of an evaluation within an epoch.
+  struct Pause {
+    std::int64_t evaluations = 0;
+    double seconds = 0, metric_seconds = 0, without_core = 0;
+    ProcessorAccount processor;
+  };
+  // Collective. Adds to what the epoch's evaluations took so far.
+  void pause_to_evaluate(Report& report, Pause& pause);
   // See RankCommunication::no_core; of all steps so far.
   double seconds_without_core_for_communication();
   // Before each step of an epoch: whether there is another.
@@ -212,6 +227,10 @@ class Trainer {
     return epoch_step == parts_.train.steps_in_epoch(epoch_) ||
            (options_.max_steps > 0 && step >= options_.max_steps);
   }
+  bool evaluates_within(std::int64_t epoch_step, std::int64_t step) const {
+    return options_.evaluate_every > 0 && epoch_step > 0 && step % options_.evaluate_every == 0 &&
+           !evaluates_after(epoch_step, step);
+  }
 
   Parts parts_;
   Schedule schedule_;
@@ -219,6 +238,7 @@ class Trainer {
   Stream stream_;
   DeviceBatches train_;
   DeviceBatches test_;
+  std::optional<MetricCounter> metrics_;  // where any are asked for
   StepResults results_;
   ExchangedRate exchanged_rate_;
   DeviceMarks marks_;

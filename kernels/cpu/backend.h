@@ -52,6 +52,7 @@ class CpuBackend final : public Backend {
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;
+  void count_classes(Stream& stream, const ClassCounts& arguments) override;
 
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override;
   void restore_if_skipped(Stream& stream, const Restore& arguments) override;

@@ -10,6 +10,7 @@
 #include "core/cuda/check.h"
 #include "core/error.h"
 #include "kernels/backend_factories.h"
+#include "kernels/cuda/class_counts.h"
 #include "kernels/cuda/codec.h"
 #include "kernels/cuda/color_jitter.h"
 #include "kernels/cuda/dropout.h"
@@ -133,6 +134,9 @@ class CudaBackend final : public Backend {
   std::size_t loss_scratch_bytes(std::int64_t batch) override { return cuda_loss_scratch_bytes(batch); }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override {
     cuda_softmax_cross_entropy(stream, arguments);
+  }
+  void count_classes(Stream& stream, const ClassCounts& arguments) override {
+    cuda_count_classes(stream, arguments);
   }
 
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/cuda/element.h"
+#include "kernels/cuda/largest.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/reduce.h"
@@ -36,29 +37,11 @@ struct Batch {
   SampleLoss* losses;
 };
 
-// The first of the largest logits. NaN is never it.
-struct Largest {
-  float value = -INFINITY;
-  int place = std::numeric_limits<int>::max();
-
-  __device__ void take(float other, int other_place) {
-    if (!(other > value || (other == value && other_place < place))) return;
-    value = other;
-    place = other_place;
-  }
-};
-
 template <typename T>
 __device__ inline Largest largest_of(const T* logits, int classes, int lane) {
   Largest largest;
   for (int k = lane; k < classes; k += kWarpThreads) largest.take(to_float(logits[k]), k);
-#pragma unroll
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
-    const float value = __shfl_xor_sync(kWholeWarp, largest.value, distance);
-    const int place = __shfl_xor_sync(kWholeWarp, largest.place, distance);
-    largest.take(value, place);
-  }
-  return largest;
+  return warp_largest(largest);
 }
 
 template <typename T>

@@ -31,7 +31,7 @@ std::pair<std::string, StateScope> name_in_state(const std::string& name, StateS
   return {name.substr(kShardedPrefix.size()), StateScope::sharded};
 }
 
-std::string number_text(const std::variant<std::int64_t, double>& value) {
+std::string stored_number(const std::variant<std::int64_t, double>& value) {
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return fmt::format("{}{}", kInteger, *whole);
   return fmt::format("{}{:016x}", kDouble, std::bit_cast<std::uint64_t>(std::get<double>(value)));
 }
@@ -159,7 +159,7 @@ ShardFile write_shard(const std::filesystem::path& folder, const std::string& na
                        {.data = const_cast<float*>(piece.values.data()), .shape = piece.shape}});
   }
   for (const StateCopy::Value& piece : state.values)
-    metadata[name_in_file(piece.name, piece.scope)] = number_text(piece.value);
+    metadata[name_in_file(piece.name, piece.scope)] = stored_number(piece.value);
   ShardFile file{.name = name};
   ContentHash hash;
   write_safetensors(folder / name, tensors, metadata, [&](const void* data, std::size_t bytes) {

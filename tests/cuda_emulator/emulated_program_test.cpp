@@ -95,6 +95,27 @@ TEST(Emulated, LossesOfAugmentedImagesAreTheCpus) {
 }
 
 // Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
+nlohmann::json metrics_of(const Workplace& workplace, const Settings& settings) {
+  const ProgramResult result = run_ranks(2, workplace.train(settings));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json line = nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl")));
+  EXPECT_EQ(line["evaluations_within"]["count"], 2);
+  return line;
+}
+
+// Of logits whose order no rounding changes.
+TEST(Emulated, MetricsAreTheCpus) {
+  const Workplace cpu("metrics_cpu"), gpu("metrics_gpu", "lockstep-emulated");
+  Settings settings = {"model.name=cnn", "train.steps=12", "kernels.choose=direct",
+                       "run.metrics=f1, confusion", "run.metrics_every=5"};
+  const nlohmann::json wanted = metrics_of(cpu, settings);
+  settings.push_back("world.device=cuda");
+  const nlohmann::json found = metrics_of(gpu, settings);
+  for (const char* name : {"test_accuracy", "f1_macro", "f1_by_class", "confusion"})
+    EXPECT_EQ(found[name], wanted[name]) << name;
+  EXPECT_GT(found["metrics_seconds"], 0);
+}
+
 TEST(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
   expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
   expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
@@ -168,6 +189,17 @@ TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
 
 // LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
 // pageable memory are such a thing, too.
+// Evaluations between replayed steps.
+TEST_F(EmulatedDigest, IsTheSameWithEvaluationsAndMetricsWithinAnEpoch) {
+  const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};
+  const std::string expected = digest_of(workplace_, {.settings = settings});
+  Settings evaluated = settings;
+  evaluated.insert(evaluated.end(), {"run.metrics=f1,confusion", "run.metrics_every=3"});
+  for (const char* machine :
+       {"", "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=2ms LOCKSTEP_EMULATED_PAGEABLE=late"})
+    EXPECT_EQ(digest_of(workplace_, {.settings = evaluated, .machine = machine}), expected) << machine;
+}
+
 TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
   const char* asked = std::getenv("LOCKSTEP_TEST_SEEDS");
   const int seeds = asked != nullptr ? std::atoi(asked) : 2;

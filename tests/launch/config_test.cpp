@@ -276,6 +276,7 @@ TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
       {"train.reproducible=true", "train.reproducible = false"},
       {"model.sync_batch_norm=true", "model.sync_batch_norm = false"},
       {"run.checkpoint_every=10", "run.checkpoint_every = 0"},
+      {"run.metrics_every=10", "run.metrics_every = 0"},
       {"world.device=cuda", "world.device = \"cpu\""}};
   for (const auto& [other, allowed] : refused) {
     const std::string error = config_error([&] { with({"comm.topology=ring", std::string(other)}); });
@@ -312,6 +313,18 @@ TEST(Config, ValuesOfTheWrongType) {
             "FILE:2: model.name = 3: one of mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
             "mobilenet_v2 "
             "is expected");
+}
+
+TEST(Config, SomeOfSeveralWords) {
+  EXPECT_EQ(with({"run.metrics=top5, f1"}).metrics, "top5, f1");
+  EXPECT_EQ(with({"run.metrics=confusion"}).metrics, "confusion");
+  EXPECT_EQ(with({"run.metrics=none"}).metrics, "none");
+  const std::string allowed = "none, or some of top5, f1, confusion, with commas between them";
+  EXPECT_EQ(set_error("run.metrics=top5, confuson"),
+            "run.metrics = \"top5, confuson\": \"confuson\" is not known, allowed are " + allowed +
+                "; did you mean confusion?");
+  EXPECT_EQ(set_error("run.metrics=,"), "run.metrics = \",\": allowed are " + allowed);
+  EXPECT_EQ(set_error("run.metrics="), "run.metrics = \"\": allowed are " + allowed);
 }
 
 TEST(Config, UnknownWordsSuggestTheNearest) {

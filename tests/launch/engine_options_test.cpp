@@ -146,6 +146,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
+  const MetricChoice& metrics = trainer.metrics;
+  tell("trainer.metrics", fmt::format("{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion));
+  tell("trainer.evaluate_every", trainer.evaluate_every);
   tell("measure_peak", config.measure_peak);
   tell("busy.below", config.busy.below);
   tell("busy.lines", config.busy.lines);
@@ -397,6 +400,9 @@ std::vector<Case> cases() {
       {"run.busy_lines=7", {"busy.lines=7"}},
       {"run.event_pause_seconds=5", {"busy.pause_seconds=5"}},
       {"run.event_command=\"mail\"", {"busy.command=mail"}},
+      {"run.metrics=top5", {"trainer.metrics=100"}},
+      {"run.metrics=confusion, f1", {"trainer.metrics=011"}},
+      {"run.metrics_every=7", {"trainer.evaluate_every=7"}},
       {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
       {"run.check_every=7", {"check_every=7"}},

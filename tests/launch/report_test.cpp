@@ -336,6 +336,48 @@ TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
   EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["none"])"));
 }
 
+TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
+  EpochReport of_metrics = example();
+  of_metrics.metrics = EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
+  of_metrics.metrics_seconds = 0.5;
+  of_metrics.evaluations_within = 3;
+  of_metrics.within_seconds = 1;
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(of_metrics); });
+  EXPECT_NE(output.find("test accuracy 89.31 %  top5 93.10 %  f1 0.829  12,345 samples/s"), std::string::npos)
+      << output;
+  EXPECT_TRUE(
+      output.ends_with("7.9 %\n  advice: metrics took 4.3 % of the epoch: leaving top5, f1 out saves that\n"
+                       "  advice: evaluations took 13.0 % of the epoch: run.metrics_every=0 saves 8.7 %\n"))
+      << output;
+  const json line = json::parse(metrics().front());
+  EXPECT_EQ(line["top5"], 0.931);
+  EXPECT_EQ(line["metrics_seconds"], 0.5);
+  EXPECT_EQ(line["evaluations_within"], json::parse(R"({"count": 3, "seconds": 1.0})"));
+  EXPECT_EQ(line.size(), 16u + 7u);
+}
+
+TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
+  Report report(options(false));
+  const EvaluationLine within{.step = 20, .epoch = 1, .test_loss = 0.5, .test_accuracy = 0.75};
+  const std::filesystem::path path = directory_ / "run" / "evaluations.jsonl";
+  EXPECT_EQ(output_of([&] {
+              report.evaluation(within);
+              report.evaluation(within);
+            }),
+            "");
+  std::ifstream file(path);
+  std::string text;
+  ASSERT_TRUE(std::getline(file, text));
+  EXPECT_EQ(text, to_json(within));
+  EXPECT_EQ(report.evaluations_problem(), "");
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
+    output_of([&] { report.evaluation(within); });
+  }
+  EXPECT_EQ(report.evaluations_problem(), path.string() + " lacks 1 line: File too large");
+}
+
 TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
   EpochReport unknown = example();
   unknown.peak.reset();

@@ -92,6 +92,19 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
   EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
 }
 
+// A checkpoint lies before the evaluation of its step, which comes again.
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
+  const std::string five = "{\"epoch\":1,\"step\":5}\n", ten = "{\"epoch\":1,\"step\":10}\n";
+  write("");
+  std::ofstream(folder_ / "evaluations.jsonl") << five + ten;
+  continue_steps(folder_, 10);
+  EXPECT_EQ(text_of("evaluations.jsonl"), five);
+  EXPECT_EQ(text_of("evaluations.1.jsonl"), five + ten);
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "evaluations.jsonl"));
+  EXPECT_EQ(text_of("evaluations.2.jsonl"), five);
+}
+
 TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
   begin_metrics(folder_);
   write("second");

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/class_counts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/kernels/class_counts_reference.h"
+#include "tests/kernels/planned_memory.h"
+
+namespace lockstep {
+namespace {
+
+CountedClasses counted_by_cpu(const CountedBatch& batch) {
+  CountedClasses counts(batch.classes);
+  const GuardedMemory logits(batch.logits, batch.type);
+  Stream stream(Device{}, StreamUse::compute);
+  cpu_backend().count_classes(
+      stream, batch.arguments(logits.data(), batch.labels.data(), batch.weights.data(), counts));
+  return counts;
+}
+
+TEST(ClassCounts, AreTheDefinitions) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 101}, {7, 1000}, {2500, 10}}) {
+      SCOPED_TRACE(fmt::format("{} samples of {} classes in {}", samples, classes, name_of(type)));
+      const CountedBatch batch = CountedBatch::random(type, samples, classes);
+      EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));
+    }
+  }
+}
+
+TEST(ClassCounts, OfHardCasesAreTheDefinitions) {
+  for (const CountedBatch& batch : hard_batches()) EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));
+}
+
+// Seven equal logits: the first is the prediction, and the first five are among the five.
+TEST(ClassCounts, EqualLogitsRankByTheirClass) {
+  CountedBatch batch{.classes = 7, .logits = Values(49, 1.0f), .labels = {0, 1, 2, 3, 4, 5, 6}};
+  batch.weights = Values(7, 1.0f);
+  const CountedClasses counts = counted_by_cpu(batch);
+  EXPECT_EQ(counts.in_top, 5);
+  EXPECT_EQ(counts.predicted(0), 7);
+  for (std::int64_t label = 0; label < 7; ++label) EXPECT_EQ(counts.confused(label, 0), 1);
+}
+
+TEST(ClassCounts, ASampleWithoutAPredictionIsOneOfItsClassAndNoMore) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), kInfinity}) {
+    for (const std::size_t place : {0, 2, 5}) {
+      CountedBatch batch{.classes = 6, .logits = {5, 4, 3, 2, 1, 0}, .labels = {0}, .weights = {1}};
+      batch.logits[place] = bad;
+      const CountedClasses counts = counted_by_cpu(batch);
+      EXPECT_EQ(counts.in_top, 0);
+      EXPECT_EQ(counts.by_class[0], 1);
+      EXPECT_EQ(std::accumulate(counts.by_class.begin(), counts.by_class.end(), 0), 1);
+      EXPECT_EQ(std::ranges::count(counts.confusion, 0), 36);
+    }
+  }
+}
+
+// The same samples are right.
+TEST(ClassCounts, AgreeWithTheLoss) {
+  std::vector<CountedBatch> batches = hard_batches();
+  for (const DType type : {DType::f32, DType::f16, DType::bf16})
+    batches.push_back(CountedBatch::random(type, 300, 10));
+  for (const CountedBatch& batch : batches) {
+    const CountedClasses counts = counted_by_cpu(batch);
+    const GuardedMemory logits(batch.logits, batch.type);
+    Stream stream(Device{}, StreamUse::compute);
+    LossSums sums;
+    cpu_backend().softmax_cross_entropy(stream, {.batch = static_cast<std::int64_t>(batch.labels.size()),
+                                                 .classes = batch.classes,
+                                                 .type = batch.type,
+                                                 .logits = logits.data(),
+                                                 .labels = batch.labels.data(),
+                                                 .weights = batch.weights.data(),
+                                                 .sums = &sums});
+    std::int32_t right = 0, samples = 0;
+    for (std::int64_t k = 0; k < batch.classes; ++k) {
+      right += counts.confused(k, k);
+      samples += counts.by_class[static_cast<std::size_t>(k)];
+    }
+    EXPECT_EQ(right, sums.correct);
+    EXPECT_EQ(samples, sums.samples);
+    EXPECT_GE(counts.in_top, sums.correct);
+  }
+}
+
+TEST(ClassCounts, AddToWhatIsThereAndLeaveOutWhatIsNotWanted) {
+  const CountedBatch batch = CountedBatch::random(DType::f32, 40, 6);
+  const CountedClasses once = counted_by_cpu(batch);
+  CountedClasses twice = once;
+  Stream stream(Device{}, StreamUse::compute);
+  ClassCounts arguments =
+      batch.arguments(batch.logits.data(), batch.labels.data(), batch.weights.data(), twice);
+  arguments.by_class = arguments.confusion = nullptr;
+  cpu_backend().count_classes(stream, arguments);
+  EXPECT_EQ(twice.in_top, 2 * once.in_top);
+  EXPECT_EQ(twice.by_class, once.by_class);
+  EXPECT_EQ(twice.confusion, once.confusion);
+}
+
+TEST(ClassCounts, ALabelOutsideTheClassesIsNamed) {
+  CountedBatch batch = CountedBatch::random(DType::f32, 5, 6);
+  batch.labels[3] = 6;
+  try {
+    counted_by_cpu(batch);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sample 3 has label 6"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
