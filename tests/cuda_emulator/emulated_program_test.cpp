@@ -2,6 +2,7 @@
 //
 // lockstep-emulated: the whole program trains on emulated GPUs, on several ranks, and gives the CPU's losses
 // and the same bits however the device orders what CUDA leaves unordered.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -48,19 +49,27 @@ struct Trained {
   double train_loss = 0;
   double test_loss = 0;
   double test_accuracy = 0;
+  double gradient_norm = 0;  // of the last step; 0: not told
 };
+
+nlohmann::json last_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  return last;
+}
 
 Trained train(const Workplace& workplace, int ranks, const std::string& command) {
   std::filesystem::remove_all(workplace.path("run"));
   const ProgramResult result = run_ranks(ranks, command);
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  std::ifstream file(workplace.path("run") / "metrics.jsonl");
-  nlohmann::json last;
-  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  const nlohmann::json last = last_line(workplace.path("run") / "metrics.jsonl");
   if (!last.contains("test_loss")) return {};
+  const nlohmann::json norm = last_line(workplace.path("run") / "steps.jsonl")["gradient_norm"];
   return {.train_loss = last["train_loss"],
           .test_loss = last["test_loss"],
-          .test_accuracy = last["test_accuracy"]};
+          .test_accuracy = last["test_accuracy"],
+          .gradient_norm = norm.is_number() ? norm.get<double>() : 0};
 }
 
 void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, int side = 12) {
@@ -76,6 +85,9 @@ void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, 
   EXPECT_NE(wanted.train_loss, 0);
   EXPECT_NEAR(found.train_loss, wanted.train_loss, tolerance * wanted.train_loss) << ranks << " ranks";
   EXPECT_NEAR(found.test_loss, wanted.test_loss, tolerance * wanted.test_loss) << ranks << " ranks";
+  // See the ReLU below.
+  const double of_norm = std::min(0.1, 200 * tolerance);
+  EXPECT_NEAR(found.gradient_norm, wanted.gradient_norm, of_norm * wanted.gradient_norm) << ranks << " ranks";
 }
 
 TEST(Emulated, LossesAreTheCpus) {
