@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""From an idle machine to a busy one, by nothing but the advice that a training is given: trains, takes what was told of the
+largest loss (events.jsonl), makes that one change, and trains again, until devices are busy for 90 % of the time or nothing
+is told that a program can do. Each rung says what was promised and what came of it.
+
+It begins with what a newcomer might: twice as many ranks as cores, images that are decoded by one thread for each epoch
+anew, and small batches.
+
+Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+ENOUGH = 0.9
+MOST_RUNGS = 10
+WATCH = {"run.busy_below": ENOUGH, "run.log_every": 10, "run.busy_lines": 3, "run.event_pause_seconds": 0}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"idle_ladder.py: {message}; see --help\n")
+    parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
+    parser.add_argument("--images", type=pathlib.Path, required=True, help="a folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--ranks", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def run(options, ranks, *words):
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = suite.execute([*(training_runs.launcher(ranks) if ranks else []), options.lockstep, *words], environment=environment)
+    if done.status != "ok":
+        raise training_runs.Failed(f"{done.text}: {done.reason}")
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def told(settings):
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def train(options, ranks, settings, folder):
+    run(options, ranks, "train", "cifar10_resnet18", *told({**settings, **WATCH, "run.dir": folder}))
+    epochs = lines_of(folder / "metrics.jsonl")
+    seconds = sum(epoch["train_seconds"] for epoch in epochs)
+
+    def mean(name):
+        return sum(epoch[name] * epoch["train_seconds"] for epoch in epochs) / seconds
+
+    return {"busy": mean("busy"), "peak": mean("peak"), "samples_per_second": mean("samples_per_second")}, lines_of(folder / "events.jsonl")
+
+
+def follow(options, event, ranks, settings, folder):
+    """Ranks and settings as advised, and what that was; nothing where no program can do it."""
+    packs = "lockstep pack" in event["text"]
+    if packs:
+        run(options, 0, "pack", "cifar10_resnet18", folder / "records", *told(settings))
+        return ranks, {**settings, "data.format": "records", "data.path": folder / "records"}, "lockstep pack"
+    if event["key"]:
+        return ranks, {**settings, event["key"]: event["value"]}, f"{event['key']}={event['value']}"
+    fewer = re.search(r"start (\d+) rank", event["text"])
+    if fewer:
+        return int(fewer[1]), settings, f"{fewer[1]} ranks"
+    return None
+
+
+def climb(options, folder):
+    ranks = options.ranks
+    settings = {"data.path": options.images, "data.loader": "stream", "data.loader_threads": 1, "model.name": "cnn", "world.device": "cpu",
+                "train.precision": "fp32", "train.batch": options.batch, "train.threads": 1, "train.steps": options.steps,
+                **dict(each.split("=", 1) for each in options.more)}
+    rungs = []
+    change = None
+    for number in range(MOST_RUNGS):
+        place = folder / str(number)
+        place.mkdir()
+        found, events = train(options, ranks, settings, place / "run")
+        event = max(events, key=lambda each: each["lost_seconds"], default=None)
+        rungs.append({"change": change, "ranks": ranks, **found,
+                      "told": event and {name: event[name] for name in ("cause", "text", "samples_per_second", "samples_per_second_estimated")}})
+        print(f"{change or 'as it was':<28} busy {100 * found['busy']:5.1f} %  peak {100 * found['peak']:5.1f} %  "
+              f"{found['samples_per_second']:9.0f} samples/s  {event['text'] if event else ''}", flush=True)
+        step = follow(options, event, ranks, settings, place) if event and found["busy"] < ENOUGH else None
+        if step is None:
+            break
+        ranks, settings, change = step
+    return rungs
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        rungs = climb(options, pathlib.Path(folder))
+    options.json.write_text(json.dumps({"benchmark": "idle_ladder", "cores": os.cpu_count(), "steps": options.steps, "rungs": rungs}, indent=1) + "\n")
+    return 0 if rungs[-1]["busy"] >= ENOUGH else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except training_runs.Failed as failure:
+        print(f"idle_ladder.py: {failure}", file=sys.stderr)
+        sys.exit(70)
