@@ -283,6 +283,14 @@ def guards(results):
             f"unwatched ones take {result['ratio']:.4f} times as long", result)
 
 
+def report_cost(results):
+    result = results("report_cost")
+    parts = result["parts"]
+    return (f"what is told of a run, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch {result['options']['batch']} each",
+            f"{100 * result['sum_of_parts']:.2f} % of a step of {result['step_ms']:.1f} ms: lines {100 * parts['lines']:.3f} %, norms of "
+            f"gradients {100 * parts['norms']:.3f} %, the monitor {100 * parts['monitor']:.3f} %", result)
+
+
 def snapshot(results):
     result = results("snapshot")
     height, width, _ = result["options"]["image"]
@@ -328,7 +336,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, half_precision, pinning,
-       faults, soak, guards, snapshot, loader, data_wait]
+       faults, soak, guards, report_cost, snapshot, loader, data_wait]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 

@@ -71,6 +71,10 @@ std::int64_t now_ns() {
       .count();
 }
 
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 std::string_view name_of(Track track) {
   switch (track) {
     case Track::step:

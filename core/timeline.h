@@ -19,6 +19,11 @@ namespace lockstep {
 
 // Monotonic, nanoseconds.
 std::int64_t now_ns();
+inline double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
+  return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+// By the system's clock, which may be set.
+double seconds_since_1970();
 
 enum class Track : std::uint8_t { step, compute, communication, data };
 std::string_view name_of(Track track);

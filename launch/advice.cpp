@@ -72,7 +72,8 @@ class Adviser {
     const double faster = context_.step_seconds / std::max(change.step_seconds, 1e-9);
     Advice advice{.cause = cause, .key = change.key, .value = change.value};
     advice.samples_per_second = context_.samples_per_second * faster;
-    advice.text = fmt::format("{}; {}: about {:.0f} samples/s ({:+.0f} %)", what, change.text,
+    advice.without_estimate = fmt::format("{}; {}", what, change.text);
+    advice.text = fmt::format("{}: about {:.0f} samples/s ({:+.0f} %)", advice.without_estimate,
                               advice.samples_per_second, 100 * (faster - 1));
     return advice;
   }

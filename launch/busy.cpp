@@ -33,7 +33,6 @@ std::optional<double> attainable_samples_per_second(Communicator& host, Training
     } catch (const Error& error) {
       log::info("the peak of {} is not measured: {}", to_string(network.device()), error.what());
     }
-    return Peak{};
   });
   const std::vector<double> rates = gather_values(host, mine);
   if (flops <= 0 || std::ranges::find(rates, 0.0) != rates.end()) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "launch/account_json.h"
 #include "launch/busy.h"
 
 namespace lockstep {
@@ -61,9 +62,6 @@ std::string to_text(const IdleEvent& event) {
 }
 
 std::string to_json(const IdleEvent& event, double time) {
-  nlohmann::ordered_json account;
-  for (std::size_t phase = 0; phase < kPhases; ++phase)
-    account[std::string(name_of(static_cast<Phase>(phase)))] = event.lines.account.seconds[phase];
   return nlohmann::ordered_json{{"kind", "idle"},
                                 {"time", time},
                                 {"first_step", event.first_step},
@@ -72,7 +70,7 @@ std::string to_json(const IdleEvent& event, double time) {
                                 {"cause", event.cause.cause},
                                 {"lost_seconds", event.cause.lost_seconds},
                                 {"without_core_seconds", event.lines.without_core_seconds},
-                                {"account", account},
+                                {"account", json_of(event.lines.account)},
                                 {"key", event.cause.key},
                                 {"value", event.cause.value},
                                 {"samples_per_second", event.lines.samples_per_second},

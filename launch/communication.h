@@ -32,7 +32,8 @@ struct Advice {
   std::string text;   // sentences
   std::string key;    // of the configuration; empty: nothing there helps
   std::string value;
-  double samples_per_second = 0;  // estimated, over all ranks
+  double samples_per_second = 0;      // estimated, over all ranks
+  std::string without_estimate = {};  // the text, but for what it gains
 };
 
 struct EpochCommunication {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -18,6 +17,7 @@
 #include "core/error.h"
 #include "core/host_name.h"
 #include "core/log.h"
+#include "core/timeline.h"
 #include "launch/run_folder.h"
 
 namespace lockstep {
@@ -114,17 +114,14 @@ std::size_t bytes_up_to(std::string_view file, std::int64_t step, std::int64_t s
   return kept;
 }
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::filesystem::path create_file(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  std::filesystem::path path = folder / fmt::format("{}{:.0f}.{}", kPrefix, seconds_now(), host_name());
+  std::filesystem::path path =
+      folder / fmt::format("{}{:.0f}.{}", kPrefix, seconds_since_1970(), host_name());
   std::string event;
   append_field(event, 1, Wire::fixed64);
-  append(event, seconds_now());
+  append(event, seconds_since_1970());
   append_bytes(event, 3, kVersion);
   const int failed = error ? error.value() : append_whole(path, record_of(event));
   if (failed != 0) throw IoError(fmt::format("cannot create {}: {}", path.string(), std::strerror(failed)));
@@ -188,7 +185,7 @@ EventFile EventFile::continue_after(const std::filesystem::path& folder, std::in
 }
 
 int EventFile::add(std::int64_t step, std::span<const Scalar> scalars) const {
-  return path_.empty() ? 0 : append_whole(path_, event_record(seconds_now(), step, scalars));
+  return path_.empty() ? 0 : append_whole(path_, event_record(seconds_since_1970(), step, scalars));
 }
 
 }  // namespace lockstep

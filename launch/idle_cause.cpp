@@ -35,7 +35,7 @@ class IdleTime {
     if (advice) {
       cause.key = advice->key;
       cause.value = advice->value;
-      cause.change = advice->text;
+      cause.change = advice->without_estimate;
       cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
     } else {
       set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
@@ -44,22 +44,30 @@ class IdleTime {
     return cause;
   }
 
+  // Where threads are more than cores, a rank that waits for another waits for its core.
   IdleCause allocation() const {
-    IdleCause cause = lost("allocation", line_.without_core_seconds, "for a core");
     const int wanted = context_.local_ranks * context_.threads;
-    if (wanted > context_.cores) {
-      const int ranks = std::max(1, context_.cores / context_.threads);
-      const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
-      cause.change = fmt::format(
-          "{} threads of {} ranks share {} cores: {} here", wanted, context_.local_ranks, context_.cores,
-          fewer_threads ? fmt::format("train.threads={}", context_.cores / context_.local_ranks)
-                        : fmt::format("start {} rank{}", ranks, ranks == 1 ? "" : "s"));
-    } else {
+    if (context_.on_gpu || wanted <= context_.cores) {
+      IdleCause cause = lost("allocation", line_.without_core_seconds, "for a core");
       cause.change = fmt::format(
           "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "
           "(top says which)",
           wanted, context_.cores);
+      return cause;
     }
+    IdleCause cause =
+        lost("allocation", line_.without_core_seconds + line_.account[Phase::exposed_communication],
+             "for a core, or for ranks that have none");
+    const int ranks = std::max(1, context_.cores / context_.threads);
+    const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
+    cause.change = fmt::format(
+        "{} threads of {} ranks share {} cores: {} here", wanted, context_.local_ranks, context_.cores,
+        fewer_threads ? fmt::format("train.threads={}", context_.cores / context_.local_ranks)
+                      : fmt::format("start {} rank{}", ranks, ranks == 1 ? "" : "s"));
+    // More than all cores never compute.
+    const double computing = line_.busy * wanted;
+    const double most = computing > 0 ? std::max(1.0, context_.cores / computing) : 1.0;
+    cause.samples_per_second = std::min(cause.samples_per_second, line_.samples_per_second * most);
     return cause;
   }
 

@@ -17,10 +17,9 @@ namespace lockstep {
 struct IdleContext {
   bool on_gpu = false;
   bool records_steps = false;  // a GPU's are recorded and replayed (train.cuda_graph)
-  int ranks = 1;
-  int local_ranks = 1;  // of rank 0's node
-  int threads = 1;      // of a rank
-  int cores = 1;        // that rank 0's node has
+  int local_ranks = 1;         // of rank 0's node
+  int threads = 1;             // of a rank
+  int cores = 1;               // that rank 0's node has
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   bool decodes = false;  // loaders decode images: records would not have to

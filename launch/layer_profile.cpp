@@ -125,15 +125,14 @@ std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> r
   return lines;
 }
 
-Peak measure_together(Communicator& host, const std::function<Peak()>& measure) {
+void measure_together(Communicator& host, const std::function<void()>& measure) {
   const auto meet = [&] {
     host.barrier();
     host.stream().synchronize();
   };
   meet();
-  const Peak peak = measure();
+  measure();
   meet();
-  return peak;
 }
 
 }  // namespace lockstep

@@ -55,8 +55,8 @@ class LayerProfile final : public LayerObserver {
 // Why a row is above 100 % of peak, a line for each reason there is; empty where none is.
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);
 
-// Collective. What measure() returns, on all ranks at the same time: as they compute, sharing the memory and
+// Collective. Calls measure() on all ranks at the same time: as they compute, sharing the memory and
 // the power of a node. Nobody goes on, to burn a core somewhere else, before all have measured.
-Peak measure_together(Communicator& host, const std::function<Peak()>& measure);
+void measure_together(Communicator& host, const std::function<void()>& measure);
 
 }  // namespace lockstep

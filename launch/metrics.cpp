@@ -16,10 +16,6 @@ double quotient(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double seconds_from_to(std::int64_t begin_ns, std::int64_t end_ns) {
-  return static_cast<double>(end_ns - begin_ns) * 1e-9;
-}
-
 MetricChoice feasible(MetricChoice choice, std::int64_t classes) {
   if (choice.top5 && classes <= ClassCounts::kTop)
     throw_agreed(ConfigError(
@@ -105,7 +101,7 @@ void MetricCounter::begin() {
   const std::int64_t begin_ns = now_ns();
   std::memset(sums_.data(), 0, sums_.bytes());
   stream_.copy(counts_.data(), sums_.data(), counts_.bytes());
-  seconds_ = seconds_from_to(begin_ns, now_ns());
+  seconds_ = seconds_between(begin_ns, now_ns());
 }
 
 void MetricCounter::count(const Batch& batch) {
@@ -125,7 +121,7 @@ void MetricCounter::count(const Batch& batch) {
   if (end_)
     stream_.record(*end_);
   else
-    seconds_ += seconds_from_to(begin_ns, now_ns());
+    seconds_ += seconds_between(begin_ns, now_ns());
 }
 
 void MetricCounter::counted() {
@@ -142,7 +138,7 @@ EvaluationMetrics MetricCounter::finish(std::int64_t samples) {
   if (choice_.top5) metrics.top5 = quotient(*part(sums_, 0), samples);
   if (choice_.f1) metrics.by_class = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
   if (choice_.confusion) metrics.confusion = {part(sums_, confusion_begin_), part(sums_, count_)};
-  metrics.seconds = seconds_ + seconds_from_to(begin_ns, now_ns());
+  metrics.seconds = seconds_ + seconds_between(begin_ns, now_ns());
   return metrics;
 }
 

@@ -82,8 +82,8 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   training.timeline()->clear();
   for (int step = 0; step < command.steps; ++step) run.trainer->step();
   const StepAccount account = run.trainer->take_account();
-  const Peak peak =
-      measure_together(communicator, [&] { return training.network().backend().measure_peak(); });
+  Peak peak;
+  measure_together(communicator, [&] { peak = training.network().backend().measure_peak(); });
   if (!first) return exit_code::done;
 
   const auto rows = run.profile->rows(command.steps, peak);

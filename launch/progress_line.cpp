@@ -40,6 +40,14 @@ std::string plain_line(const ProgressLine& progress) {
   return line;
 }
 
+std::string thousands(double value) {
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  std::string text = fmt::format("{:.0f}", value);
+  const std::size_t sign = text.starts_with('-');
+  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
 std::string duration(double seconds) {
   const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
   const std::int64_t hours = total / 3600, minutes = total / 60 % 60;

@@ -19,6 +19,9 @@ std::string bar_line(const ProgressLine& progress, int terminal_columns);
 // All of it, without a bar.
 std::string plain_line(const ProgressLine& progress);
 
+// Rounded to a whole number: "1,234,567".
+std::string thousands(double value);
+
 // "0:07", "1:02:03".
 std::string duration(double seconds);
 

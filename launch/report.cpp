@@ -2,7 +2,6 @@
 #include "launch/report.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "launch/account_json.h"
 #include "launch/event_command.h"
 #include "launch/progress_line.h"
 #include "launch/run_folder.h"
@@ -30,14 +30,6 @@ constexpr const char* kIndent = "    ";
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
                                        "optimizer", "idle",    "device",   "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
-
-std::string thousands(double value) {
-  if (!std::isfinite(value)) return fmt::format("{}", value);
-  std::string text = fmt::format("{:.0f}", value);
-  const std::size_t sign = text.starts_with('-');
-  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, 1, ',');
-  return text;
-}
 
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
 
@@ -111,13 +103,6 @@ nlohmann::ordered_json json_of(const EpochCommunication& communication) {
           {"by_rank", by_rank},
           {"by_bucket", by_bucket},
           {"advice", advice}};
-}
-
-nlohmann::ordered_json json_of(const StepAccount& account) {
-  nlohmann::ordered_json json;
-  for (std::size_t phase = 0; phase < kPhases; ++phase)
-    json[std::string(name_of(static_cast<Phase>(phase)))] = account.seconds[phase];
-  return json;
 }
 
 nlohmann::ordered_json json_of(const std::optional<double>& value) {
@@ -203,10 +188,6 @@ std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::st
   return scalars;
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 double EpochReport::busy() const {
@@ -223,7 +204,11 @@ std::string to_json(const StepLine& line, double time) {
   return json.dump();
 }
 
-Report::Report(const ReportOptions& options) : options_(options) {
+Report::Report(const ReportOptions& options)
+    : options_(options),
+      steps_(options.directory / "steps.jsonl"),
+      evaluations_(options.directory / "evaluations.jsonl"),
+      idle_events_(options.directory / "events.jsonl") {
   if (!options_.speaks) return;
   const std::filesystem::path charts = options_.directory / "tensorboard";
   std::optional<std::int64_t> steps;
@@ -382,9 +367,7 @@ void Report::tell(const IdleEvent& event) {
   if (options_.terminal) say(kClearLine);
   line(to_text(event));
   const std::string json = to_json(event, seconds_since_1970());
-  const std::filesystem::path path = options_.directory / "events.jsonl";
-  if (const int error = append_whole(path, json + '\n'); error != 0)
-    log::warning("cannot write {}: {}; training goes on without", path.string(), std::strerror(error));
+  idle_events_.add(json);
   if (event_command_ == "none") return;
   if (const int error = tell_command(event_command_, json); error != 0)
     log::warning("run.event_command cannot be started: {}", std::strerror(error));
@@ -395,25 +378,20 @@ void Report::series(const StepLine& line) {
   if (busy_watch_)
     if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
   write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
-  const int error = append_whole(steps_path(), to_json(line, seconds_since_1970()) + '\n');
-  if (error == 0) return;
-  if (lost_series_++ == 0) {
-    log::warning("cannot write {}: {}; training goes on without", steps_path().string(),
-                 std::strerror(error));
-  }
-  series_problem_ = fmt::format("{} lacks {}: {}", steps_path().string(), counted(lost_series_, "line"),
-                                std::strerror(error));
+  steps_.add(to_json(line, seconds_since_1970()));
 }
 
 void Report::evaluation(const EvaluationLine& line) {
   if (!options_.speaks) return;
-  const std::filesystem::path path = options_.directory / "evaluations.jsonl";
-  const int error = append_whole(path, to_json(line) + '\n');
-  if (error == 0) return;
-  if (lost_evaluations_++ == 0)
-    log::warning("cannot write {}: {}; training goes on without", path.string(), std::strerror(error));
-  evaluations_problem_ =
-      fmt::format("{} lacks {}: {}", path.string(), counted(lost_evaluations_, "line"), std::strerror(error));
+  evaluations_.add(to_json(line));
+}
+
+std::vector<std::string> Report::problems() const {
+  std::vector<std::string> problems;
+  for (const std::string* each :
+       {&metrics_problem_, &steps_.problem(), &evaluations_.problem(), &idle_events_.problem()})
+    if (!each->empty()) problems.push_back(*each);
+  return problems;
 }
 
 void Report::write_events(std::int64_t step, const std::vector<Scalar>& scalars) {

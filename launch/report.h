@@ -17,6 +17,7 @@
 #include "launch/busy_watch.h"
 #include "launch/communication.h"
 #include "launch/event_file.h"
+#include "launch/line_file.h"
 #include "launch/metric_lines.h"
 #include "launch/step_series.h"
 
@@ -115,13 +116,9 @@ class Report {
   // The next epoch's line names it.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
 
-  // Which epochs metrics.jsonl lacks, and why: empty as long as it has all. Each gets its chance, and is
-  // there whole or not at all.
-  const std::string& metrics_problem() const { return metrics_problem_; }
-  // How many lines steps.jsonl lacks, and why; likewise.
-  const std::string& series_problem() const { return series_problem_; }
-  // The same of evaluations.jsonl.
-  const std::string& evaluations_problem() const { return evaluations_problem_; }
+  // What of its files is not there, and why: which epochs of metrics.jsonl, how many lines of the others.
+  // Empty as long as they have all; each line gets its chance, and is there whole or not at all.
+  std::vector<std::string> problems() const;
 
  private:
   double seconds_left(std::int64_t steps_done);
@@ -130,21 +127,17 @@ class Report {
   void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
   void say_of(const EpochCommunication& communication);
   void advise(const std::string& text);
-  std::filesystem::path steps_path() const { return options_.directory / "steps.jsonl"; }
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 
   ReportOptions options_;
   std::vector<Straggler> stragglers_;
   std::vector<std::int64_t> lost_epochs_;
+  LineFile steps_, evaluations_, idle_events_;
   EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
   std::string event_command_ = "none";
-  std::int64_t lost_series_ = 0;
-  std::string series_problem_;
-  std::int64_t lost_evaluations_ = 0;
-  std::string evaluations_problem_;
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet

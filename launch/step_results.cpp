@@ -10,7 +10,11 @@
 
 namespace lockstep {
 
+namespace {
+
 constexpr std::size_t kSquaresBytes = kSquareSums * sizeof(double);
+
+}  // namespace
 
 double gradient_norm(const StepResult& result, double loss_scale) {
   if (result.gradient_squares.empty()) return std::nan("");

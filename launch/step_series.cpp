@@ -15,7 +15,7 @@ StepSeries::StepSeries(std::int64_t every, const Place& begin)
 
 StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
   const std::int64_t now = now_ns();
-  const double seconds = static_cast<double>(now - last_ns_) * 1e-9;
+  const double seconds = seconds_between(last_ns_, now);
   StepLine line{.steps = place.epoch_step - last_.epoch_step};
   line.loss = (place.totals.loss - last_.totals.loss) / (place.totals.weight - last_.totals.weight);
   line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;

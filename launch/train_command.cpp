@@ -66,10 +66,7 @@ struct TrainRun {
 // Whatever can be written is, before an IoError tells of the rest.
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   Training& training = *run.training;
-  std::vector<std::string> problems;
-  for (const std::string& problem :
-       {run.report->metrics_problem(), run.report->series_problem(), run.report->evaluations_problem()})
-    if (!problem.empty()) problems.push_back(problem);
+  std::vector<std::string> problems = run.report->problems();
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
@@ -143,7 +140,6 @@ IdleContext idle_context(TrainRun& run, const World& world) {
   Training& training = *run.training;
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
-          .ranks = world.size(),
           .local_ranks = world.local_size(),
           .threads = training.threads(),
           .cores = training.node_cores(),

@@ -9,7 +9,6 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/processor_time.h"
 #include "launch/busy.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
@@ -19,10 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
-  return static_cast<double>(end_ns - begin_ns) * 1e-9;
-}
 
 std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
@@ -197,9 +192,9 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   if (!end_->in_lockstep()) {
     steps_by_rank_ = end_->end_epoch();
     stand_at(steps);
-    if (observer != nullptr && !observer->goes_on()) return std::nullopt;
   }
   tell_rest();
+  if (!end_->in_lockstep() && observer != nullptr && !observer->goes_on()) return std::nullopt;
   EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
   line.learning_rate = schedule_.at(step_ - 1);
   line.train_seconds = seconds_between(begin, now_ns()) - pause.seconds;
@@ -222,38 +217,6 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   return line;
 }
 
-double Trainer::compute_without_core() {
-  return parts_.network.backend().seconds_without_core(clock_.waits_without_core());
-}
-
-std::optional<StepSeries> Trainer::begin_series() {
-  if (options_.log_every == 0 || parts_.communicator.rank() != 0) return std::nullopt;
-  return StepSeries(options_.log_every, series_place());
-}
-
-// A new epoch's totals begin when its first step is settled.
-StepSeries::Place Trainer::series_place() {
-  return {.epoch_step = epoch_step_,
-          .account = clock_.so_far(),
-          .without_core_seconds = compute_without_core(),
-          .totals = epoch_step_ == 0 ? LossTotals{} : totals_};
-}
-
-bool Trainer::asks_for_norm() const {
-  const bool wanted = stream_.runs_on_host() ? norm_wanted_ : options_.log_every > 0;
-  return wanted && end_->has_norm();
-}
-
-void Trainer::tell_series(Report& report, StepSeries& series) {
-  StepLine line = series.take(series_place(), parts_.train.global_batch());
-  line.epoch = epoch_ + 1;
-  line.step = step_;
-  line.learning_rate = schedule_.at(step_ - 1);
-  line.loss_scale = loss_scale_;
-  line.gradient_norm = gradient_norm_;
-  report.series(line);
-}
-
 bool Trainer::takes_step(std::int64_t steps) {
   const std::optional<std::int64_t> next = end_->next_step(epoch_step_, steps);
   if (next) stand_at(*next);
@@ -263,33 +226,6 @@ bool Trainer::takes_step(std::int64_t steps) {
 void Trainer::stand_at(std::int64_t epoch_step) {
   step_ += epoch_step - epoch_step_;
   epoch_step_ = epoch_step;
-}
-
-EpochCommunication Trainer::communication(const EpochReport& line, double no_core_before) {
-  LedgerSums sums = ledger_->take();
-  AdviceContext context = options_.advice;
-  context.step_seconds = line.train_seconds / static_cast<double>(std::max<std::int64_t>(1, sums.steps));
-  context.samples_per_second = line.samples_per_second;
-  context.accumulation = options_.accumulation;
-  context.forward_seconds =
-      line.account[Phase::forward] /
-      static_cast<double>(std::max<std::int64_t>(1, sums.steps) * options_.accumulation);
-  std::vector<double> bytes;
-  for (const Bucket& bucket : parts_.buckets.buckets()) bytes.push_back(static_cast<double>(bucket.bytes()));
-  EpochCommunication epoch =
-      gather_communication(parts_.communicator.host(), std::move(sums), std::move(bytes),
-                           seconds_without_core_for_communication() - no_core_before);
-  if (end_->in_lockstep()) epoch.advice = advise(epoch, context);  // there is no exchange to be faster
-  return epoch;
-}
-
-double Trainer::seconds_without_core_for_communication() {
-  Stream& stream = parts_.communicator.stream();
-  if (!stream.runs_on_host() || !ledger_) return 0;
-  double seconds = 0;
-  stream.enqueue([&seconds] { seconds = seconds_without_core(); });
-  stream.synchronize();
-  return seconds;
 }
 
 void Trainer::step() {
@@ -335,16 +271,6 @@ void Trainer::begin_epoch() {
 void Trainer::begin_totals() {
   totals_ = {};
   skipped_ = 0;
-}
-
-// The whole is asked for last, so that it holds the parts.
-ProcessorAccount Trainer::processor_account() {
-  ProcessorAccount account{.data = parts_.train.processor_seconds() + parts_.test.processor_seconds()};
-  for (Communicator* communicator : recordings_.communicators()) {
-    if (communicator->size() > 1) account.communication += communicator->stream().processor_seconds();
-  }
-  account.compute = processor_seconds() - account.communication - account.data;
-  return account;
 }
 
 // Everything of a step that is on a stream. Full buckets leave while the last micro-batch's backward is still
@@ -399,60 +325,6 @@ float Trainer::gradient_scale() const {
 StepAccount Trainer::take_account() {
   settle_but(0);
   return clock_.take();
-}
-
-Evaluation Trainer::evaluate() {
-  set_current_step(0);
-  settle_but(0);
-  clock_.restart();
-  if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
-  average_statistics();
-  LossTotals mine;
-  if (metrics_) metrics_->begin();
-  test_.seek(0, 0);
-  const Pass pass{.stream = stream_, .mode = Mode::evaluation};
-  const std::int64_t steps = parts_.test.steps_in_epoch(0);
-  for (std::int64_t step = 0; step < steps; ++step) {
-    test_.begin(stream_, StepSlot::of(step));
-    const Batch& batch = test_.next();
-    parts_.network.forward(batch, pass);
-    if (metrics_) metrics_->count(batch);
-    test_.prefetch(StepSlot::of(step + 1));
-    mine.add(parts_.network.loss(stream_));
-    if (metrics_) metrics_->counted();
-  }
-  const LossTotals all = over_ranks(parts_.communicator.host(), mine);
-  const double samples = static_cast<double>(all.samples);
-  Evaluation evaluation{
-      .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
-  if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
-  return evaluation;
-}
-
-void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
-  const double without_core = compute_without_core();
-  const ProcessorAccount processor = processor_account();
-  const std::int64_t begin = now_ns();
-  const Evaluation evaluation = evaluate();
-  EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
-  line.test_loss = evaluation.loss;
-  line.test_accuracy = evaluation.accuracy;
-  line.metrics = evaluation.metrics;
-  line.seconds = seconds_between(begin, now_ns());
-  report.evaluation(line);
-  pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;
-  pause.without_core += compute_without_core() - without_core;
-  pause.processor = pause.processor - (processor - processor_account());
-  pause.seconds += seconds_between(begin, now_ns());
-  ++pause.evaluations;
-}
-
-// Evaluation's; training's own stay as they are.
-void Trainer::average_statistics() {
-  parts_.network.copy_statistics(stream_);
-  if (parts_.step_statistics != nullptr) return;  // they are the mean already, on every rank
-  average_over_ranks(stream_, parts_.communicator, parts_.network.evaluation_statistics(),
-                     parts_.communicator.size());
 }
 
 }  // namespace lockstep

@@ -26,10 +26,7 @@ std::string number_text(double value, int significant) {
   const double size = std::abs(value);
   if (size >= 1e15 || (size < 1e-4 && size > 0)) return fmt::format("{:.{}g}", value, significant);
   if (size < 1000) return fmt::format("{:.{}g}", value, significant);
-  std::string text = fmt::format("{:.0f}", value);
-  const std::size_t sign = text.starts_with('-');
-  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, 1, ',');
-  return text;
+  return thousands(value);
 }
 
 std::string percent_text(double fraction) {

@@ -84,10 +84,7 @@ std::string page_of_one(const RunFolder& run, const NamedRuns& named) {
 
 StepAccount account_of_all(const NamedRuns& named) {
   StepAccount all;
-  for (const RunFolder& run : named.runs) {
-    const StepAccount one = whole_account(run).account;
-    for (std::size_t phase = 0; phase < kPhases; ++phase) all.seconds[phase] += one.seconds[phase];
-  }
+  for (const RunFolder& run : named.runs) all += whole_account(run).account;
   return all;
 }
 

@@ -160,6 +160,9 @@ DeviceMonitor::~DeviceMonitor() {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
+  // It is waited for: others are no longer to go first.
+  if (const sched_param parameter = {}; !state_->ended)
+    pthread_setschedparam(state_->thread.native_handle(), SCHED_OTHER, &parameter);
   const bool ended = state_->changed.wait_for(lock, kLongestGoodbye, [&] { return state_->ended; });
   lock.unlock();
   if (!state_->thread.joinable()) return;

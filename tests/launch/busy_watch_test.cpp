@@ -67,6 +67,18 @@ TEST(IdleCause, ProposesWhatIsNotSetYet) {
       std::string::npos);
 }
 
+// A rank that has no core is one that others wait for: what communication seems to take is the cores'.
+TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
+  StepLine line = line_of(10, Phase::exposed_communication, 5);
+  line.without_core_seconds = 1;
+  line.busy = 0.4;
+  const auto cause = find_idle_cause(line, {.local_ranks = 4, .threads = 1, .cores = 2}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "allocation");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_DOUBLE_EQ(cause->samples_per_second, 125) << "1.6 of the 2 cores compute already";
+}
+
 TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
   const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
   EXPECT_DOUBLE_EQ(data->samples_per_second, 200);

@@ -37,7 +37,8 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
     if (event["cause"] != cause) continue;
     EXPECT_GE(count(result.output, event["text"].get<std::string>() + "\n"), 1) << result.output;
     EXPECT_LT(event["busy"], 0.7);
-    EXPECT_GT(event["samples_per_second_estimated"], event["samples_per_second"]);
+    // Equal where all cores compute, however many ranks share them.
+    EXPECT_GE(event["samples_per_second_estimated"], event["samples_per_second"]);
     return event;
   }
   ADD_FAILURE() << cause << " was not told:\n" << result.output;

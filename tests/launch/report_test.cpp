@@ -370,12 +370,12 @@ TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
   std::string text;
   ASSERT_TRUE(std::getline(file, text));
   EXPECT_EQ(text, to_json(within));
-  EXPECT_EQ(report.evaluations_problem(), "");
+  EXPECT_TRUE(report.problems().empty());
   {
     const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
     output_of([&] { report.evaluation(within); });
   }
-  EXPECT_EQ(report.evaluations_problem(), path.string() + " lacks 1 line: File too large");
+  EXPECT_EQ(report.problems(), std::vector{path.string() + " lacks 1 line: File too large"});
 }
 
 TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
@@ -515,15 +515,15 @@ TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
   output_of([&] {
     EpochReport line = example();
     report.epoch(line);
-    EXPECT_EQ(report.metrics_problem(), "");
+    EXPECT_TRUE(report.problems().empty());
     {
       const FileSizeLimit limit(std::filesystem::file_size(directory_ / "run" / "metrics.jsonl") + 10);
       for (line.epoch = 3; line.epoch <= 4; ++line.epoch) report.epoch(line);
     }
     report.epoch(line);
   });
-  EXPECT_EQ(report.metrics_problem(),
-            (directory_ / "run" / "metrics.jsonl").string() + " lacks epoch 3, 4: File too large");
+  EXPECT_EQ(report.problems(), std::vector{(directory_ / "run" / "metrics.jsonl").string() +
+                                           " lacks epoch 3, 4: File too large"});
   ASSERT_EQ(metrics().size(), 2u);
   EXPECT_EQ(json::parse(metrics()[0])["epoch"], 2);
   EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/account_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+nlohmann::ordered_json json_of(const StepAccount& account) {
+  nlohmann::ordered_json json;
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    json[std::string(name_of(static_cast<Phase>(phase)))] = account.seconds[phase];
+  return json;
+}
+
+}  // namespace lockstep

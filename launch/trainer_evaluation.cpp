@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Trainer's evaluations, behind epochs and within them.
+#include "core/timeline.h"
+#include "launch/trainer.h"
+
+namespace lockstep {
+
+Evaluation Trainer::evaluate() {
+  set_current_step(0);
+  settle_but(0);
+  clock_.restart();
+  if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
+  average_statistics();
+  LossTotals mine;
+  if (metrics_) metrics_->begin();
+  test_.seek(0, 0);
+  const Pass pass{.stream = stream_, .mode = Mode::evaluation};
+  const std::int64_t steps = parts_.test.steps_in_epoch(0);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    test_.begin(stream_, StepSlot::of(step));
+    const Batch& batch = test_.next();
+    parts_.network.forward(batch, pass);
+    if (metrics_) metrics_->count(batch);
+    test_.prefetch(StepSlot::of(step + 1));
+    mine.add(parts_.network.loss(stream_));
+    if (metrics_) metrics_->counted();
+  }
+  const LossTotals all = over_ranks(parts_.communicator.host(), mine);
+  const double samples = static_cast<double>(all.samples);
+  Evaluation evaluation{
+      .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
+  if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
+  return evaluation;
+}
+
+void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
+  const double without_core = compute_without_core();
+  const ProcessorAccount processor = processor_account();
+  const std::int64_t begin = now_ns();
+  const Evaluation evaluation = evaluate();
+  EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
+  line.test_loss = evaluation.loss;
+  line.test_accuracy = evaluation.accuracy;
+  line.metrics = evaluation.metrics;
+  line.seconds = seconds_between(begin, now_ns());
+  report.evaluation(line);
+  pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;
+  pause.without_core += compute_without_core() - without_core;
+  pause.processor = pause.processor - (processor - processor_account());
+  pause.seconds += seconds_between(begin, now_ns());
+  ++pause.evaluations;
+}
+
+// Evaluation's; training's own stay as they are.
+void Trainer::average_statistics() {
+  parts_.network.copy_statistics(stream_);
+  if (parts_.step_statistics != nullptr) return;  // they are the mean already, on every rank
+  average_over_ranks(stream_, parts_.communicator, parts_.network.evaluation_statistics(),
+                     parts_.communicator.size());
+}
+
+}  // namespace lockstep
