@@ -67,6 +67,8 @@ class Backend {
   // That one of its figures by which products in this type are bounded, in a GPU's TF32 if `tf32`: takes some
   // milliseconds, and on a GPU 200 MB of its memory while it does.
   virtual double measure_gigaflops(DType type, bool tf32) = 0;
+  // That of its memory, likewise: with a copy of 64 MiB, past all but the largest caches.
+  virtual double measure_gigabytes_per_second() = 0;
   // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU. The calling
   // thread is one of them, of which so many seconds are not counted.
   virtual double seconds_without_core(double not_counted) = 0;

@@ -12,4 +12,8 @@ nlohmann::ordered_json json_of(const StepAccount& account) {
   return json;
 }
 
+nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
 }  // namespace lockstep

@@ -394,6 +394,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "share of time: devices that compute for less are told of, with the cause and what to change; 0: "
        "never",
        {0, 1}},
+      {"run.peak_below",
+       MEMBER(busy.peak_below),
+       "share of what is attainable: devices that are busy, and compute at less, are told of likewise; 0: "
+       "never",
+       {0, 1}},
       {"run.busy_lines",
        MEMBER(busy.lines),
        "lines of steps.jsonl in a row that are below it, before that is told",

@@ -15,9 +15,10 @@
 #include "core/near_processors.h"
 
 namespace lockstep {
-namespace {
 
 int machine_cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+namespace {
 
 RankCores cores_of_this_process(int node) {
   RankCores mine{.node = node, .machine_cores = machine_cores()};

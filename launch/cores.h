@@ -17,6 +17,9 @@
 
 namespace lockstep {
 
+// That the system has, whatever this process may use.
+int machine_cores();
+
 // Where a rank runs.
 struct RankCores {
   std::int32_t node = 0;

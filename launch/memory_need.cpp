@@ -12,12 +12,13 @@
 #include "core/log.h"
 
 namespace lockstep {
-namespace {
 
 std::string in_units(std::size_t bytes) {
   const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
   return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.2f} GiB", mib / 1024);
 }
+
+namespace {
 
 std::string parts_of(const MemoryNeed& need) {
   std::string text;
@@ -83,6 +84,13 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
 
 void MemoryBudget::require() const {
   if (need_(shortage_.batch).total() > shortage_.available) throw_shortage(shortage_.available);
+}
+
+BatchRoom MemoryBudget::room_for(std::int64_t batch) const {
+  BatchRoom room{.needed = need_(batch).total(), .available = shortage_.available};
+  room.fits = room.needed <= room.available;
+  if (!room.fits) room.remedies = shortage_.remedies;
+  return room;
 }
 
 void MemoryBudget::keep_within(const std::function<void()>& work) const {

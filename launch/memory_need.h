@@ -43,6 +43,16 @@ struct MemoryShortage {
 // Tells a person what is planned and available, which batch is the largest that fits, and what to change.
 std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch& need);
 
+// Whether a batch has room in what was available.
+struct BatchRoom {
+  bool fits = true;
+  std::size_t needed = 0, available = 0;   // bytes, of a rank
+  std::vector<std::string> remedies = {};  // in words; empty where it fits
+};
+
+// "12.5 MiB", "1.50 GiB"
+std::string in_units(std::size_t bytes);
+
 // What a rank may take of its device's memory. Throws MemoryErrors that describe the shortage.
 class MemoryBudget {
  public:
@@ -52,6 +62,7 @@ class MemoryBudget {
 
   // That there is what is planned.
   void require() const;
+  BatchRoom room_for(std::int64_t batch) const;
   // Says more of memory that runs out in the work than which allocation it was.
   void keep_within(const std::function<void()>& work) const;
 

@@ -105,10 +105,6 @@ nlohmann::ordered_json json_of(const EpochCommunication& communication) {
           {"advice", advice}};
 }
 
-nlohmann::ordered_json json_of(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
 nlohmann::ordered_json json_of(const StepLine& line) {
   return {{"epoch", line.epoch},
           {"step", line.step},
@@ -119,6 +115,8 @@ nlohmann::ordered_json json_of(const StepLine& line) {
           {"loss_scale", line.loss_scale},
           {"samples_per_second", line.samples_per_second},
           {"busy", line.busy},
+          {"peak", json_or_null(line.peak)},
+          {"evaluation_seconds", line.evaluation_seconds},
           {"without_core_seconds", line.without_core_seconds},
           {"account", json_of(line.account)}};
 }
@@ -128,7 +126,7 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
   nlohmann::ordered_json line{{"epoch", report.epoch},
                               {"steps", report.steps},
                               {"busy", report.busy()},
-                              {"peak", json_of(report.peak)},
+                              {"peak", json_or_null(report.peak)},
                               {"train_loss", report.train_loss},
                               {"test_loss", report.test_loss},
                               {"test_accuracy", report.test_accuracy},
@@ -161,6 +159,9 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
   }
   if (report.evaluations_within > 0)
     line["evaluations_within"] = {{"count", report.evaluations_within}, {"seconds", report.within_seconds}};
+  if (const auto& more = report.more_ranks)
+    line["more_ranks"] = {
+        {"ranks", more->ranks}, {"samples_per_second", more->samples_per_second}, {"text", more->text}};
   return line;
 }
 
@@ -325,6 +326,7 @@ void Report::epoch(const EpochReport& report) {
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
   for (const std::string& text : price_of_metrics(price_of(report))) advise(text);
+  if (report.more_ranks && !std::exchange(more_ranks_told_, true)) advise(report.more_ranks->text);
   EpochReport line = report;
   line.stragglers = std::exchange(stragglers_, {});
   write_metrics(line);
@@ -373,12 +375,14 @@ void Report::tell(const IdleEvent& event) {
     log::warning("run.event_command cannot be started: {}", std::strerror(error));
 }
 
-void Report::series(const StepLine& line) {
-  if (!options_.speaks) return;
+double Report::series(const StepLine& line) {
+  if (!options_.speaks) return 0;
   if (busy_watch_)
     if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
+  const std::int64_t begin = now_ns();
   write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
   steps_.add(to_json(line, seconds_since_1970()));
+  return seconds_between(begin, now_ns());
 }
 
 void Report::evaluation(const EvaluationLine& line) {

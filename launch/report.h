@@ -19,6 +19,7 @@
 #include "launch/event_file.h"
 #include "launch/line_file.h"
 #include "launch/metric_lines.h"
+#include "launch/more_ranks.h"
 #include "launch/step_series.h"
 
 namespace lockstep {
@@ -67,6 +68,7 @@ struct EpochReport {
   double metrics_seconds = 0;                     // what counting them took, of evaluation_seconds
   std::int64_t evaluations_within = 0;            // run.metrics_every
   double within_seconds = 0;                      // that they took, of evaluation_seconds
+  std::optional<MoreRanks> more_ranks = {};       // where devices were busy; printed for the first such epoch
 
   double busy() const;  // the mean over ranks
 };
@@ -109,8 +111,8 @@ class Report {
   // A line of evaluations.jsonl.
   void evaluation(const EvaluationLine& line);
   // A line of steps.jsonl; and where somebody watches and finds the device idle, one on the terminal, one of
-  // events.jsonl, and the user's command.
-  void series(const StepLine& line);
+  // events.jsonl, and the user's command. Returns what writing the former took, in seconds.
+  double series(const StepLine& line);
   void watch_busy(const BusyOptions& options, const IdleContext& context);
 
   // The next epoch's line names it.
@@ -137,6 +139,7 @@ class Report {
   EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
+  bool more_ranks_told_ = false;
   std::string event_command_ = "none";
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
@@ -151,12 +154,13 @@ class Report {
 // exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
 // by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
 // host, since_step, found_step, seconds, median_seconds}. With run.metrics what add_metrics() adds, and
-// metrics_seconds; with run.metrics_every evaluations_within {count, seconds}. What is not finite, or not
-// there, is null.
+// metrics_seconds; with run.metrics_every evaluations_within {count, seconds}; where devices were busy
+// more_ranks {ranks, samples_per_second, text}. What is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 // The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,
-// learning_rate, loss_scale, samples_per_second, busy, without_core_seconds and account, in seconds.
+// learning_rate, loss_scale, samples_per_second, busy, peak, evaluation_seconds, without_core_seconds and
+// account, in seconds.
 std::string to_json(const StepLine& line, double time);
 
 }  // namespace lockstep

@@ -29,4 +29,14 @@ StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
   return line;
 }
 
+double overall_rate(const StepLine& line) {
+  const double seconds = line.account.total();
+  return seconds > 0 ? line.samples_per_second * seconds / (seconds + line.evaluation_seconds) : 0;
+}
+
+double overall_busy(const StepLine& line) {
+  const double seconds = line.account.total();
+  return seconds > 0 ? line.busy * seconds / (seconds + line.evaluation_seconds) : 0;
+}
+
 }  // namespace lockstep

@@ -25,9 +25,18 @@ struct StepLine {
   double loss_scale = 1;            // after it
   double samples_per_second = 0;    // over all ranks
   double busy = 0;                  // see busy_share()
+  std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
   StepAccount account;              // of this rank; adds up to the wall time
   double without_core_seconds = 0;  // of its compute threads, their mean (Backend::seconds_without_core)
+  // Evaluations within the epoch that came before its steps: no part of the account.
+  double evaluation_seconds = 0;
+  double telling_seconds = 0;  // what telling of the line before took: of Phase::rest
 };
+
+// Samples per second of a line, with the evaluations before it.
+double overall_rate(const StepLine& line);
+// The share of that time in which the device computed for training.
+double overall_busy(const StepLine& line);
 
 class StepSeries {
  public:

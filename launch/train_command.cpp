@@ -16,6 +16,7 @@
 #include "launch/checkpoint/resume.h"
 #include "launch/checkpoint/training_keeper.h"
 #include "launch/commands.h"
+#include "launch/cores.h"
 #include "launch/desync_check.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
@@ -102,6 +103,17 @@ bool keeps_partial_line(const TrainRun& run, const TrainingLength& length) {
   return run.saved->manifest.partial_line && run.saved->manifest.steps >= length.steps;
 }
 
+RanksNow ranks_now(Training& training, const World& world) {
+  RanksNow now{.ranks = world.size(),
+               .local_ranks = world.local_size(),
+               .threads = training.threads(),
+               .cores = training.node_cores(),
+               .on_gpu = training.network().device().kind == DeviceKind::cuda};
+  for (const Bucket& bucket : training.buckets().buckets())
+    now.gradient_bytes += static_cast<double>(bucket.bytes());
+  return now;
+}
+
 void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
@@ -132,22 +144,31 @@ void build(TrainRun& run, const Command& command, World& world) {
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
   options.advice = training.advice_context(world);
+  options.ranks = ranks_now(training, world);
   run.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
-IdleContext idle_context(TrainRun& run, const World& world) {
+IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor* monitor,
+                         const std::optional<Attainable>& attainable) {
   const Config& config = run.config;
   Training& training = *run.training;
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
+          .halves_are_fast = training.advice_context(world).halves_are_fast,
           .local_ranks = world.local_size(),
           .threads = training.threads(),
           .cores = training.node_cores(),
+          .machine_cores = machine_cores(),
           .batch = config.loader.batch,
           .accumulation = config.loader.accumulation,
           .decodes = training.train_set().decodes(),
           .preloads = !training.told_of_data().empty(),
-          .loader_threads = config.loader.threads};
+          .loader_threads = config.loader.threads,
+          .metrics_every = config.trainer.evaluate_every,
+          .log_every = config.trainer.log_every,
+          .roof = attainable ? roof_of(training, attainable->gigaflops) : nullptr,
+          .room = [&training](std::int64_t batch) { return training.room_for(batch); },
+          .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }
 
 // Not where somebody chose the threads, or wants the same bits from any number of ranks, or a trace of the
@@ -228,13 +249,15 @@ int train(TrainRun& run, const Command& command, World& world) {
   StragglerWatch stragglers(*run.trainer, host, *run.report, check);
   StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
-  if (config->measure_peak) run.trainer->set_attainable(attainable_samples_per_second(host, *run.training));
+  const std::optional<Attainable> attainable =
+      config->measure_peak ? measure_attainable(host, *run.training) : std::nullopt;
+  if (attainable) run.trainer->set_attainable(attainable->samples_per_second);
   run.trainer->tell_devices([&](std::int64_t samples) {
     const MonitorSums sums = take_of_all_nodes(monitor.get(), host);
     const EnergyTerms terms{.samples = static_cast<double>(samples), .price_per_kwh = config->price_per_kwh};
     return sums.nodes > 0 ? to_json(sums, terms) : std::string();
   });
-  run.report->watch_busy(config->busy, idle_context(run, world));
+  run.report->watch_busy(config->busy, idle_context(run, world, monitor.get(), attainable));
   run.trainer->fit(*run.report, &injector);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));

@@ -29,6 +29,7 @@
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
 #include "launch/metrics.h"
+#include "launch/more_ranks.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
 #include "launch/step_ends/step_end.h"
@@ -64,7 +65,8 @@ struct TrainerOptions {
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
-  AdviceContext advice;  // but for the step's time and samples per second
+  AdviceContext advice;           // but for the step's time and samples per second
+  std::optional<RanksNow> ranks;  // what more of them would bring is told; nothing: it is not
 };
 
 struct Evaluation {
@@ -133,7 +135,7 @@ class Trainer {
   // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
   // what a trial would find. Collective.
   void choose_codecs(std::span<const int> by_bucket);
-  // What samples per second of all ranks are held against: see attainable_samples_per_second().
+  // What samples per second of all ranks are held against: see measure_attainable().
   void set_attainable(std::optional<double> samples_per_second) { attainable_ = samples_per_second; }
   // Collective, behind the steps of an epoch, with their samples: what its line says of devices.
   using DeviceTeller = std::function<std::string(std::int64_t samples)>;
@@ -191,6 +193,7 @@ class Trainer {
   Standing standing_before(std::int64_t step) const;  // from 1
   // Nothing where the observer stops it.
   std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
+  std::optional<MoreRanks> more_ranks(const EpochReport& line, std::int64_t steps) const;
   // Collective, with several ranks. Of the epoch whose line this is.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
   // Of the threads that compute, their mean, since any moment; but for what followed a wait for other ranks.
@@ -249,6 +252,8 @@ class Trainer {
   bool codecs_held_ = false;
   std::optional<double> attainable_;
   DeviceTeller device_teller_;  // null: nobody tells
+  // Since the line of the series before: evaluations within the epoch, and what telling of that line took.
+  double evaluation_seconds_ = 0, telling_seconds_ = 0;
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers

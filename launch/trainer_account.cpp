@@ -38,6 +38,17 @@ EpochCommunication Trainer::communication(const EpochReport& line, double no_cor
   return epoch;
 }
 
+std::optional<MoreRanks> Trainer::more_ranks(const EpochReport& line, std::int64_t steps) const {
+  if (!options_.ranks || !end_->in_lockstep()) return std::nullopt;
+  return lockstep::more_ranks({.busy = line.busy(),
+                               .samples_per_second = line.samples_per_second,
+                               .steps = static_cast<double>(steps),
+                               .seconds = line.train_seconds,
+                               .backward = line.account[Phase::backward],
+                               .communication = line.communication ? &*line.communication : nullptr},
+                              *options_.ranks);
+}
+
 double Trainer::seconds_without_core_for_communication() {
   Stream& stream = parts_.communicator.stream();
   if (!stream.runs_on_host() || !ledger_) return 0;
@@ -76,7 +87,10 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
   line.learning_rate = schedule_.at(step_ - 1);
   line.loss_scale = loss_scale_;
   line.gradient_norm = gradient_norm_;
-  report.series(line);
+  if (attainable_) line.peak = line.samples_per_second / *attainable_;
+  line.evaluation_seconds = std::exchange(evaluation_seconds_, 0.0);
+  line.telling_seconds = telling_seconds_;
+  telling_seconds_ = report.series(line);
 }
 
 }  // namespace lockstep

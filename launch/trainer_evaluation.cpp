@@ -48,7 +48,9 @@ void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
   pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;
   pause.without_core += compute_without_core() - without_core;
   pause.processor = pause.processor - (processor - processor_account());
-  pause.seconds += seconds_between(begin, now_ns());
+  const double seconds = seconds_between(begin, now_ns());
+  pause.seconds += seconds;
+  evaluation_seconds_ += seconds;
   ++pause.evaluations;
 }
 

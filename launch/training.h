@@ -72,6 +72,8 @@ class Training {
   std::size_t codec_bytes() const;
   // What advice on communication depends on, beside what was measured.
   AdviceContext advice_context(const World& world) const;
+  // Whether micro-batches of so many samples have room in what there was at the start.
+  BatchRoom room_for(std::int64_t batch) const { return budget_->room_for(batch); }
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 

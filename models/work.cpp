@@ -39,6 +39,10 @@ std::int64_t forward_bytes(const Graph& graph, const Layer& layer, Precision pre
   return elements * static_cast<std::int64_t>(size_of(storage_type(precision)));
 }
 
+std::int64_t weight_bytes(const Graph& graph, const Layer& layer, Precision precision) {
+  return parameter_elements(graph, layer) * static_cast<std::int64_t>(size_of(storage_type(precision)));
+}
+
 double gigaflops_in(const Peak& peak, Precision precision) {
   const double own = storage_type(precision) != DType::f32 ? peak.half_gigaflops
                      : precision == Precision::tf32        ? peak.tf32_gigaflops

@@ -30,6 +30,9 @@ std::int64_t training_flops(const Graph& graph);
 // once, in the type that the precision stores.
 std::int64_t forward_bytes(const Graph& graph, const Layer& layer, Precision precision);
 
+// Of which a layer's weights: 0 for one without products.
+std::int64_t weight_bytes(const Graph& graph, const Layer& layer, Precision precision);
+
 // Which of the peaks bounds products in a precision: fp32's, where its own was not measured.
 double gigaflops_in(const Peak& peak, Precision precision);
 

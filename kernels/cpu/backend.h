@@ -18,6 +18,7 @@ class CpuBackend final : public Backend {
   std::string identity() const override;
   Peak measure_peak() override;
   double measure_gigaflops(DType, bool) override;
+  double measure_gigabytes_per_second() override;
   double seconds_without_core(double not_counted) override;
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,

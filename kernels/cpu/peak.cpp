@@ -16,6 +16,7 @@ using Vector = float __attribute__((vector_size(64)));
 constexpr int kChains = 12;          // independent sums: enough to hide the latency of a multiply-add
 constexpr long kRounds = 1'000'000;  // about 2 ms
 constexpr std::size_t kCopyBytes = std::size_t{128} << 20;
+constexpr std::size_t kCopyBytesInBrief = std::size_t{64} << 20;
 constexpr int kRepeats = 5;
 
 LOCKSTEP_FOR_EACH_PROCESSOR float multiply_add(long rounds) {
@@ -44,6 +45,18 @@ double shortest(Work work) {
   return best;
 }
 
+// Of a copy: bytes read and written.
+double copied_per_second(std::size_t bytes) {
+  std::vector<char> from(bytes, 1);
+  std::vector<char> to(bytes, 2);
+  const double copying = shortest([&](int thread, int team) {
+    const std::size_t share = bytes / static_cast<std::size_t>(team);
+    const std::size_t offset = share * static_cast<std::size_t>(thread);
+    std::memcpy(to.data() + offset, from.data() + offset, share);
+  });
+  return 2.0 * static_cast<double>(bytes) / copying * 1e-9;
+}
+
 }  // namespace
 
 // In fp32, whatever the type: what its own kernels reach differs from processor to processor.
@@ -56,16 +69,11 @@ double CpuBackend::measure_gigaflops(DType, bool) {
   return threads * 2.0 * 16 * kChains * static_cast<double>(kRounds) / seconds * 1e-9;
 }
 
+double CpuBackend::measure_gigabytes_per_second() { return copied_per_second(kCopyBytesInBrief); }
+
 Peak CpuBackend::measure_peak() {
-  std::vector<char> from(kCopyBytes, 1);
-  std::vector<char> to(kCopyBytes, 2);
-  const double copying = shortest([&](int thread, int team) {
-    const std::size_t share = kCopyBytes / static_cast<std::size_t>(team);
-    const std::size_t offset = share * static_cast<std::size_t>(thread);
-    std::memcpy(to.data() + offset, from.data() + offset, share);
-  });
   return {.gigaflops = measure_gigaflops(DType::f32, false),
-          .gigabytes_per_second = 2.0 * static_cast<double>(kCopyBytes) / copying * 1e-9};
+          .gigabytes_per_second = copied_per_second(kCopyBytes)};
 }
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ class CudaBackend final : public Backend {
   double measure_gigaflops(DType type, bool tf32) override {
     return measure_cuda_gigaflops(libraries_, type, tf32);
   }
+  double measure_gigabytes_per_second() override { return measure_cuda_gigabytes_per_second(libraries_); }
   double seconds_without_core(double) override { return 0; }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,

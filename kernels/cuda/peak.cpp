@@ -12,16 +12,16 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{512} << 20;
+constexpr std::size_t kCopyBytesInBrief = std::size_t{64} << 20;
 constexpr std::int64_t kSize = 8192;  // of square matrices
 constexpr std::int64_t kSizeInBrief = 4096;
 
-double gigabytes_per_second(Device device) {
+double copied_per_second(Device device, std::size_t bytes) {
   CudaStopwatch stopwatch(device);
-  const Buffer from = random_memory(stopwatch.stream(), kCopyBytes, DType::f32);
-  const Buffer to(kCopyBytes, device);
-  const double time =
-      stopwatch.microseconds([&] { stopwatch.stream().copy(to.data(), from.data(), kCopyBytes); });
-  return 2e-3 * static_cast<double>(kCopyBytes) / time;
+  const Buffer from = random_memory(stopwatch.stream(), bytes, DType::f32);
+  const Buffer to(bytes, device);
+  const double time = stopwatch.microseconds([&] { stopwatch.stream().copy(to.data(), from.data(), bytes); });
+  return 2e-3 * static_cast<double>(bytes) / time;
 }
 
 // The best of what cuBLASLt proposes.
@@ -47,11 +47,15 @@ Peak measure_cuda_peak(CudaLibraries& libraries) {
   return {.gigaflops = gigaflops(libraries, kSize, DType::f32),
           .tf32_gigaflops = gigaflops(libraries, kSize, DType::f32, true),
           .half_gigaflops = gigaflops(libraries, kSize, DType::f16),
-          .gigabytes_per_second = gigabytes_per_second(libraries.device())};
+          .gigabytes_per_second = copied_per_second(libraries.device(), kCopyBytes)};
 }
 
 double measure_cuda_gigaflops(CudaLibraries& libraries, DType type, bool tf32) {
   return gigaflops(libraries, kSizeInBrief, type, tf32);
+}
+
+double measure_cuda_gigabytes_per_second(CudaLibraries& libraries) {
+  return copied_per_second(libraries.device(), kCopyBytesInBrief);
 }
 
 }  // namespace lockstep

@@ -16,5 +16,6 @@ std::unique_ptr<AffineKernel> make_cuda_linear(CudaLibraries& libraries, const L
                                                const Layout& input, KernelChoices& choices);
 Peak measure_cuda_peak(CudaLibraries& libraries);
 double measure_cuda_gigaflops(CudaLibraries& libraries, DType type, bool tf32);
+double measure_cuda_gigabytes_per_second(CudaLibraries& libraries);
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ struct DeviceMonitor::State {
   std::int32_t slices = 0;
   MonitorSums sums;
   Clock::time_point taken = Clock::now();
+  std::optional<SlowedDevice> slowed;
   std::map<std::string, EnergyMeter> device_energy;  // by PCI address: slices of one device take from one
   EnergyMeter host_energy;
   std::thread thread;  // the maker's
@@ -92,9 +93,12 @@ void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<
   host_energy.add(now, host_figures.joules, std::nullopt);
   if (options.devices.empty()) return;
   slices = 0;
+  slowed.reset();
   std::map<std::string, const DeviceFigures*> wholes;
   for (const MonitorRow& row : rows) {
     sums.add(row.device);
+    const std::optional<SlowedDevice> held = lockstep::slowed(row.device);
+    if (held && (!slowed || held->share_of_clock < slowed->share_of_clock)) slowed = held;
     slices += row.device.slice ? 1 : 0;
     wholes[row.device.pci_bus_id] = &row.device;
   }
@@ -192,6 +196,11 @@ MonitorSums DeviceMonitor::take() {
   }
   if (all_tell) seen.device_joules = joules;
   return seen;
+}
+
+std::optional<SlowedDevice> DeviceMonitor::slowed() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->slowed;
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "core/device.h"
 #include "launch/config.h"
 #include "launch/monitor/monitor_sums.h"
+#include "launch/monitor/slowed_device.h"
 
 namespace lockstep {
 
@@ -50,6 +52,8 @@ class DeviceMonitor {
   // What was seen since the last take(), or the making; energy also since the last sample. Any thread; waits
   // for no device.
   MonitorSums take();
+  // The slowest of the devices whose clocks were held down when it looked last. Any thread; likewise.
+  std::optional<SlowedDevice> slowed() const;
 
  private:
   struct State;

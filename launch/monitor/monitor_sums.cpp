@@ -5,15 +5,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launch/account_json.h"
+
 namespace lockstep {
 namespace {
 
-nlohmann::ordered_json monitor_number(std::optional<double> value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
 nlohmann::ordered_json share_of(const MonitorMean& percent) {
   const auto mean = percent.mean();
-  return monitor_number(mean ? std::optional(*mean / 100) : std::nullopt);
+  return json_or_null(mean ? std::optional(*mean / 100) : std::nullopt);
 }
 nlohmann::ordered_json bytes_or_null(std::uint64_t bytes) {
   return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
@@ -88,7 +87,7 @@ std::string to_json(const MonitorSums& sums, const EnergyTerms& terms) {
   constexpr double kJoulesPerKwh = 3.6e6;
   const std::optional<double> joules = sums.joules();
   const auto over = [&](double divisor) {
-    return monitor_number(joules && divisor > 0 ? std::optional(*joules / divisor) : std::nullopt);
+    return json_or_null(joules && divisor > 0 ? std::optional(*joules / divisor) : std::nullopt);
   };
   nlohmann::ordered_json object = {
       {"provider", sums.nvml ? "nvml" : "none"},
@@ -104,22 +103,22 @@ std::string to_json(const MonitorSums& sums, const EnergyTerms& terms) {
       {"memory_activity", share_of(sums.memory_activity)},
       {"memory_used_bytes", bytes_or_null(sums.memory_used_bytes)},
       {"memory_bytes", bytes_or_null(sums.memory_bytes)},
-      {"celsius", monitor_number(sums.celsius > 0 ? std::optional(sums.celsius) : std::nullopt)},
+      {"celsius", json_or_null(sums.celsius > 0 ? std::optional(sums.celsius) : std::nullopt)},
       {"clock_reasons", clock_reason_words(sums.clock_reasons & ~kClocksOfIdleDevice)},
-      {"device_joules", monitor_number(sums.device_joules)},
+      {"device_joules", json_or_null(sums.device_joules)},
       {"host",
        {{"processor", share_of(sums.processor)},
         {"job_processor", share_of(sums.job_processor)},
         {"memory_used_bytes", bytes_or_null(sums.host_memory_used_bytes)},
         {"memory_bytes", bytes_or_null(sums.host_memory_bytes)},
-        {"received_bytes_per_second", monitor_number(sums.network_received.mean())},
-        {"sent_bytes_per_second", monitor_number(sums.network_sent.mean())},
-        {"joules", monitor_number(sums.host_joules)}}},
-      {"joules", monitor_number(joules)},
+        {"received_bytes_per_second", json_or_null(sums.network_received.mean())},
+        {"sent_bytes_per_second", json_or_null(sums.network_sent.mean())},
+        {"joules", json_or_null(sums.host_joules)}}},
+      {"joules", json_or_null(joules)},
       {"watts", over(sums.seconds)},
       {"kwh", over(kJoulesPerKwh)},
       {"samples_per_joule",
-       monitor_number(joules && *joules > 0 ? std::optional(terms.samples / *joules) : std::nullopt)}};
+       json_or_null(joules && *joules > 0 ? std::optional(terms.samples / *joules) : std::nullopt)}};
   if (terms.price_per_kwh > 0) object["cost"] = over(kJoulesPerKwh / terms.price_per_kwh);
   return object.dump();
 }

@@ -197,6 +197,7 @@ struct Nvml::Calls {
   NvmlCall<NvmlDeviceRef, unsigned*> power{"nvmlDeviceGetPowerUsage"};
   NvmlCall<NvmlDeviceRef, unsigned long long*> energy{"nvmlDeviceGetTotalEnergyConsumption"};
   NvmlCall<NvmlDeviceRef, unsigned, unsigned*> clock{"nvmlDeviceGetClockInfo"};
+  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> most_clock{"nvmlDeviceGetMaxClockInfo"};
   NvmlCall<NvmlDeviceRef, unsigned long long*> reasons{"nvmlDeviceGetCurrentClocksEventReasons"};
   NvmlCall<NvmlDeviceRef, unsigned long long*> old_reasons{"nvmlDeviceGetCurrentClocksThrottleReasons"};
   NvmlCall<NvmlDeviceRef, unsigned, unsigned*> pcie{"nvmlDeviceGetPcieThroughput"};
@@ -387,6 +388,7 @@ void NvmlDevice::State::read_power(DeviceFigures& figures) {
   if (const auto millijoules = figure<unsigned long long>(calls.energy, whole))
     figures.joules = static_cast<double>(*millijoules) / 1e3;
   figures.sm_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockSm);
+  figures.sm_mhz_most = figure<unsigned>(calls.most_clock, whole, kNvmlClockSm);
   figures.memory_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockMemory);
   auto reasons = figure<unsigned long long>(calls.reasons, whole);
   if (!reasons) reasons = figure<unsigned long long>(calls.old_reasons, whole);

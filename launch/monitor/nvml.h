@@ -25,7 +25,7 @@ struct DeviceFigures {
   std::optional<std::uint64_t> memory_bytes, memory_free_bytes, memory_used_bytes;
   std::optional<double> watts;
   std::optional<double> joules;  // since the driver was loaded
-  std::optional<unsigned> sm_mhz, memory_mhz;
+  std::optional<unsigned> sm_mhz, memory_mhz, sm_mhz_most;
   std::optional<std::uint64_t> clock_reasons;                                    // see clock_reason_words()
   std::optional<double> pcie_received, pcie_sent, nvlink_received, nvlink_sent;  // bytes per second
   // Per cent, between the sample before and this one, by a device's own counters (Hopper and later): of

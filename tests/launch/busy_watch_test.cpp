@@ -79,6 +79,86 @@ TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
   EXPECT_DOUBLE_EQ(cause->samples_per_second, 125) << "1.6 of the 2 cores compute already";
 }
 
+TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
+  const IdleContext context{.local_ranks = 2, .threads = 1, .cores = 1, .machine_cores = 8};
+  EXPECT_EQ(
+      cause_of(without_core(10, 4), context),
+      "allocation: the ranks may use 1 of 8 cores: mpirun --bind-to none, or whoever starts them, gives "
+      "them more");
+}
+
+// What is not training may compute: the line is idle all the same.
+TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
+  StepLine line = line_of(10, Phase::rest, 0);
+  line.evaluation_seconds = 10;
+  EXPECT_DOUBLE_EQ(overall_busy(line), 0.5);
+  EXPECT_DOUBLE_EQ(overall_rate(line), 50);
+  const auto cause = find_idle_cause(line, {.metrics_every = 20}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "monitoring");
+  EXPECT_EQ(cause->change, "run.metrics_every=40");
+  EXPECT_NEAR(cause->samples_per_second, 50 / 0.75, 1e-9);
+  line = line_of(10, Phase::rest, 4);
+  line.telling_seconds = 3;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=2");
+  line.telling_seconds = 1;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
+}
+
+// Where twice the batch has no room, it is memory.
+TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
+  IdleContext context{.batch = 64};
+  context.room = [](std::int64_t batch) {
+    EXPECT_EQ(batch, 128);
+    return BatchRoom{.fits = false,
+                     .needed = std::size_t{3} << 30,
+                     .available = std::size_t{2} << 30,
+                     .remedies = {"set train.recompute = true"}};
+  };
+  const auto cause = find_idle_cause(line_of(10, Phase::rest, 4), context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "memory");
+  EXPECT_NE(cause->evidence.find("128 needs 3.00 GiB of memory where there are 2.00 GiB"), std::string::npos)
+      << cause->evidence;
+  EXPECT_EQ(cause->change, "set train.recompute = true, and then train.batch=128");
+  context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
+}
+
+// Of ten steps of a second, all of them backward.
+std::string slow_cause(const ComputeRoof& roof, IdleContext context = {}) {
+  context.roof = [&] { return roof; };
+  const auto cause = find_slow_cause(line_of(10, Phase::rest, 0), context);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(SlowCause, IsWhatComputingLosesMostBy) {
+  EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
+            "small_work: train.batch=2");
+  const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
+  EXPECT_EQ(slow_cause(bound).substr(0, 26), "architecture: wider layers");
+  EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
+            "architecture: train.precision=bf16");
+  EXPECT_EQ(
+      slow_cause({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"})
+          .substr(0, 37),
+      "architecture: channels in multiples o");
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}).substr(0, 30), "architecture: lockstep profile");
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
+      << "kernels of 10 us";
+  EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
+}
+
+TEST(SlowCause, TheUpdateIsSharedByALargerBatch) {
+  IdleContext context;
+  context.roof = [] { return ComputeRoof{.products = 0.3, .kernels = 10}; };
+  const auto cause = find_slow_cause(line_of(10, Phase::optimizer, 6), context);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "small_work");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_NEAR(cause->samples_per_second, 100 / 0.7, 1e-9);
+}
+
 TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
   const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
   EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
@@ -93,8 +173,15 @@ TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
 
 constexpr BusyOptions kOptions{.below = 0.7, .lines = 3, .pause_seconds = 60};
 
+// That has seen a run's first line.
+BusyWatch watching(const BusyOptions& options, const IdleContext& context = {}) {
+  BusyWatch watch(options, context);
+  EXPECT_FALSE(watch.look(line_of(0, Phase::data_wait, 10), 0));
+  return watch;
+}
+
 TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
-  BusyWatch watch(kOptions, {});
+  BusyWatch watch = watching(kOptions);
   int told = 0;
   for (std::int64_t i = 1; i <= 20; ++i) {
     const auto event = watch.look(line_of(10 * i, Phase::data_wait, 5), 100.0 * static_cast<double>(i));
@@ -112,17 +199,17 @@ TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
 }
 
 TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
-  BusyWatch watch(kOptions, {});
+  BusyWatch watch = watching(kOptions);
   for (std::int64_t i = 1; i <= 30; ++i)
     EXPECT_FALSE(watch.look(line_of(i, Phase::data_wait, i % 3 == 0 ? 1 : 5), 0));
-  BusyWatch never({.below = 0}, {});
+  BusyWatch never = watching({.below = 0});
   for (std::int64_t i = 1; i <= 5; ++i) EXPECT_FALSE(never.look(line_of(i, Phase::data_wait, 10), 0));
 }
 
 // What hovers about the threshold is not told of again; what was busy for long is, and so is another cause,
 // both after a pause.
 TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
-  BusyWatch watch(kOptions, {});
+  BusyWatch watch = watching(kOptions);
   double now = 0;
   const auto told = [&](Phase phase, double lost, int lines) {
     int events = 0;
@@ -142,7 +229,7 @@ TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
 }
 
 TEST(BusyWatch, AnEventIsOneLineOfJson) {
-  BusyWatch watch({.below = 0.7, .lines = 1}, {});
+  BusyWatch watch = watching({.below = 0.7, .lines = 1});
   const auto event = watch.look(line_of(10, Phase::data_wait, 5), 0);
   ASSERT_TRUE(event);
   const std::string text = to_json(*event, 123.5);
@@ -157,6 +244,50 @@ TEST(BusyWatch, AnEventIsOneLineOfJson) {
   EXPECT_EQ(json["step"], 10);
   EXPECT_EQ(json["account"]["data_wait"], 5);
   EXPECT_EQ(json["samples_per_second_estimated"], 200);
+}
+
+TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
+  IdleContext context;
+  int asked = 0;
+  context.roof = [&] {
+    ++asked;
+    return ComputeRoof{.products = 0.01, .memory = 0.8, .weights = 0.8, .kernels = 10};
+  };
+  BusyWatch watch = watching({.peak_below = 0.1, .lines = 2}, context);
+  StepLine line = line_of(10, Phase::rest, 1);
+  line.peak = 0.11;
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_EQ(asked, 0) << "measured for who is told";
+  line.peak = 0.05;
+  EXPECT_FALSE(watch.look(line, 0));
+  line.peak = 0.03;
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "small_work");
+  EXPECT_EQ(to_text(*event).substr(0, 19), "busy 90 %, peak 4 %");
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(to_json(*event, 0))["peak"], 0.04);
+  BusyWatch never = watching({.peak_below = 0, .lines = 1}, context);
+  EXPECT_FALSE(never.look(line, 0));
+}
+
+// Steps are as busy as ever, and slower.
+TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
+  std::optional<SlowedDevice> slowed;
+  IdleContext context;
+  context.slowed = [&] { return slowed; };
+  BusyWatch watch = watching(kOptions, context);
+  const StepLine line = line_of(10, Phase::rest, 0);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.look(line, 0));
+  slowed = SlowedDevice{.name = "GPU 0", .why = "hw_thermal_slowdown", .share_of_clock = 0.5};
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "allocation");
+  EXPECT_EQ(event->cause.samples_per_second, 200);
+  EXPECT_NE(to_text(*event).find("the clock of GPU 0 is held at 50 % of what it has (hw_thermal_slowdown)"),
+            std::string::npos);
 }
 
 TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {

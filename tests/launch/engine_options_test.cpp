@@ -151,6 +151,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.evaluate_every", trainer.evaluate_every);
   tell("measure_peak", config.measure_peak);
   tell("busy.below", config.busy.below);
+  tell("busy.peak_below", config.busy.peak_below);
   tell("busy.lines", config.busy.lines);
   tell("busy.pause_seconds", config.busy.pause_seconds);
   tell("busy.command", config.busy.command);
@@ -397,6 +398,7 @@ std::vector<Case> cases() {
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
       {"run.log_every=7", {"trainer.log_every=7"}},
       {"run.busy_below=0.5", {"busy.below=0.5"}},
+      {"run.peak_below=0.25", {"busy.peak_below=0.25"}},
       {"run.busy_lines=7", {"busy.lines=7"}},
       {"run.event_pause_seconds=5", {"busy.pause_seconds=5"}},
       {"run.event_command=\"mail\"", {"busy.command=mail"}},

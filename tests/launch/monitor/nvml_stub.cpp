@@ -199,6 +199,9 @@ int nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* milli
 int nvmlDeviceGetClockInfo(Device device, unsigned clock, unsigned* mhz) {
   return unsigned_answer(device, clock == 1 ? "clock.sm" : clock == 2 ? "clock.memory" : "none", mhz);
 }
+int nvmlDeviceGetMaxClockInfo(Device device, unsigned clock, unsigned* mhz) {
+  return unsigned_answer(device, clock == 1 ? "clock.sm.most" : "none", mhz);
+}
 int nvmlDeviceGetCurrentClocksEventReasons(Device device, unsigned long long* reasons) {
   return long_answer(device, "reasons", reasons);
 }

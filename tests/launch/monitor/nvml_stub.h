@@ -52,6 +52,7 @@ class NvmlStub {
          {"power", "654321"},
          {"energy", "123456789"},
          {"clock.sm", "1980"},
+         {"clock.sm.most", "1980"},
          {"clock.memory", "2619"},
          {"reasons", "0x4"},
          {"pcie.sent", "2097"},

@@ -84,6 +84,7 @@ TEST_F(NvmlFigures, AreThoseOfTheDeviceWithThatUuid) {
   EXPECT_DOUBLE_EQ(two.watts.value(), 70);
   EXPECT_DOUBLE_EQ(one.joules.value(), 123456.789);
   EXPECT_EQ(one.sm_mhz, 1980u);
+  EXPECT_EQ(one.sm_mhz_most, 1980u);
   EXPECT_EQ(one.memory_mhz, 2619u);
   EXPECT_EQ(one.clock_reasons, 4u);
   EXPECT_DOUBLE_EQ(one.pcie_sent.value(), 2097e3);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/compute_roof.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "models/work.h"
+
+namespace lockstep {
+namespace {
+
+Graph images(std::int64_t batch, std::int64_t channels) {
+  return Graph({.batch = batch, .height = 8, .width = 8, .channels = channels, .classes = 10});
+}
+
+// A device for which memory is no matter, and one for which nothing else is.
+constexpr DeviceRates kFastMemory{.gigaflops = 100, .gigabytes_per_second = 1e9};
+constexpr DeviceRates kSlowMemory{.gigaflops = 1e9, .gigabytes_per_second = 10};
+
+TEST(ComputeRoof, IsTheProductsWhereMemoryIsFast) {
+  Graph graph = images(4, 16);
+  graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1}, "conv");
+  const ComputeRoof roof = compute_roof(graph, Precision::fp32, kFastMemory, 16);
+  EXPECT_DOUBLE_EQ(roof.products, static_cast<double>(training_flops(graph)) / 100e9);
+  EXPECT_EQ(roof.memory, 0);
+  EXPECT_EQ(roof.kernels, 2) << "nobody wants the gradient of the image";
+  EXPECT_TRUE(roof.bound_by_memory.empty());
+  EXPECT_DOUBLE_EQ(roof.unfilled, 0);
+}
+
+TEST(ComputeRoof, LayersWithoutProductsAreMemorys) {
+  Graph graph = images(4, 16);
+  const Value convolved =
+      graph.convolution(graph.input(), {.channels = 16, .kernel = 1, .bias = false}, "conv");
+  graph.relu(graph.batch_norm(convolved, BatchNormOptions{}, "bn"));
+  const ComputeRoof roof = compute_roof(graph, Precision::fp32, kSlowMemory, 16);
+  double bytes = 0;
+  for (const Layer& layer : graph.layers())
+    bytes += 2 * static_cast<double>(forward_bytes(graph, layer, Precision::fp32));
+  EXPECT_NEAR(roof.seconds(), bytes / 10e9, 1e-3 * bytes / 10e9);
+  EXPECT_LT(roof.weights, 0.05 * roof.memory) << "of 1,024 values to images of 16,384";
+  EXPECT_EQ(roof.kernels, 6);
+  EXPECT_NE(std::ranges::find(roof.bound_by_memory, "batch norm"), roof.bound_by_memory.end());
+}
+
+// What a larger batch shares.
+TEST(ComputeRoof, WeightsOfASmallBatchAreWhatTravels) {
+  const auto roof_of_batch = [](std::int64_t batch) {
+    Graph graph = images(batch, 16);
+    graph.linear(graph.input(), {.features = 1024}, "fc");
+    return compute_roof(graph, Precision::fp32, kSlowMemory, 16);
+  };
+  const ComputeRoof one = roof_of_batch(1), many = roof_of_batch(64);
+  EXPECT_GT(one.weights, 0.95 * one.seconds());
+  EXPECT_NEAR(many.weights, one.weights, 0.01 * one.weights);
+  EXPECT_LT(many.seconds(), 1.2 * one.seconds());
+}
+
+TEST(ComputeRoof, ChannelsThatFillNoVectorAreTold) {
+  Graph graph = images(4, 16);
+  const Value wide = graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1}, "wide");
+  graph.convolution(wide, {.channels = 17, .kernel = 3, .padding = 1}, "odd");
+  const ComputeRoof roof = compute_roof(graph, Precision::fp32, kFastMemory, 16);
+  EXPECT_EQ(roof.unfilled_layer, "odd (17 channels)");
+  EXPECT_GT(roof.unfilled, 0.2);
+  EXPECT_LT(roof.unfilled, 15.0 / 32);
+}
+
+}  // namespace
+}  // namespace lockstep
