@@ -252,7 +252,7 @@ Nvml::Nvml(const std::string& library) {
   }
   c.find_all(c.shutdown, c.driver_version, c.by_uuid, c.by_pci, c.is_slice, c.whole, c.instance, c.name,
              c.pci, c.state, c.generation_most, c.generation, c.temperature, c.old_temperature, c.utilization,
-             c.memory, c.old_memory, c.power, c.energy, c.clock, c.reasons, c.old_reasons, c.pcie, c.fields,
+             c.memory, c.old_memory, c.power, c.energy, c.clock, c.most_clock, c.reasons, c.old_reasons, c.pcie, c.fields,
              c.gpm_support, c.gpm_alloc, c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics);
   calls_ = std::move(calls);
 }
