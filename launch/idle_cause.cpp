@@ -106,7 +106,7 @@ class IdleTime {
   // Work that does not fill the device, and what of a step costs the same for any batch.
   IdleCause too_small(const ComputeRoof& roof) const {
     const double optimizer = line_.account[Phase::optimizer];
-    const double weights = passes() * roof.weights;
+    const double weights = std::min(passes() * roof.weights, passes_seconds());  // a cache may hold them
     const double around =
         short_kernels(roof) ? std::max(0.0, passes_seconds() - passes() * roof.seconds()) : 0;
     IdleCause cause{.cause = "small_work", .lost_seconds = optimizer + weights + around};

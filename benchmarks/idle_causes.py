@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Why a device is idle, each cause provoked: trains so that it is, reads what was told of it (events.jsonl), makes the change
+that was proposed, and holds what that gained against what was promised. Both trainings take turns, several times.
+
+  rate      samples per second with all that lies between the steps, evaluations too; the first line of steps is left out
+
+Memory is provoked on the emulated device, of which neither figure is a GPU's. A GPU that is too hot needs a GPU: the test
+EmulatedIdle.AGpuThatIsTooHotIsAllocation has what is said of it.
+
+Exit codes: 0 each cause was told, 1 one was not, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+TOLD = {"run.log_every": 10, "run.busy_lines": 2, "run.event_pause_seconds": 0}
+MLP = {"model.name": "mlp", "world.device": "cpu", "train.threads": 1, "train.batch": 64, "train.steps": 300,
+       "optimizer.learning_rate": 0.001}
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"idle_causes.py: {message}; see --help\n")
+    parser.add_argument("--build", type=pathlib.Path, default=training_runs.ROOT / "build/cpu")
+    parser.add_argument("--images", type=pathlib.Path, required=True, help="a folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", help="this cause")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+class Case:
+    """A cause, a training in which it is what most is lost by, and what is changed: settings as they were proposed, or what
+    a person would have to do."""
+
+    def __init__(self, cause, how, settings, ranks=1, before=(), flags=(), change=None, preset="fashion_mnist_mlp"):
+        self.cause, self.how, self.settings, self.ranks = cause, how, {**TOLD, **settings}, ranks
+        self.before, self.flags, self.change, self.preset = list(before), list(flags), change, preset
+
+    def follow(self, event):
+        """What differs in the training that does as it was told."""
+        if self.change:
+            return self.change
+        return {"settings": {event["key"]: event["value"]}} if event["key"] else None
+
+
+def cases(options, records):
+    jpeg = {"data.format": "image_folder", "data.path": options.images, "data.loader": "stream", "data.loader_threads": 1,
+            "data.resize": 8}
+    emulated = {"world.device": "cuda", "run.measure_peak": "false", "train.precision": "fp32", "kernels.choose": "direct",
+                "train.batch": 32, "train.steps": 40}
+    return [
+        Case("small_work", "a batch of one sample", {**MLP, "train.batch": 1, "train.steps": 2000}),
+        Case("data", "JPEG files, decoded by one thread, for a small network", {**MLP, **jpeg, "train.steps": 600}, preset="cifar10_resnet18",
+             change={"settings": {"data.format": "records", "data.path": records}, "told": "lockstep pack"}),
+        Case("architecture", "MobileNetV2: depthwise convolutions and batch norm",
+             {**MLP, "model.name": "mobilenet_v2", "train.batch": 16, "train.steps": 40, "run.peak_below": 0.9, "run.busy_below": 0.5,
+              "kernels.choose": "direct"}, preset="fashion_mnist_cnn"),
+        Case("memory", "the emulated device, with 6.7 MiB and a slow host", emulated, before=["env", "LOCKSTEP_EMULATED_MEMORY=6900KiB"],
+             flags=["--inject", "slow:rank=0,step=1,ms=300"], change={"settings": {"train.precision": "bf16", "train.batch": 64}, "told": "bf16"}),
+        Case("communication", "one of two ranks is 20 ms late", {**MLP, "train.steps": 100}, ranks=2,
+             flags=["--inject", "slow:rank=1,step=1,ms=20"]),
+        Case("allocation", "two ranks on one core", {**MLP, "train.batch": 256}, ranks=2, before=["taskset", "-c", "0"],
+             change={"before": [], "told": "--bind-to none"}),
+        Case("monitoring", "an evaluation after each step", {**MLP, "run.metrics_every": 1, "train.steps": 60}),
+    ]
+
+
+def train(options, case, folder, settings, before, flags):
+    program = options.build / "bin" / ("lockstep-emulated" if case.cause == "memory" else "lockstep")
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    words = [word for key, value in {**settings, "run.dir": folder}.items() for word in ("--set", f"{key}={value}")]
+    done = suite.execute([*training_runs.launcher(case.ranks), *before, program, "train", case.preset, *words, *flags], environment=environment)
+    if done.status != "ok":
+        raise training_runs.Failed(f"{done.text}: {done.reason}")
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def rate_of(folder):
+    lines = lines_of(folder / "steps.jsonl")[1:]
+    samples = sum(line["samples_per_second"] * sum(line["account"].values()) for line in lines)
+    return samples / sum(sum(line["account"].values()) + line["evaluation_seconds"] for line in lines)
+
+
+def measure(options, case, folder):
+    """Turns of the training as it was and as it was told to be."""
+    was, told, event, change = [], [], None, None
+    for repeat in range(options.repeats):
+        place = folder / f"{case.cause}-{repeat}"
+        train(options, case, place / "was", case.settings, case.before, case.flags)
+        was.append(rate_of(place / "was"))
+        found = next((each for each in lines_of(place / "was/events.jsonl") if each["cause"] == case.cause), None)
+        event = event or found
+        if event is None:
+            continue
+        change = change or case.follow(event)
+        if change is None:
+            continue
+        train(options, case, place / "told", {**case.settings, **change.get("settings", {})}, change.get("before", case.before),
+              change.get("flags", case.flags))
+        told.append(rate_of(place / "told"))
+    return was, told, event
+
+
+def row_of(case, was, told, event):
+    row = {"cause": case.cause, "provoked_by": case.how, "samples_per_second": statistics.median(was)}
+    if event is None:
+        return row
+    promised = event["samples_per_second_estimated"]
+    row |= {"said": event["text"], "promised_percent": promised and 100 * (promised / event["samples_per_second"] - 1)}
+    if told:
+        gains = [100 * (after / before - 1) for before, after in zip(was, told)]
+        row |= {"gained_percent": statistics.median(gains), "gained_percent_least": min(gains), "gained_percent_most": max(gains),
+                "samples_per_second_changed": statistics.median(told)}
+    return row
+
+
+def pack(options, folder):
+    done = suite.execute([options.build / "bin/lockstep", "pack", "cifar10_resnet18", folder, "--set", "data.format=image_folder", "--set",
+                          f"data.path={options.images}", "--set", "data.resize=8"], environment=dict(os.environ))
+    if done.status != "ok":
+        raise training_runs.Failed(f"{done.text}: {done.reason}")
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    rows = []
+    with tempfile.TemporaryDirectory() as text:
+        folder = pathlib.Path(text)
+        pack(options, folder / "records")
+        for case in cases(options, folder / "records"):
+            if options.only not in (None, case.cause):
+                continue
+            row = row_of(case, *measure(options, case, folder))
+            rows.append(row)
+            print(f"{case.cause:<14} promised {row.get('promised_percent') or 0:+6.0f} %  gained {row.get('gained_percent', 0):+6.0f} %  "
+                  f"{row.get('said', 'nothing was told')}", flush=True)
+    options.json.write_text(json.dumps({"benchmark": "idle_causes", "cores": os.cpu_count(), "repeats": options.repeats, "rows": rows},
+                                       indent=1) + "\n")
+    return 0 if all("said" in row for row in rows) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except training_runs.Failed as failure:
+        print(f"idle_causes.py: {failure}", file=sys.stderr)
+        sys.exit(70)
