@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -85,17 +86,91 @@ std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-class ImageFolder final : public Dataset {
+// Files that are images: a derived class says which, and of which class each is.
+class ImageFiles : public Dataset {
+ public:
+  ImageShape image_shape() const override { return shape_; }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
+          "sample {} of {} into {} bytes", index, size(), image.size());
+    open_sample(index, Extent::whole);
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
+    decoder.decode(shape_, image);
+    look_for_damage(index);
+    return label_of(index);
+  }
+
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    const ImageShape whole = open_sample(index, Extent::whole);
+    if (whole.bytes() > kMostImageBytes) throw too_large(path_of(index), whole);
+    decode_own_size(whole, shape_.channels, least, image);
+    look_for_damage(index);
+    return label_of(index);
+  }
+
+  ImageShape own_shape(std::int64_t index) const override {
+    return open_file(path_of(index), Extent::header);
+  }
+
+  ImageCoding coding() const override { return ImageCoding::file; }
+
+  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
+    open_sample(index, Extent::whole);
+    const std::span<const std::uint8_t> file = FileBytes::of_this_thread().all();
+    bytes.assign(file.begin(), file.end());
+    return label_of(index);
+  }
+
+  void probe(std::int64_t index) const override {
+    CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
+    open_sample(index, Extent::header);
+  }
+
+  std::int64_t damaged() const override { return damage_.count(); }
+
+ protected:
+  explicit ImageFiles(SizesOfImages sizes) : sizes_(sizes) {}
+  virtual std::string path_of(std::int64_t index) const = 0;
+  virtual std::int32_t label_of(std::int64_t index) const = 0;
+
+  static DataError too_large(const std::string& path, const ImageShape& shape) {
+    return DataError(
+        fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible; make it smaller", path,
+                    shape.width, shape.height, kMostImageBytes));
+  }
+
+  ImageShape shape_;
+
+ private:
+  ImageShape open_sample(std::int64_t index, Extent extent) const {
+    const std::string path = path_of(index);
+    const ImageShape found = open_file(path, extent);
+    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width))
+      throw of_another_size(path, found, shape_);
+    return found;
+  }
+
+  void look_for_damage(std::int64_t index) const {
+    const std::string_view warning = ImageDecoder::of_this_thread().warning();
+    if (warning.empty()) return;
+    damage_.add(index, fmt::format("{}: damaged, decoded as far as it goes: {}", path_of(index), warning));
+  }
+
+  SizesOfImages sizes_;
+  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+};
+
+class ImageFolder final : public ImageFiles {
  public:
   ImageFolder(const std::filesystem::path& folder, Split split, SizesOfImages sizes)
-      : names_(folder, split), sizes_(sizes) {
+      : ImageFiles(sizes), names_(folder, split) {
     const std::string& first = names_.first_of_training();
     shape_ = open_file(first, Extent::header);
     if (shape_.bytes() > kMostImageBytes) throw too_large(first, shape_);
   }
 
   std::int64_t size() const override { return names_.size(); }
-  ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return static_cast<std::int64_t>(names_.classes().size()); }
   std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
   std::vector<std::string> class_names() const override { return names_.classes(); }
@@ -106,37 +181,6 @@ class ImageFolder final : public Dataset {
     return XXH3_64bits(name.data(), name.size());
   }
 
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
-          "sample {} of {} into {} bytes", index, size(), image.size());
-    open_sample(index, Extent::whole);
-    ImageDecoder& decoder = ImageDecoder::of_this_thread();
-    decoder.decode(shape_, image);
-    look_for_damage(index);
-    return names_.label(index);
-  }
-
-  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    const ImageShape whole = open_sample(index, Extent::whole);
-    if (whole.bytes() > kMostImageBytes) throw too_large(names_.path(index), whole);
-    decode_own_size(whole, shape_.channels, least, image);
-    look_for_damage(index);
-    return names_.label(index);
-  }
-
-  ImageShape own_shape(std::int64_t index) const override {
-    return open_file(names_.path(index), Extent::header);
-  }
-
-  ImageCoding coding() const override { return ImageCoding::file; }
-
-  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
-    open_sample(index, Extent::whole);
-    const std::span<const std::uint8_t> file = FileBytes::of_this_thread().all();
-    bytes.assign(file.begin(), file.end());
-    return names_.label(index);
-  }
-
   // Of all names, and of the bytes of some files: decoders may differ in a pixel's last bit.
   std::uint64_t fingerprint() const override {
     std::uint64_t hash = names_.hash();
@@ -144,40 +188,34 @@ class ImageFolder final : public Dataset {
     return hash;
   }
 
-  void probe(std::int64_t index) const override {
-    CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
-    open_sample(index, Extent::header);
-  }
-
-  std::int64_t damaged() const override { return damage_.count(); }
   std::size_t memory_bytes() const override { return names_.memory_bytes(); }
 
+ protected:
+  std::string path_of(std::int64_t index) const override { return names_.path(index); }
+  std::int32_t label_of(std::int64_t index) const override { return names_.label(index); }
+
  private:
-  static DataError too_large(const std::string& path, const ImageShape& shape) {
-    return DataError(
-        fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible; make it smaller", path,
-                    shape.width, shape.height, kMostImageBytes));
-  }
-
-  ImageShape open_sample(std::int64_t index, Extent extent) const {
-    const std::string path = names_.path(index);
-    const ImageShape found = open_file(path, extent);
-    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width))
-      throw of_another_size(path, found, shape_);
-    return found;
-  }
-
-  void look_for_damage(std::int64_t index) const {
-    const std::string_view warning = ImageDecoder::of_this_thread().warning();
-    if (warning.empty()) return;
-    damage_.add(index,
-                fmt::format("{}: damaged, decoded as far as it goes: {}", names_.path(index), warning));
-  }
-
   ImageNames names_;
-  SizesOfImages sizes_;
-  ImageShape shape_;
-  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+};
+
+class ImageList final : public ImageFiles {
+ public:
+  ImageList(std::vector<std::string> paths, const ImageShape& shape, std::vector<std::string> classes)
+      : ImageFiles(SizesOfImages::any), paths_(std::move(paths)), classes_(std::move(classes)) {
+    shape_ = shape;
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(paths_.size()); }
+  std::int64_t classes() const override { return static_cast<std::int64_t>(classes_.size()); }
+  std::vector<std::string> class_names() const override { return classes_; }
+  bool resizes() const override { return true; }
+
+ protected:
+  std::string path_of(std::int64_t index) const override { return paths_[static_cast<std::size_t>(index)]; }
+  std::int32_t label_of(std::int64_t) const override { return 0; }
+
+ private:
+  std::vector<std::string> paths_, classes_;
 };
 
 }  // namespace
@@ -185,6 +223,11 @@ class ImageFolder final : public Dataset {
 std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
                                            SizesOfImages sizes) {
   return std::make_unique<ImageFolder>(folder, split, sizes);
+}
+
+std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
+                                         std::vector<std::string> classes) {
+  return std::make_unique<ImageList>(std::move(paths), shape, std::move(classes));
 }
 
 }  // namespace lockstep

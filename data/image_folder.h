@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "data/dataset.h"
 
@@ -26,5 +28,10 @@ enum class SizesOfImages {
 // probe() reads the file's header only.
 std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
                                            SizesOfImages sizes = SizesOfImages::same);
+
+// The files of these paths, whose classes nobody knows: read() returns 0. Of any size, to be resized; they
+// are converted to the shape's channels.
+std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
+                                         std::vector<std::string> classes);
 
 }  // namespace lockstep

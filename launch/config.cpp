@@ -391,6 +391,12 @@ Config load_config(const std::string& preset_or_path, std::span<const std::strin
   return loader.finish();
 }
 
+Config config_of(std::span<const std::string> overrides, const Registry& registry) {
+  Loader loader(registry);
+  for (const std::string& text : overrides) loader.read_override(text);
+  return loader.finish();
+}
+
 std::vector<std::string> preset_names(const Registry& registry) {
   std::vector<std::string> names;
   for (const Preset& preset : registry.presets) names.push_back(preset.name);

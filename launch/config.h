@@ -77,6 +77,10 @@ struct Config {
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides,
                    const Registry& registry = {});
 
+// Of overrides alone: keys that none of them names have their defaults. Throws
+// ConfigError.
+Config config_of(std::span<const std::string> overrides, const Registry& registry = {});
+
 // TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.
 std::string to_toml(const Config& config, const Registry& registry = {});
 

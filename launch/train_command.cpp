@@ -20,6 +20,7 @@
 #include "launch/desync_check.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
+#include "launch/export_facts.h"
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/monitor/monitor.h"
@@ -77,7 +78,10 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
       problems.emplace_back(error.what());
     }
   };
-  write(command.export_, "weights are in", [&] { StateSnapshot(training.network()).save(command.export_); });
+  write(command.export_, "weights are in", [&] {
+    StateSnapshot(training.network())
+        .save(command.export_, to_metadata(export_facts(run.config, training.train_set(), command.registry)));
+  });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
   write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));

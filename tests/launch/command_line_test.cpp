@@ -115,7 +115,7 @@ TEST(CommandLine, BareCallsGetHelpAndFail) {
 TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
   const std::string overview = parse({"help"}).text;
   EXPECT_LE(longest_line(overview), 80u) << overview;
-  for (const char* name : {"train", "plan", "profile", "tune", "eval", "report", "init", "keys", "info", "completion",
+  for (const char* name : {"train", "plan", "profile", "tune", "eval", "predict", "report", "init", "keys", "info", "completion",
                            "help", "version"}) {
     EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
     const std::string text = parse({"help", name}).text;

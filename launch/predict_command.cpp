@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "data/image_folder.h"
+#include "data/resized.h"
+#include "launch/commands.h"
+#include "launch/cores.h"
+#include "launch/device_choice.h"
+#include "launch/export_facts.h"
+#include "launch/job_end.h"
+#include "launch/predictor.h"
+#include "launch/progress_line.h"
+
+namespace lockstep {
+namespace {
+
+struct PredictFlags {
+  std::string weights;
+  std::vector<std::string> images;
+  std::string config;
+  int batch = 64;
+  int top = 1;
+  bool csv = false;
+};
+
+bool is_image(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+// Files as they are given, and of folders what lies in them, sorted.
+std::vector<std::string> image_paths(const std::vector<std::string>& given) {
+  std::vector<std::string> paths;
+  for (const std::string& each : given) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(each, error)) {
+      if (!std::filesystem::exists(each, error))
+        throw IoError(fmt::format("{}: there is no such file", each));
+      paths.push_back(each);
+      continue;
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(paths.size());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(each))
+      if (is_image(entry.path())) paths.push_back(entry.path().string());
+    std::sort(paths.begin() + begin, paths.end());
+  }
+  if (paths.empty()) throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .png)", fmt::join(given, ", ")));
+  return paths;
+}
+
+// Of a file that says nothing of itself, as another program writes it: what --config and the images say.
+ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
+  if (std::optional<ExportFacts> facts = read_export_facts(flags.weights); facts && flags.config.empty())
+    return *facts;
+  if (flags.config.empty())
+    throw UsageError(
+        fmt::format("{}: it does not say which network it is of (lockstep train --export writes that); give "
+                    "--config CONFIG "
+                    "with the model, and its dataset, that it was trained with",
+                    flags.weights));
+  const Config config = load_config(flags.config, {}, registry);
+  return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
+}
+
+class Printer {
+ public:
+  Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
+          const PredictFlags& flags)
+      : paths_(paths), classes_(classes), flags_(flags) {
+    if (flags.csv) put("file,class,label,probability\n");
+  }
+
+  void operator()(std::int64_t image, std::span<const float> probabilities) {
+    const std::string& path = paths_[static_cast<std::size_t>(image)];
+    if (probabilities.empty()) ++undecoded_;
+    flags_.csv ? put_csv(path, probabilities) : put_json(path, probabilities);
+  }
+  std::int64_t undecoded() const { return undecoded_; }
+
+ private:
+  static void put(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      throw IoError("the answers cannot be written to standard output");
+  }
+  static std::string in_csv(const std::string& text) {
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return quoted + '"';
+  }
+  std::vector<std::size_t> best(std::span<const float> probabilities) const {
+    std::vector<std::size_t> order(probabilities.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto top = std::min<std::size_t>(static_cast<std::size_t>(flags_.top), order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top), order.end(),
+                      [&](std::size_t a, std::size_t b) {
+                        return probabilities[a] != probabilities[b] ? probabilities[a] > probabilities[b]
+                                                                    : a < b;
+                      });
+    order.resize(top);
+    return order;
+  }
+
+  void put_csv(const std::string& path, std::span<const float> probabilities) {
+    if (probabilities.empty()) return put(in_csv(path) + ",,,\n");
+    for (const std::size_t label : best(probabilities))
+      put(fmt::format("{},{},{},{:.6g}\n", in_csv(path), in_csv(classes_[label]), label,
+                      probabilities[label]));
+  }
+  void put_json(const std::string& path, std::span<const float> probabilities) {
+    nlohmann::ordered_json line{{"file", path}};
+    if (probabilities.empty()) {
+      line["error"] = "it cannot be decoded";
+    } else {
+      const std::vector<std::size_t> order = best(probabilities);
+      const auto json_of = [&](std::size_t label) -> nlohmann::ordered_json {
+        return {{"class", classes_[label]}, {"label", label}, {"probability", probabilities[label]}};
+      };
+      line.update(json_of(order.front()));
+      if (order.size() > 1)
+        for (const std::size_t label : order) line["top"].push_back(json_of(label));
+    }
+    put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
+  }
+
+  const std::vector<std::string>& paths_;
+  const std::vector<std::string>& classes_;
+  const PredictFlags& flags_;
+  std::int64_t undecoded_ = 0;
+};
+
+ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
+  if (facts.image.type != DType::u8)
+    throw ConfigError(
+        "the network was trained on rows of a table, not on images; lockstep eval evaluates it");
+  if (facts.image.height != facts.image.width)
+    throw ConfigError(fmt::format("the network takes images {} wide and {} high, and images are made square",
+                                  facts.image.width, facts.image.height));
+  return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
+}
+
+int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
+  if (world.size() > 1)
+    throw UsageError(fmt::format(
+        "predict was started on {} ranks, and answers on one: start it without mpirun", world.size()));
+  const ExportFacts facts = facts_of(flags, command.registry);
+  std::vector<std::string> overrides = facts.settings;
+  // No dataset is opened.
+  overrides.insert(overrides.end(),
+                   {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
+  overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+  const Config config = config_of(overrides, command.registry);
+  const std::vector<std::string> paths = image_paths(flags.images);
+  const auto images = resized(open_image_list(paths, facts.image, facts.classes), resize_of(facts, config));
+  const DeviceChoice choice = choose_device(config.device, world, host);
+  const int threads = choose_threads(config.threads, world, host).threads;
+  Predictor predictor(config, command.registry, *images, host,
+                      {.device = choice.device, .threads = threads, .weights = flags.weights});
+  Printer printer(paths, facts.classes, flags);
+  predictor.run([&](std::int64_t image, std::span<const float> each) { printer(image, each); });
+  log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", paths.size(), predictor.seconds(),
+            thousands(static_cast<double>(paths.size()) / predictor.seconds()), 100 * predictor.busy());
+  if (printer.undecoded() > 0)
+    throw DataError(fmt::format("{} of {} images cannot be decoded", printer.undecoded(), paths.size()));
+  return exit_code::done;
+}
+
+int run_predict(const Command& command, World& world) {
+  const std::unique_ptr<Communicator> host = world.communicator();
+  return run_or_abort(world, [&] { return predict(command.own<PredictFlags>(), command, world, *host); });
+}
+
+void predict_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<PredictFlags>();
+  app.add_option("WEIGHTS", flags.weights, "A trained network: what lockstep train --export wrote")
+      ->required();
+  app.add_option("IMAGES", flags.images, "JPEG and PNG files, and folders of them")->required();
+  app.add_option("--top", flags.top, "How many classes to tell of each image, the most probable first")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  app.add_flag("--csv", flags.csv, "Print CSV in place of lines of JSON");
+  app.add_option("--batch", flags.batch, "Images that are computed at once")
+      ->check(CLI::Range(1, 65536))
+      ->type_name("N");
+  app.add_option(
+         "--config", flags.config,
+         "For a file of another program (PyTorch's names): the configuration of its network and dataset")
+      ->type_name("CONFIG");
+  app.add_option("--set", command.overrides, "Override one key of the configuration; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+extern const CommandEntry predict_command = {
+    .name = "predict",
+    .description = "Tell the classes of images by a trained network",
+    .example =
+        "lockstep predict own.safetensors photo.jpg photos/\n"
+        "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv",
+    .flags = predict_flags,
+    .in_world = run_predict};
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predictor: a trained network that is asked about images. Batches are decoded beside the forward pass, and
+// answers are told while the device computes the next ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/step_slot.h"
+#include "core/stream.h"
+#include "data/batch_loader.h"
+#include "data/dataset.h"
+#include "data/device_batches.h"
+#include "launch/config.h"
+#include "launch/network_planning.h"
+
+namespace lockstep {
+
+class Predictor {
+ public:
+  struct Options {
+    Device device;
+    int threads = 1;  // that compute, on a CPU
+    std::filesystem::path weights;
+  };
+  // Of a configuration's network and batch, for images of its input's shape and as many classes as they say;
+  // all of them and host, a communicator of one rank, outlive this. Throws what planning a network, opening
+  // weights and a BatchLoader throw.
+  Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
+            const Options& options);
+
+  // An image's place among them, and a probability for each class: empty where it could not be decoded.
+  using Answer = std::function<void(std::int64_t image, std::span<const float> probabilities)>;
+  // All images, in order. Rethrows what the dataset threw.
+  void run(const Answer& answer);
+  // Of run(): the share of its time in which it waited neither for images nor for whom it told.
+  double busy() const { return seconds_ > 0 ? 1 - waited_ / seconds_ : 0; }
+  double seconds() const { return seconds_; }
+
+ private:
+  struct Answers {
+    explicit Answers(Device device) : done(device) {}
+    std::vector<float> logits;   // [batch, classes]
+    std::vector<float> weights;  // [batch]
+    Event done;
+  };
+
+  void enqueue(std::int64_t step);
+  void tell(std::int64_t step, const Answer& answer);
+  Answers& answers(std::int64_t step) { return answers_[StepSlot::of(step).index]; }
+
+  const Dataset& images_;
+  NetworkPlanning planning_;
+  std::unique_ptr<Network> network_;
+  Stream stream_;
+  std::optional<BatchLoader> loader_;
+  std::optional<DeviceBatches> batches_;
+  Buffer logits_;  // in fp32, where the network computes in half precision
+  std::vector<Answers> answers_;
+  std::vector<float> probabilities_;
+  double seconds_ = 0, waited_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `lockstep predict` says of images by an export alone is what training counted.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/safetensors.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+using PredictJson = nlohmann::json;
+
+constexpr ImageShape kSmall{.height = 32, .width = 32, .channels = 3};
+
+// Folders of noise, brighter by class, and a network that was trained on them.
+class Predicted : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 90; ++i) {
+      std::vector<std::uint8_t> pixels = noise(kSmall, static_cast<std::uint32_t>(i));
+      for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(pixel / 2 + 60 * (i % 3));
+      folder_.write(fmt::format("{}/{}/{}.jpg", i < 60 ? "train" : "test", kClasses[i % 3], i),
+                    encode(kSmall, pixels));
+    }
+    std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
+    for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+    const ProgramResult trained = run_shell(command + " 2>&1");
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  }
+
+  std::vector<std::string> settings() const {
+    return {"world.device=cpu",      "data.path=" + folder_.path().string(),
+            "model.name=cnn",        "run.dir=" + (folder_.path() / "run").string(),
+            "train.precision=fp32",  "train.batch=10",
+            "train.threads=1",       "train.epochs=2",
+            "kernels.choose=direct", "data.format=image_folder"};
+  }
+  std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
+  std::string test_images() const { return (folder_.path() / "test").string(); }
+  double told_accuracy() const {
+    std::ifstream file(folder_.path() / "run/metrics.jsonl");
+    PredictJson last;
+    for (std::string line; std::getline(file, line);) last = PredictJson::parse(line);
+    return last["test_accuracy"];
+  }
+  ProgramResult predict(const std::string& arguments) const {
+    return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu 2>&1");
+  }
+
+  static constexpr const char* kClasses[] = {"ant", "bee, or wasp", "cat"};
+  TemporaryFolder folder_;
+};
+
+std::vector<PredictJson> json_lines(const ProgramResult& result) {
+  std::vector<PredictJson> found;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with('{')) found.push_back(PredictJson::parse(line));
+  return found;
+}
+
+double accuracy_of(const std::vector<PredictJson>& answers) {
+  double right = 0;
+  for (const PredictJson& answer : answers)
+    right +=
+        std::filesystem::path(answer["file"].get<std::string>()).parent_path().filename() == answer["class"];
+  return right / static_cast<double>(answers.size());
+}
+
+TEST_F(Predicted, IsWhatTrainingCounted) {
+  for (const char* batch : {"7", "64"}) {
+    const ProgramResult result = predict(weights() + " " + test_images() + " --top 3 --batch " + batch);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), 30u) << result.output;
+    EXPECT_DOUBLE_EQ(accuracy_of(answers), told_accuracy());
+    for (const PredictJson& answer : answers) {
+      ASSERT_EQ(answer["top"].size(), 3u);
+      double sum = 0;
+      for (const PredictJson& each : answer["top"]) sum += each["probability"].get<double>();
+      EXPECT_NEAR(sum, 1, 1e-5) << "of all three classes";
+      EXPECT_EQ(answer["top"][0]["class"], answer["class"]);
+      EXPECT_GE(answer["top"][0]["probability"], answer["top"][1]["probability"]);
+    }
+  }
+}
+
+TEST_F(Predicted, SaysSoAsCsv) {
+  const ProgramResult result = predict(weights() + " " + test_images() + "/ant/60.jpg --csv --top 2");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find("file,class,label,probability\n"), 0u) << result.output;
+  EXPECT_EQ(count(result.output, "ant/60.jpg,"), 2) << result.output;
+  EXPECT_EQ(count(result.output, "\"bee, or wasp\"") + count(result.output, "jpg,ant") +
+                count(result.output, "jpg,cat"),
+            2)
+      << result.output;
+}
+
+TEST_F(Predicted, WhatIsNoImageIsToldApart) {
+  folder_.write("test/ant/61.jpg", {1, 2, 3});
+  const ProgramResult result = predict(weights() + " " + test_images());
+  EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+  EXPECT_NE(result.output.find("1 of 31 images cannot be decoded"), std::string::npos) << result.output;
+  const std::vector<PredictJson> answers = json_lines(result);
+  ASSERT_EQ(answers.size(), 31u);
+  int wrong = 0;
+  for (const PredictJson& answer : answers) {
+    if (!answer.contains("error")) continue;
+    ++wrong;
+    EXPECT_TRUE(answer["file"].get<std::string>().ends_with("ant/61.jpg"));
+  }
+  EXPECT_EQ(wrong, 1);
+}
+
+// As PyTorch writes it: tensors and nothing else.
+TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
+  SafetensorsReader reader(weights());
+  EXPECT_EQ(reader.metadata().at("format"), "pt");
+  std::vector<std::vector<std::byte>> values;
+  std::vector<NamedTensor> tensors;
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    reader.read(entry, values.emplace_back(entry.end - entry.begin));
+    tensors.push_back(
+        {.name = entry.name,
+         .tensor = {.data = values.back().data(), .shape = entry.shape, .dtype = *entry.dtype}});
+  }
+  const std::string bare = (folder_.path() / "bare.safetensors").string();
+  write_safetensors(bare, tensors);
+  const ProgramResult without = predict(bare + " " + test_images());
+  EXPECT_EQ(without.exit_code, exit_code::usage) << without.output;
+  EXPECT_NE(without.output.find("give --config CONFIG"), std::string::npos) << without.output;
+  const std::filesystem::path config = folder_.path() / "own.toml";
+  std::ofstream(config) << "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \""
+                        << folder_.path().string()
+                        << "\"\nmean = [0.4914, 0.4822, 0.4465]\ndeviation = [0.2470, 0.2435, 0.2616]\n";
+  const ProgramResult with = predict(bare + " " + test_images() + " --config " + config.string());
+  EXPECT_EQ(with.exit_code, 0) << with.output;
+  EXPECT_DOUBLE_EQ(accuracy_of(json_lines(with)), told_accuracy());
+}
+
+TEST_F(Predicted, WrongQuestionsAreAnswered) {
+  EXPECT_EQ(predict(weights() + " /nowhere.jpg").exit_code, exit_code::io);
+  EXPECT_EQ(predict("/nowhere.safetensors " + test_images()).exit_code, exit_code::io);
+  const ProgramResult two = run_ranks(
+      2, program("lockstep") + " predict " + weights() + " " + test_images() + " --set world.device=cpu");
+  EXPECT_EQ(two.exit_code, exit_code::usage) << two.output;
+  EXPECT_NE(two.output.find("answers on one"), std::string::npos) << two.output;
+}
+
+}  // namespace
+}  // namespace lockstep
