@@ -22,6 +22,7 @@
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/monitor/monitor.h"
+#include "launch/monitor/shown_training.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/run_record.h"
@@ -53,7 +54,8 @@ struct InjectFlags {
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
-  std::optional<RunLock> lock;  // rank 0's
+  std::optional<RunLock> lock;     // rank 0's
+  std::optional<ShownRank> shown;  // by the trainer
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
@@ -133,6 +135,7 @@ void build(TrainRun& run, const Command& command, World& world) {
   options.last_good = directory / "last_good.safetensors";
   options.advice = training.advice_context(world);
   run.trainer.emplace(training.parts(), training.schedule(), options);
+  run.trainer->show_on(&*run.shown);
 }
 
 IdleContext idle_context(TrainRun& run, const World& world) {
@@ -185,6 +188,8 @@ int train(TrainRun& run, const Command& command, World& world) {
     if (first) run.lock.emplace(config->run_dir);
   });
 
+  run.shown.emplace(starting_rank(run.config, world, *run.communicator));
+
   const std::vector<std::string>& faults = command.own<InjectFlags>().faults;
   if (!faults.empty() && config->trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
@@ -204,6 +209,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
   const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
       run.config, world, *run.communicator, run.training->network().device(), saved_epochs(run).has_value());
+  run.shown->introduce([&](RankIdentity& rank) { add_training(*run.training, rank); });
   run.report->header(header_line(run.config, world, *run.training));
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
@@ -236,6 +242,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   });
   run.report->watch_busy(config->busy, idle_context(run, world));
   run.trainer->fit(*run.report, &injector);
+  run.shown->enter(Activity::finishing);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;

@@ -9,6 +9,14 @@
 #include "launch/trainer.h"
 
 namespace lockstep {
+namespace {
+
+// What is shown of steps is of about a second; of what is left at the end of an epoch, no less than a
+// quarter.
+constexpr std::int64_t kWindowNs = 1'000'000'000;
+constexpr std::int64_t kLeastWindowNs = kWindowNs / 4;
+
+}  // namespace
 
 // The whole is asked for last, so that it holds the parts.
 ProcessorAccount Trainer::processor_account() {
@@ -77,6 +85,43 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
   line.loss_scale = loss_scale_;
   line.gradient_norm = gradient_norm_;
   report.series(line);
+}
+
+void Trainer::begin_window() {
+  if (shown_ == nullptr) return;
+  window_.emplace(1, series_place());
+  shown_->enter(Activity::training);
+}
+
+void Trainer::show_step(std::int64_t epoch_steps) {
+  if (shown_ == nullptr) return;
+  const std::int64_t now = now_ns();
+  shown_->tell([&](RankProgress& progress) {
+    progress.epoch = epoch_ + 1;
+    progress.epoch_step = epoch_step_;
+    progress.epoch_steps = epoch_steps;
+    progress.step = step_;
+    progress.step_ns = now;
+    const std::int64_t least = epoch_step_ == epoch_steps ? kLeastWindowNs : kWindowNs;
+    if (now - progress.window_ns >= least && window_->open(epoch_step_)) close_window(progress, now);
+  });
+}
+
+void Trainer::close_window(RankProgress& progress, std::int64_t now) {
+  const StepLine line = window_->take(series_place(), parts_.train.global_batch());
+  progress.window_steps = line.steps;
+  progress.window_ns = now;
+  progress.loss = line.loss;
+  progress.learning_rate = schedule_.at(step_ - 1);
+  progress.samples_per_second = line.samples_per_second;
+  progress.busy = line.busy;
+  if (attainable_) progress.peak = line.samples_per_second / *attainable_;
+  progress.account = line.account;
+  const auto began_ns = now - static_cast<std::int64_t>(1e9 * line.account.total());
+  if (line.busy >= kHardlyBusy)
+    progress.idle_since_ns = 0;
+  else if (progress.idle_since_ns == 0)
+    progress.idle_since_ns = began_ns;
 }
 
 }  // namespace lockstep
