@@ -148,19 +148,14 @@ DeviceChoice choose_device(const DeviceSettings& settings, const World& world, C
   if (wanted == "auto" && std::ranges::count(dealt, -1) > 0) return {};
   run_agreed(host, [&] { require_device_for_each(ranks, dealt); });
 
-  if (const std::string unused = unused_devices(ranks, dealt); !unused.empty()) {
-    log::info(
-        "GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to others "
-        "(CUDA_VISIBLE_DEVICES)",
-        unused);
-  }
   const bool shared = settings.share_device && devices_are_shared(ranks, dealt);
   if (shared) {
     log::shared_warning(
         "ranks share a GPU (world.share_device): correctness only; nothing it measures means anything");
   }
   return {.device = {.kind = DeviceKind::cuda, .index = dealt[static_cast<std::size_t>(world.rank())]},
-          .shared = shared};
+          .shared = shared,
+          .unused = unused_devices(ranks, dealt)};
 }
 
 }  // namespace lockstep

@@ -47,7 +47,8 @@ struct DeviceSettings {
 
 struct DeviceChoice {
   Device device;
-  bool shared = false;  // devices_are_shared, and that is meant
+  bool shared = false;      // devices_are_shared, and that is meant
+  std::string unused = {};  // see unused_devices()
 };
 
 // Collective over the host communicator. What world.device asks for, or with "auto" a GPU where the build and

@@ -214,6 +214,11 @@ int train(TrainRun& run, const Command& command, World& world) {
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
+  if (const std::string& unused = run.training->unused_devices(); !unused.empty())
+    run.report->line(
+        fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
+                    "others (CUDA_VISIBLE_DEVICES)",
+                    unused));
   if (first)
     write_run_record(run.config, to_toml(run.config, command.registry), run_facts(world, *run.training));
   if (run.saved) {

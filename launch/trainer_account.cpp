@@ -110,6 +110,7 @@ void Trainer::show_step(std::int64_t epoch_steps) {
 void Trainer::close_window(RankProgress& progress, std::int64_t now) {
   const StepLine line = window_->take(series_place(), parts_.train.global_batch());
   progress.window_steps = line.steps;
+  progress.window_step = step_;
   progress.window_ns = now;
   progress.loss = line.loss;
   progress.learning_rate = schedule_.at(step_ - 1);

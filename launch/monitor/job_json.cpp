@@ -53,6 +53,7 @@ void add_progress(const SeenRank& rank, std::int64_t now, SeenJson& json) {
   figure("loss", progress.loss);
   figure("learning_rate", progress.learning_rate);
   json["window_steps"] = progress.window_steps;
+  json["window_step"] = progress.window_step;
   json["account"] = hold ? json_of(progress.account) : SeenJson();
 }
 

@@ -80,7 +80,8 @@ struct RankProgress {
   std::int64_t step = 0;         // since the start of training
   std::int64_t step_ns = 0;      // when the last one ended; 0: this process has done none
   // Of the last steps, for about a second: see StepLine.
-  std::int64_t window_steps = 0;  // 0: there are none yet
+  std::int64_t window_steps = 0;  // how many; 0: there are none yet
+  std::int64_t window_step = 0;   // the last of them
   std::int64_t window_ns = 0;     // when they ended
   double loss = std::numeric_limits<double>::quiet_NaN();
   double learning_rate = 0;

@@ -160,7 +160,7 @@ TEST(Output, EveryCommandFitsATerminal) {
                                        "plan " + config + " --set train.recompute=true",
                                        "profile " + config + " --steps 1 --rows 0"};
   for (const char* name :
-       {"train", "plan", "profile", "tune", "report", "init", "keys", "info", "completion"})
+       {"train", "plan", "profile", "tune", "report", "monitor", "init", "keys", "info", "completion"})
     commands.push_back(std::string("help ") + name);
   for (const std::string& command : commands) {
     const ProgramResult result = run_on_terminal(lockstep(command));
