@@ -2,6 +2,8 @@
 #include "launch/monitor/idle_device.h"
 
 #include <algorithm>
+#include <cctype>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,14 @@ namespace {
 std::optional<double> utilization_of(const SeenRank& rank, const NodeView& view) {
   const auto found = view.devices.find(rank.identity.device_uuid.str());
   return found == view.devices.end() ? std::nullopt : found->second.utilization;
+}
+
+// CUDA writes "0000:3b:00.0", and NVML "00000000:3B:00.0".
+std::string bus_and_device(std::string address) {
+  constexpr std::size_t kLength = std::string_view("0000:3b:00.0").size();
+  if (address.size() > kLength) address.erase(0, address.size() - kLength);
+  std::ranges::transform(address, address.begin(), [](unsigned char each) { return std::tolower(each); });
+  return address;
 }
 
 // What the time went into that the device was not busy in.
@@ -72,6 +82,18 @@ std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view
   return IdleDevice{.seconds = idle,
                     .why = fmt::format("busy for {:.0f} % of the last {:.0f} s: {}", 100 * progress.busy,
                                        idle, what_is_lost_by(progress.account))};
+}
+
+std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& view) {
+  std::vector<DeviceContext> idle;
+  const std::string own = bus_and_device(rank.identity.device_address.str());
+  if (!rank.process || own.empty()) return idle;
+  for (const DeviceContext& context : view.contexts) {
+    if (context.process == rank.identity.process && context.utilization == 0.0 &&
+        bus_and_device(context.pci_bus_id) != own)
+      idle.push_back(context);
+  }
+  return idle;
 }
 
 std::string describe_device(const RankIdentity& rank) {

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/monitor/node_view.h"
 
@@ -21,6 +22,9 @@ struct IdleDevice {
 // the GPU itself says whether it works, where the driver tells; an evaluation counts as work unless the GPU
 // says otherwise.
 std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view, double idle_seconds);
+
+// GPUs that are not the rank's, where it has a context nevertheless, and on which nothing runs.
+std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& view);
 
 // "cuda:3 (0000:3b:00.0, NVIDIA H100)", "2 threads of the CPU".
 std::string describe_device(const RankIdentity& rank);

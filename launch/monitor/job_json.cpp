@@ -23,6 +23,7 @@ SeenJson number_or_null(std::optional<double> value) {
 void add_identity(const SeenRank& rank, SeenJson& json) {
   const RankIdentity& identity = rank.identity;
   json["rank"] = identity.rank;
+  json["host"] = identity.host.str();
   json["node"] = identity.node;
   json["local_rank"] = identity.local_rank;
   json["process"] = identity.process;
@@ -66,6 +67,9 @@ SeenJson rank_json(const SeenRank& rank, const NodeView& view, double idle_secon
       rank.waits ? SeenJson{{"collective", rank.waits->what}, {"seconds", rank.waits->seconds}} : SeenJson();
   const std::optional<IdleDevice> idle = idle_device(rank, view, idle_seconds);
   json["idle"] = idle ? SeenJson{{"seconds", idle->seconds}, {"why", idle->why}} : SeenJson();
+  json["idle_contexts"] = SeenJson::array();
+  for (const DeviceContext& context : idle_contexts(rank, view))
+    json["idle_contexts"].push_back({{"uuid", context.uuid}, {"pci_bus_id", context.pci_bus_id}});
   return json;
 }
 

@@ -22,6 +22,13 @@ std::string clock_text(double seconds_since_1970) {
   return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds_since_1970)));
 }
 
+// With its day where that was not lately.
+std::string since_text(double moment, double now) {
+  constexpr double kLately = 12 * 3600;
+  if (now - moment < kLately) return clock_text(moment);
+  return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(static_cast<std::time_t>(moment)));
+}
+
 std::string age_text(double seconds) {
   if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
   if (seconds < 600) return fmt::format("{:.0f}s", seconds);
@@ -59,8 +66,9 @@ std::string row_of(const SeenRank& rank, std::int64_t now) {
 std::string job_line(const SeenJob& job, const NodeView& view) {
   const SeenRank& speaker = job.speaker();
   const RankIdentity& identity = speaker.identity;
-  std::string line = fmt::format("{} since {}, {} rank{}", identity.model.str(), clock_text(identity.since),
-                                 identity.ranks, identity.ranks == 1 ? "" : "s");
+  std::string line =
+      fmt::format("{} since {}, {} rank{}", identity.model.str(), since_text(identity.since, view.time),
+                  identity.ranks, identity.ranks == 1 ? "" : "s");
   if (static_cast<std::size_t>(identity.ranks) != job.ranks.size())
     line += fmt::format(" ({} here)", job.ranks.size());
   if (figures_hold(speaker, view.time_ns)) {
@@ -116,6 +124,9 @@ std::string table_of(const NodeView& view, double idle_seconds, const Terminal& 
     for (const SeenRank& rank : job.ranks) {
       const std::string remark = remark_of(rank, view, idle_seconds);
       if (!remark.empty()) add_line(remark);
+      for (const DeviceContext& context : idle_contexts(rank, view))
+        add_line(fmt::format("rank {} holds GPU {} idle: it has a context there, and computes elsewhere",
+                             rank.identity.rank, context.pci_bus_id));
     }
   }
   return text;

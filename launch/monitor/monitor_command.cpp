@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lockstep monitor: what the trainings of this machine do, seen from outside.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -44,26 +46,29 @@ void write_out(const std::string& text) {
 class Redrawn {
  public:
   void draw(const std::string& text) {
-    const std::size_t rows = terminal_rows();
-    std::string shown;
-    std::size_t lines = 0;
-    for (std::size_t begin = 0; begin < text.size() && lines + 1 < rows; ++lines) {
-      const std::size_t end = text.find('\n', begin) + 1;
-      shown += text.substr(begin, end - begin);
-      begin = end;
-    }
+    const std::string shown = cut(text, terminal_rows() - 1);
     write_out((drawn_ > 0 ? fmt::format("\x1b[{}A\x1b[J", drawn_) : std::string()) + shown);
-    drawn_ = lines;
+    drawn_ = std::ranges::count(shown, '\n');
   }
 
  private:
-  static std::size_t terminal_rows() {
+  static std::ptrdiff_t terminal_rows() {
     winsize size = {};
-    const bool told = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-    return told ? size.ws_row : std::numeric_limits<std::size_t>::max();
+    const bool told = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2;
+    return told ? size.ws_row : std::numeric_limits<std::ptrdiff_t>::max();
   }
 
-  std::size_t drawn_ = 0;  // lines
+  // Of more than so many lines the first ones, and one that says so.
+  static std::string cut(const std::string& text, std::ptrdiff_t most) {
+    const std::ptrdiff_t lines = std::ranges::count(text, '\n');
+    if (lines <= most) return text;
+    std::size_t end = 0;
+    for (std::ptrdiff_t line = 1; line < most; ++line) end = text.find('\n', end) + 1;
+    return text.substr(0, end) +
+           fmt::format("{} lines more: make the terminal higher, or name a RUN\n", lines - most + 1);
+  }
+
+  std::ptrdiff_t drawn_ = 0;  // lines
 };
 
 std::string none_line(const MonitorFlags& flags) {
@@ -123,7 +128,7 @@ extern const CommandEntry monitor_command = {
     .description = "Watch the trainings that run on this machine",
     .example =
         "lockstep monitor\n"
-        "lockstep monitor runs/latest --json --every 5 | jq .jobs[0].here[].busy",
+        "lockstep monitor runs/latest --json --every 5 | jq '.jobs[0].here[].busy'",
     .flags = monitor_flags,
     .alone = run_monitor};
 

@@ -38,7 +38,12 @@ bool NodeView::anybody_lives() const {
 }
 
 NodeView NodeViewer::look(const fs::path& run_dir) {
-  NodeView view{.host = host_name(), .time = seconds_since_1970(), .time_ns = 0, .jobs = {}, .devices = {}};
+  NodeView view{.host = host_name(),
+                .time = seconds_since_1970(),
+                .time_ns = 0,
+                .jobs = {},
+                .devices = {},
+                .contexts = {}};
   for (SeenRank& rank : see_ranks(folder_)) {
     if (!run_dir.empty() && !is_of(rank, run_dir)) continue;
     const bool same_job =
@@ -63,6 +68,7 @@ void NodeViewer::ask_devices(NodeView& view) {
       view.devices[uuid] = device->sample();
     }
   }
+  if (nvml_) view.contexts = nvml_->contexts();
 }
 
 void remove_dead_jobs(const NodeView& view) {

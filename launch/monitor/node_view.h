@@ -32,6 +32,7 @@ struct NodeView {
   std::int64_t time_ns = 0;  // now_ns()
   std::vector<SeenJob> jobs;
   std::map<std::string, DeviceFigures> devices;  // by UUID; empty where the driver does not tell
+  std::vector<DeviceContext> contexts;           // of any process; likewise
 
   bool anybody_lives() const;
 };

@@ -66,7 +66,7 @@ std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
-    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    if (!entry.path().filename().string().starts_with(prefix) || !entry.is_regular_file(ignored)) continue;
     try {
       const auto log = read_collective_log(entry.path());
       if (!log || log->process != identity.process) continue;
@@ -83,13 +83,14 @@ std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t
   return longest;
 }
 
-// Calls look(path, descriptor, status) for each file of this user's ranks, or for root of everybody's.
+// Calls look(path, descriptor, status) for each file of this user's ranks, or for root of everybody's. What
+// others put there under such a name (a pipe, a link) makes nobody wait.
 template <typename Look>
 void for_each_rank_file(const fs::path& folder, Look look) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().string().starts_with(kRankFilePrefix)) continue;
-    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (descriptor < 0) continue;
     struct stat status = {};
     const bool known = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
@@ -127,17 +128,18 @@ std::vector<SeenRank> see_ranks(const fs::path& folder) {
 void remove_dead_ranks(std::chrono::seconds older_than, const fs::path& folder) {
   const std::uint64_t own_space = own_process_space();
   for_each_rank_file(folder, [&](const fs::path& path, int descriptor, const struct stat& status) {
-    std::optional<ProcessFigures> process;
     const bool whole = status.st_size == sizeof(RankFile);
     const RankReading reading = whole ? read_rank_file(descriptor) : RankReading{};
-    if (reading.identity) process = process_of(*reading.identity, own_space);
-    if (life_of(descriptor, process) != RankLife::died) return;
     double age = seconds_since_1970() - static_cast<double>(status.st_ctim.tv_sec);
-    if (reading.progress)
+    std::chrono::seconds least = std::max<std::chrono::seconds>(older_than, kMakingTakes);
+    if (reading.identity && reading.progress) {
       age = seconds_between(std::max(reading.progress->step_ns, reading.progress->activity_ns), now_ns());
-    const std::chrono::seconds least =
-        reading.identity ? older_than : std::max<std::chrono::seconds>(older_than, kMakingTakes);
-    if (age >= static_cast<double>(least.count())) unlink(path.c_str());
+      least = older_than;
+    }
+    // A young one is left alone, lock and all: its maker may be about to take that.
+    if (age < static_cast<double>(least.count())) return;
+    const auto process = reading.identity ? process_of(*reading.identity, own_space) : std::nullopt;
+    if (life_of(descriptor, process) == RankLife::died) unlink(path.c_str());
   });
 }
 

@@ -153,12 +153,10 @@ class MonitorCommand(unittest.TestCase):
         self.assertEqual(told.returncode, 0)
         self.assertEqual(json.loads(told.stdout)["jobs"], [])
 
-    # A terminal of 80 columns: the table is drawn in its own place again, and no line is longer.
-    def test_a_terminal_gets_one_table_that_is_drawn_again(self):
-        self.train()
-        self.wait_for_steps()
+    # What it writes on a terminal of 80 columns, as the tables that were drawn over each other.
+    def drawn(self, rows):
         master, terminal = os.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
         monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--count", "3", "--every", "0.05"],
                                    stdout=terminal, stdin=terminal)
         os.close(terminal)
@@ -170,14 +168,23 @@ class MonitorCommand(unittest.TestCase):
             pass
         os.close(master)
         self.assertEqual(monitor.wait(), 0)
-        text = shown.decode().replace("\r\n", "\n")
-        tables = re.split(r"\x1b\[(\d+)A\x1b\[J", text)
-        self.assertEqual(len(tables), 5, text)
-        for table, lines_up in zip(tables[0::2], tables[1::2]):
+        parts = re.split(r"\x1b\[(\d+)A\x1b\[J", shown.decode().replace("\r\n", "\n"))
+        self.assertEqual(len(parts), 5, parts)
+        for table, lines_up in zip(parts[0::2], parts[1::2]):
             self.assertEqual(table.count("\n"), int(lines_up))
-        for table in tables[0::2]:
-            self.assertEqual(table.count("rank device  state"), 1)
+        for table in parts[0::2]:
             self.assertLessEqual(max(map(len, table.split("\n"))), 80, table)
+        return parts[0::2]
+
+    def test_a_terminal_gets_one_table_that_is_drawn_again(self):
+        self.train()
+        self.wait_for_steps()
+        for table in self.drawn(rows=24):
+            self.assertEqual(table.count("rank device  state"), 1)
+            self.assertRegex(table, r"\n +1 cpu ")
+        for table in self.drawn(rows=5):
+            self.assertEqual(table.count("\n"), 4, table)
+            self.assertRegex(table, r"\n\d+ lines more: ")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "core/timeline.h"
 #include "launch/monitor/idle_device.h"
@@ -230,6 +231,31 @@ TEST_F(NodeViews, HaveRanksByJobAndWhatTheDriverTellsOfTheirGpus) {
   ASSERT_EQ(viewer.look("/runs/b").jobs.size(), 1u);
   EXPECT_EQ(viewer.look("/runs/b/../b").jobs[0].identity().job.str(), "b");
   EXPECT_TRUE(viewer.look("/runs/c").jobs.empty());
+}
+
+// A context on the second GPU, which takes memory there and does nothing; who else has one is not ours.
+TEST_F(NodeViews, NameContextsOnGpusThatDoNothing) {
+  ShownRank shown(of_job("a", 0, "GPU-one"), folder_.path());
+  shown.introduce([](RankIdentity& rank) { rank.device_address = "0000:3b:00.0"; });
+  const std::string own = std::to_string(getpid());
+  std::string others;
+  for (int process = 1; process <= 40; ++process) others += std::to_string(1'000'000'000 + process) + " ";
+  stub_.say({{"1.processes", own}, {"2.processes", others + own}, {"utilization.gpu", "0"}});
+  NodeViewer viewer(folder_.path(), LOCKSTEP_NVML_STUB);
+  NodeView view = viewer.look();
+  EXPECT_EQ(view.contexts.size(), 42u);
+  EXPECT_EQ(view.contexts[0].memory_bytes, std::uint64_t{500} << 20);
+  const ViewJson idle = ViewJson::parse(to_json(view, kIdle))["jobs"][0]["here"][0]["idle_contexts"];
+  ASSERT_EQ(idle.size(), 1u) << idle;
+  EXPECT_EQ(idle[0]["uuid"], "GPU-two");
+  const std::string table = table_of(view, kIdle, {});
+  EXPECT_NE(table.find("\nrank 0 holds GPU 00000000:86:00.0 idle: it has a context there"), std::string::npos)
+      << table;
+  stub_.say("2.utilization.gpu", "50");
+  view = viewer.look();
+  EXPECT_TRUE(idle_contexts(view.jobs[0].ranks[0], view).empty());
+  stub_.say("2.processes", "");
+  EXPECT_EQ(viewer.look().contexts.size(), 1u);
 }
 
 TEST_F(NodeViews, WithoutTheDriversLibraryHaveNoDevices) {
