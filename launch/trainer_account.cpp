@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// What is shown of steps is of about a second; of what is left at the end of an epoch, no less than a
-// quarter.
+// What is shown of steps is of about a second; of what is left at the end of an epoch, of no less than a
+// quarter, unless nothing else was shown for long.
 constexpr std::int64_t kWindowNs = 1'000'000'000;
 constexpr std::int64_t kLeastWindowNs = kWindowNs / 4;
 
@@ -90,6 +90,7 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
 void Trainer::begin_window() {
   if (shown_ == nullptr) return;
   window_.emplace(1, series_place());
+  window_begin_ns_ = now_ns();
   shown_->enter(Activity::training);
 }
 
@@ -102,16 +103,23 @@ void Trainer::show_step(std::int64_t epoch_steps) {
     progress.epoch_steps = epoch_steps;
     progress.step = step_;
     progress.step_ns = now;
-    const std::int64_t least = epoch_step_ == epoch_steps ? kLeastWindowNs : kWindowNs;
-    if (now - progress.window_ns >= least && window_->open(epoch_step_)) close_window(progress, now);
+    if (window_is_over(progress, now)) close_window(progress, now);
   });
+}
+
+bool Trainer::window_is_over(const RankProgress& progress, std::int64_t now) const {
+  if (!window_->open(epoch_step_)) return false;
+  const std::int64_t open_ns = now - window_begin_ns_;
+  const bool ends = progress.epoch_step == progress.epoch_steps;
+  return progress.window_steps == 0 || open_ns >= kWindowNs ||
+         (ends && (open_ns >= kLeastWindowNs || now - progress.window_ns >= kWindowNs));
 }
 
 void Trainer::close_window(RankProgress& progress, std::int64_t now) {
   const StepLine line = window_->take(series_place(), parts_.train.global_batch());
   progress.window_steps = line.steps;
   progress.window_step = step_;
-  progress.window_ns = now;
+  progress.window_ns = window_begin_ns_ = now;
   progress.loss = line.loss;
   progress.learning_rate = schedule_.at(step_ - 1);
   progress.samples_per_second = line.samples_per_second;
