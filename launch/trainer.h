@@ -207,6 +207,7 @@ class Trainer {
   // For whoever looks on: before the steps of an epoch or what is left of it, and behind each.
   void begin_window();
   void show_step(std::int64_t epoch_steps);
+  void restart_window();
   bool window_is_over(const RankProgress& progress, std::int64_t now) const;
   void close_window(RankProgress& progress, std::int64_t now);
   // Of an evaluation within an epoch.
@@ -261,6 +262,7 @@ class Trainer {
   ShownRank* shown_ = nullptr;
   std::optional<StepSeries> window_;  // of what is shown
   std::int64_t window_begin_ns_ = 0;
+  std::int64_t window_settled_ = 0;  // steps that were before it
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers

@@ -89,13 +89,20 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
 
 void Trainer::begin_window() {
   if (shown_ == nullptr) return;
+  restart_window();
+  shown_->enter(Activity::training);
+}
+
+void Trainer::restart_window() {
   window_.emplace(1, series_place());
   window_begin_ns_ = now_ns();
-  shown_->enter(Activity::training);
+  window_settled_ = settled_;
 }
 
 void Trainer::show_step(std::int64_t epoch_steps) {
   if (shown_ == nullptr) return;
+  // A GPU is only beginning the first step when it has been enqueued: time counts from here.
+  if (settled_ == window_settled_) restart_window();
   const std::int64_t now = now_ns();
   shown_->tell([&](RankProgress& progress) {
     progress.epoch = epoch_ + 1;
