@@ -50,7 +50,7 @@ std::string why_quiet(const SeenRank& rank, double seconds) {
   std::string why = rank.progress.activity == Activity::training
                         ? fmt::format("no step for {:.0f} s", seconds)
                         : fmt::format("{} for {:.0f} s", name_of(rank.progress.activity), seconds);
-  if (rank.life == RankLife::stopped) why += ", stopped by a signal";
+  if (rank.life == RankLife::stopped) return why + ", stopped by a signal";  // wherever it stood
   if (rank.waits) why += fmt::format(", in {} for {:.0f} s", rank.waits->what, rank.waits->seconds);
   return why;
 }

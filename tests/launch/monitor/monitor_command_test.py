@@ -38,14 +38,15 @@ class MonitorCommand(unittest.TestCase):
         if job.poll() is None:
             job.kill()
         job.wait()
-        for look in self.looks():  # ranks without their launcher end, too
-            if not look["jobs"]:
-                break
+        self.wait_for_end()  # ranks without their launcher end, too
 
-    # Of the monitor, one after the other, for as long as somebody asks.
+    def wait_for_end(self):
+        self.assertTrue(any(not look["jobs"] for look in self.looks()), "ranks are there after two minutes")
+
+    # Of the monitor, one after the other, for as long as somebody asks, or two minutes.
     def looks(self, *flags):
         monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.02", "--count",
-                                    "1000000", *flags], stdout=subprocess.PIPE, text=True)
+                                    "6000", *flags], stdout=subprocess.PIPE, text=True)
         try:
             for line in monitor.stdout:
                 yield json.loads(line)
@@ -60,6 +61,7 @@ class MonitorCommand(unittest.TestCase):
             ranks = {rank["rank"]: rank for job in look["jobs"] for rank in job["here"]}
             if len(ranks) == 2 and holds(ranks[0], ranks[1]):
                 return ranks
+        self.fail("it did not come to that in two minutes")
 
     def wait_for_steps(self, steps=1):
         return self.ranks_when(lambda *ranks: all(rank["step"] >= steps for rank in ranks))
@@ -125,9 +127,7 @@ class MonitorCommand(unittest.TestCase):
         self.assertEqual(ranks[1]["process"], killed)
         self.assertIsNone(ranks[1]["idle"])
         job.wait()
-        for look in self.looks():
-            if not look["jobs"]:
-                break
+        self.wait_for_end()
         self.assertEqual(self.shown_files(name), [])
 
     def test_looking_on_ends_with_the_training_which_leaves_nothing(self):

@@ -82,7 +82,6 @@ TEST(IdleDevice, IsOneWithoutAStepForLong) {
   EXPECT_EQ(why_idle(rank, 100.0), "no step for 95 s") << "a kernel that waits counts as use";
   rank.waits = CollectiveWait{.what = "all_reduce 17", .seconds = 94};
   EXPECT_EQ(why_idle(rank), "no step for 95 s, in all_reduce 17 for 94 s");
-  rank.waits.reset();
   rank.life = RankLife::stopped;
   EXPECT_EQ(why_idle(rank), "no step for 95 s, stopped by a signal");
   rank.life = RankLife::died;
