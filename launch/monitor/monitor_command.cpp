@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -76,10 +77,15 @@ std::string none_line(const MonitorFlags& flags) {
                      host_name());
 }
 
+// None where a launcher has started this, perhaps on several machines: their tables would be drawn over each
+// other.
+Terminal own_terminal() {
+  return std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ? find_terminal() : Terminal{};
+}
+
 int run_monitor(const Command& command) {
-  if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<MonitorFlags>();
-  const Terminal terminal = flags.json ? Terminal{} : find_terminal();
+  const Terminal terminal = flags.json ? Terminal{} : own_terminal();
   const bool goes_on = flags.count == 0 && (flags.every_seconds > 0 || terminal.present);
   const std::int64_t looks = flags.count > 0 ? flags.count : 1;
   const auto interval = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
