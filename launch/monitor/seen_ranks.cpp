@@ -63,6 +63,7 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
 // By the records of its communicators, which lie beside what it shows. A GPU's are not told to the host.
 std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
   std::optional<CollectiveWait> longest;
+  const double age = seconds_since_1970() - identity.since;  // an earlier process of its number waits no more
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
@@ -73,7 +74,7 @@ std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t
       for (const CollectiveRecord& record : log->records) {
         if (record.moments.started_ns == 0 || record.moments.finished_ns != 0) continue;
         const double seconds = seconds_between(record.moments.started_ns, now);
-        if (!longest || seconds > longest->seconds)
+        if (seconds < age && (!longest || seconds > longest->seconds))
           longest = {.what = describe(record.collective), .seconds = seconds};
       }
     } catch (const IoError&) {  // it has ended meanwhile
