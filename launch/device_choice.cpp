@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -103,6 +104,27 @@ std::string device_table(std::span<const RankDevices> ranks, std::span<const int
   return table;
 }
 
+std::string unused_devices(std::span<const RankDevices> ranks, std::span<const int> dealt) {
+  struct Node {
+    std::string host;
+    std::set<std::string> seen, taken;
+  };
+  std::map<std::int32_t, Node> nodes;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    Node& node = nodes[ranks[rank].node];
+    node.host = ranks[rank].host;
+    node.seen.insert(ranks[rank].uuids.begin(), ranks[rank].uuids.end());
+    if (dealt[rank] >= 0) node.taken.insert(ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])]);
+  }
+  std::string text;
+  for (const auto& [number, node] : nodes) {
+    const std::size_t unused = node.seen.size() - node.taken.size();
+    if (unused > 0)
+      text += fmt::format("{}{} of {} on {}", text.empty() ? "" : ", ", unused, node.seen.size(), node.host);
+  }
+  return text;
+}
+
 bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int> dealt) {
   Users users;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -132,7 +154,8 @@ DeviceChoice choose_device(const DeviceSettings& settings, const World& world, C
         "ranks share a GPU (world.share_device): correctness only; nothing it measures means anything");
   }
   return {.device = {.kind = DeviceKind::cuda, .index = dealt[static_cast<std::size_t>(world.rank())]},
-          .shared = shared};
+          .shared = shared,
+          .unused = unused_devices(ranks, dealt)};
 }
 
 }  // namespace lockstep

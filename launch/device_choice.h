@@ -30,6 +30,10 @@ std::vector<int> deal_devices(std::span<const RankDevices> ranks, DeviceSharing 
 // The ranks of the first node on which somebody has no device, as lines: rank, local rank, device or none.
 std::string device_table(std::span<const RankDevices> ranks, std::span<const int> dealt);
 
+// The devices that some rank of their node sees and none takes: "4 of 8 on node7, 4 of 8 on node8"; empty:
+// none.
+std::string unused_devices(std::span<const RankDevices> ranks, std::span<const int> dealt);
+
 // Whether two ranks have the same device, or MIG slices of what may be the same: NCCL takes both for
 // mistakes.
 bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int> dealt);
@@ -43,7 +47,8 @@ struct DeviceSettings {
 
 struct DeviceChoice {
   Device device;
-  bool shared = false;  // devices_are_shared, and that is meant
+  bool shared = false;      // devices_are_shared, and that is meant
+  std::string unused = {};  // see unused_devices()
 };
 
 // Collective over the host communicator. What world.device asks for, or with "auto" a GPU where the build and

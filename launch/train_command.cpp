@@ -24,6 +24,7 @@
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/monitor/monitor.h"
+#include "launch/monitor/shown_training.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/run_record.h"
@@ -55,7 +56,8 @@ struct InjectFlags {
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
-  std::optional<RunLock> lock;  // rank 0's
+  std::optional<RunLock> lock;     // rank 0's
+  std::optional<ShownRank> shown;  // by the trainer
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
@@ -150,6 +152,7 @@ void build(TrainRun& run, const Command& command, World& world) {
   options.advice = training.advice_context(world);
   options.ranks = ranks_now(training, world);
   run.trainer.emplace(training.parts(), training.schedule(), options);
+  run.trainer->show_on(&*run.shown);
 }
 
 IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor* monitor,
@@ -210,6 +213,8 @@ int train(TrainRun& run, const Command& command, World& world) {
     if (first) run.lock.emplace(config->run_dir);
   });
 
+  run.shown.emplace(starting_rank(run.config, world, *run.communicator));
+
   const std::vector<std::string>& faults = command.own<InjectFlags>().faults;
   if (!faults.empty() && config->trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
@@ -229,10 +234,16 @@ int train(TrainRun& run, const Command& command, World& world) {
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
   const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
       run.config, world, *run.communicator, run.training->network().device(), saved_epochs(run).has_value());
+  run.shown->introduce([&](RankIdentity& rank) { add_training(*run.training, rank); });
   run.report->header(header_line(run.config, world, *run.training));
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
+  if (const std::string& unused = run.training->unused_devices(); !unused.empty())
+    run.report->line(
+        fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
+                    "others (CUDA_VISIBLE_DEVICES)",
+                    unused));
   if (first)
     write_run_record(run.config, to_toml(run.config, command.registry), run_facts(world, *run.training));
   if (run.saved) {
@@ -263,6 +274,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   });
   run.report->watch_busy(config->busy, idle_context(run, world, monitor.get(), attainable));
   run.trainer->fit(*run.report, &injector);
+  run.shown->enter(Activity::finishing);
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;

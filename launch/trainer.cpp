@@ -159,6 +159,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
     return samples / (seconds_between(begin, now_ns()) - pause.seconds);
   };
   std::optional<StepSeries> series = begin_series();
+  begin_window();
   const auto tell_rest = [&] {
     if (series && series->open(epoch_step_)) tell_series(report, *series);
   };
@@ -169,11 +170,13 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
       pause_to_evaluate(report, pause);
       if (observer != nullptr) observer->evaluated_within();
       series = begin_series();
+      begin_window();
     }
     if (!takes_step(steps)) break;
     norm_wanted_ = series && (series->due(epoch_step_ + 1) || epoch_step_ + 1 == steps ||
                               evaluates_within(epoch_step_ + 1, step_ + 1));
     step();
+    show_step(steps);
     if (series && series->due(epoch_step_)) tell_series(report, *series);
     report.step({.epoch = epoch_ + 1,
                  .step = epoch_step_,

@@ -29,6 +29,7 @@
 #include "launch/ledger.h"
 #include "launch/loss_totals.h"
 #include "launch/metrics.h"
+#include "launch/monitor/shown_rank.h"
 #include "launch/more_ranks.h"
 #include "launch/report.h"
 #include "launch/step_clock.h"
@@ -140,6 +141,9 @@ class Trainer {
   // Collective, behind the steps of an epoch, with their samples: what its line says of devices.
   using DeviceTeller = std::function<std::string(std::int64_t samples)>;
   void tell_devices(DeviceTeller teller) { device_teller_ = std::move(teller); }
+  // Where others of this node see how training gets on, from now on; it outlives this. Null: nowhere.
+  void show_on(ShownRank* shown) { shown_ = shown; }
+  ShownRank* shown() const { return shown_; }
   // While it is held nothing is tried: for steps that are measured, or taken back.
   void hold_codecs(bool held) { codecs_held_ = held; }
   // On a ring, steps that each rank took of the epoch that was trained last; else empty.
@@ -203,6 +207,12 @@ class Trainer {
   std::optional<StepSeries> begin_series();
   bool asks_for_norm() const;
   void tell_series(Report& report, StepSeries& series);
+  // For whoever looks on: before the steps of an epoch or what is left of it, and behind each.
+  void begin_window();
+  void show_step(std::int64_t epoch_steps);
+  void restart_window();
+  bool window_is_over(const RankProgress& progress, std::int64_t now) const;
+  void close_window(RankProgress& progress, std::int64_t now);
   // Of an evaluation within an epoch.
   struct Pause {
     std::int64_t evaluations = 0;
@@ -254,6 +264,10 @@ class Trainer {
   DeviceTeller device_teller_;  // null: nobody tells
   // Since the line of the series before: evaluations within the epoch, and what telling of that line took.
   double evaluation_seconds_ = 0, telling_seconds_ = 0;
+  ShownRank* shown_ = nullptr;
+  std::optional<StepSeries> window_;  // of what is shown
+  std::int64_t window_begin_ns_ = 0;
+  std::int64_t window_settled_ = 0;  // steps that were before it
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers

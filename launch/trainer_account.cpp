@@ -9,6 +9,14 @@
 #include "launch/trainer.h"
 
 namespace lockstep {
+namespace {
+
+// What is shown of steps is of about a second; of what is left at the end of an epoch, of no less than a
+// quarter, unless nothing else was shown for long.
+constexpr std::int64_t kWindowNs = 1'000'000'000;
+constexpr std::int64_t kLeastWindowNs = kWindowNs / 4;
+
+}  // namespace
 
 // The whole is asked for last, so that it holds the parts.
 ProcessorAccount Trainer::processor_account() {
@@ -91,6 +99,59 @@ void Trainer::tell_series(Report& report, StepSeries& series) {
   line.evaluation_seconds = std::exchange(evaluation_seconds_, 0.0);
   line.telling_seconds = telling_seconds_;
   telling_seconds_ = report.series(line);
+}
+
+void Trainer::begin_window() {
+  if (shown_ == nullptr) return;
+  restart_window();
+  shown_->enter(Activity::training);
+}
+
+void Trainer::restart_window() {
+  window_.emplace(1, series_place());
+  window_begin_ns_ = now_ns();
+  window_settled_ = settled_;
+}
+
+void Trainer::show_step(std::int64_t epoch_steps) {
+  if (shown_ == nullptr) return;
+  // A GPU is only beginning the first step when it has been enqueued: time counts from here.
+  if (settled_ == window_settled_) restart_window();
+  const std::int64_t now = now_ns();
+  shown_->tell([&](RankProgress& progress) {
+    progress.epoch = epoch_ + 1;
+    progress.epoch_step = epoch_step_;
+    progress.epoch_steps = epoch_steps;
+    progress.step = step_;
+    progress.step_ns = now;
+    if (window_is_over(progress, now)) close_window(progress, now);
+  });
+}
+
+bool Trainer::window_is_over(const RankProgress& progress, std::int64_t now) const {
+  if (!window_->open(epoch_step_)) return false;
+  const std::int64_t open_ns = now - window_begin_ns_;
+  const bool ends = progress.epoch_step == progress.epoch_steps;
+  return progress.window_steps == 0 || open_ns >= kWindowNs ||
+         (ends && (open_ns >= kLeastWindowNs || now - progress.window_ns >= kWindowNs));
+}
+
+void Trainer::close_window(RankProgress& progress, std::int64_t now) {
+  const StepLine line = window_->take(series_place(), parts_.train.global_batch());
+  progress.window_steps = line.steps;
+  progress.window_step = step_;
+  progress.window_ns = window_begin_ns_ = now;
+  progress.loss = line.loss;
+  progress.learning_rate = schedule_.at(step_ - 1);
+  progress.samples_per_second = line.samples_per_second;
+  progress.busy = line.busy;
+  if (attainable_) progress.peak = line.samples_per_second / *attainable_;
+  progress.account = line.account;
+  const auto began_ns = now - static_cast<std::int64_t>(1e9 * line.account.total());
+  if (line.busy >= kHardlyBusy)
+    progress.idle_since_ns = 0;
+  else if (progress.idle_since_ns == 0)
+    progress.idle_since_ns = began_ns;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 namespace lockstep {
 
 Evaluation Trainer::evaluate() {
+  const ShownActivity evaluating(shown_, Activity::evaluating);
   set_current_step(0);
   settle_but(0);
   clock_.restart();

@@ -22,6 +22,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   watch_job(world, host, config_.timeout_seconds);
   world.set_between_nodes(config_.between_nodes);
   const DeviceChoice choice = choose_device(config_.device, world, host);
+  unused_devices_ = choice.unused;
   run_agreed(host, [&] {
     make_reproducible(config_, choice.device, host.size());
     if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {

@@ -43,6 +43,8 @@ class Training {
   const Datasets& datasets() const { return data_->sets; }
   // How images come to the loaders, for people; empty where there was nothing to choose.
   const std::string& told_of_data() const { return told_of_data_; }
+  // GPUs that this job sees and no rank uses: "4 of 8 on node7"; empty: none.
+  const std::string& unused_devices() const { return unused_devices_; }
   Dataset& train_set() { return *data_->sets.train; }
   Dataset& test_set() { return *data_->sets.test; }
   const Graph& graph() const { return planning_->graph(); }
@@ -98,6 +100,7 @@ class Training {
   std::optional<CommunicatorGather> across_;           // over that
   std::optional<TrainingData> data_;
   std::string told_of_data_;
+  std::string unused_devices_;
   std::unique_ptr<Timeline> timeline_;
   std::optional<NetworkPlanning> planning_;
   std::optional<MemoryBudget> budget_;

@@ -174,6 +174,7 @@ void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
 }
 
 void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
+  const ShownActivity saving(parts_.trainer.shown(), Activity::saving);
   begun_ns_ = last_ns_ = now_ns();
   postponed_ = false;
   const std::int64_t steps = saved_steps_ = parts_.trainer.steps();
@@ -269,6 +270,7 @@ void CheckpointKeeper::end_with(const std::string& problem) {
 }
 
 void CheckpointKeeper::wait() {
+  const ShownActivity saving(writing_ ? parts_.trainer.shown() : nullptr, Activity::saving);
   while (writing_) {
     if (thread_.valid()) thread_.wait();
     // Ranks come here together: go_on_writing() waits for all.

@@ -11,94 +11,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "launch/monitor/nvml_calls.h"
+
 namespace lockstep {
 namespace {
-
-// What follows is the library's binary interface, as its nvml.h has it.
-using NvmlResult = int;
-constexpr NvmlResult kNvmlSuccess = 0;
-
-struct NvmlHandle;     // nvmlDevice_t
-struct NvmlGpmHandle;  // nvmlGpmSample_t
-using NvmlDeviceRef = NvmlHandle*;
-using NvmlGpmSampleRef = NvmlGpmHandle*;
-
-constexpr unsigned kNvmlTemperatureOfGpu = 0;
-constexpr unsigned kNvmlClockSm = 1, kNvmlClockMemory = 2;
-constexpr unsigned kNvmlPcieSent = 0, kNvmlPcieReceived = 1;
-constexpr unsigned kNvmlStates = 16;  // performance states
-constexpr unsigned kNvmlFieldNvlinkSent = 138, kNvmlFieldNvlinkReceived = 139;
-constexpr unsigned kNvmlAllLinks = ~0u;
-
-struct NvmlPciInfo {
-  std::array<char, 16> bus_id_legacy;
-  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-  std::array<char, 32> bus_id;
-};
-static_assert(sizeof(NvmlPciInfo) == 68);
-
-struct NvmlUtilization {
-  unsigned gpu, memory;
-};
-
-struct NvmlMemory {
-  unsigned long long total, free, used;
-};
-
-struct NvmlMemoryV2 {
-  unsigned version;
-  unsigned long long total, reserved, free, used;
-};
-constexpr unsigned kNvmlMemoryV2 = sizeof(NvmlMemoryV2) | 2u << 24;
-static_assert(kNvmlMemoryV2 == 0x02000028);
-
-struct NvmlTemperature {
-  unsigned version, sensor;
-  int celsius;
-};
-constexpr unsigned kNvmlTemperatureV1 = sizeof(NvmlTemperature) | 1u << 24;
-static_assert(kNvmlTemperatureV1 == 0x0100000C);
-
-union NvmlValue {
-  double as_double;
-  unsigned as_unsigned;
-  unsigned long as_unsigned_long;
-  unsigned long long as_unsigned_long_long;
-  long long as_long_long;
-  int as_int;
-  unsigned short as_unsigned_short;
-};
-
-struct NvmlFieldValue {
-  unsigned field, scope;
-  long long timestamp, latency_us;
-  unsigned type;
-  NvmlResult result;
-  NvmlValue value;
-};
-static_assert(sizeof(NvmlFieldValue) == 40 && offsetof(NvmlFieldValue, value) == 32);
-
-struct NvmlGpmSupport {
-  unsigned version, supported;
-};
-constexpr unsigned kNvmlGpmVersion = 1;
-
-struct NvmlGpmMetric {
-  unsigned id;
-  NvmlResult result;
-  double value;
-  const char *short_name, *long_name, *unit;
-};
-static_assert(sizeof(NvmlGpmMetric) == 40);
-
-// The library's array has grown from 98 entries to hundreds, and nothing tells it how long ours is: there is
-// room for more of them than any version knows.
-struct NvmlGpmMetrics {
-  unsigned version, count;
-  NvmlGpmSampleRef first, second;
-  std::array<NvmlGpmMetric, 1024> metrics;
-};
-static_assert(offsetof(NvmlGpmMetrics, metrics) == 24);
 
 // What is asked for, in the order of GpmPlace.
 enum GpmPlace {
@@ -145,70 +61,7 @@ std::optional<double> rate_of(double value) {
   return std::isfinite(value) && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-// A function of the library; null where it has none of that name.
-template <typename... Parameters>
-struct NvmlCall {
-  const char* name;
-  NvmlResult (*function)(Parameters...) = nullptr;
-};
-
 }  // namespace
-
-struct Nvml::Calls {
-  ~Calls() {
-    if (shutdown.function != nullptr) shutdown.function();
-    if (library != nullptr) dlclose(library);
-  }
-
-  template <typename... Parameters>
-  void find(NvmlCall<Parameters...>& call) const {
-    call.function = reinterpret_cast<NvmlResult (*)(Parameters...)>(dlsym(library, call.name));
-  }
-  template <typename... All>
-  void find_all(All&... all) const {
-    (find(all), ...);
-  }
-
-  std::string text_of(NvmlResult result) const {
-    const char* text = error_string != nullptr ? error_string(result) : nullptr;
-    return text != nullptr ? text : fmt::format("error {}", result);
-  }
-
-  void* library = nullptr;
-  const char* (*error_string)(NvmlResult) = nullptr;
-  NvmlCall<> init{"nvmlInit_v2"};
-  NvmlCall<> shutdown{"nvmlShutdown"};  // set once init has succeeded
-  NvmlCall<char*, unsigned> driver_version{"nvmlSystemGetDriverVersion"};
-  NvmlCall<const char*, NvmlDeviceRef*> by_uuid{"nvmlDeviceGetHandleByUUID"};
-  NvmlCall<const char*, NvmlDeviceRef*> by_pci{"nvmlDeviceGetHandleByPciBusId_v2"};
-  NvmlCall<NvmlDeviceRef, unsigned*> is_slice{"nvmlDeviceIsMigDeviceHandle"};
-  NvmlCall<NvmlDeviceRef, NvmlDeviceRef*> whole{"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"};
-  NvmlCall<NvmlDeviceRef, unsigned*> instance{"nvmlDeviceGetGpuInstanceId"};
-  NvmlCall<NvmlDeviceRef, char*, unsigned> name{"nvmlDeviceGetName"};
-  NvmlCall<NvmlDeviceRef, NvmlPciInfo*> pci{"nvmlDeviceGetPciInfo_v3"};
-  NvmlCall<NvmlDeviceRef, unsigned*> state{"nvmlDeviceGetPerformanceState"};
-  NvmlCall<NvmlDeviceRef, unsigned*> generation_most{"nvmlDeviceGetMaxPcieLinkGeneration"};
-  NvmlCall<NvmlDeviceRef, unsigned*> generation{"nvmlDeviceGetCurrPcieLinkGeneration"};
-  NvmlCall<NvmlDeviceRef, NvmlTemperature*> temperature{"nvmlDeviceGetTemperatureV"};
-  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> old_temperature{"nvmlDeviceGetTemperature"};
-  NvmlCall<NvmlDeviceRef, NvmlUtilization*> utilization{"nvmlDeviceGetUtilizationRates"};
-  NvmlCall<NvmlDeviceRef, NvmlMemoryV2*> memory{"nvmlDeviceGetMemoryInfo_v2"};
-  NvmlCall<NvmlDeviceRef, NvmlMemory*> old_memory{"nvmlDeviceGetMemoryInfo"};
-  NvmlCall<NvmlDeviceRef, unsigned*> power{"nvmlDeviceGetPowerUsage"};
-  NvmlCall<NvmlDeviceRef, unsigned long long*> energy{"nvmlDeviceGetTotalEnergyConsumption"};
-  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> clock{"nvmlDeviceGetClockInfo"};
-  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> most_clock{"nvmlDeviceGetMaxClockInfo"};
-  NvmlCall<NvmlDeviceRef, unsigned long long*> reasons{"nvmlDeviceGetCurrentClocksEventReasons"};
-  NvmlCall<NvmlDeviceRef, unsigned long long*> old_reasons{"nvmlDeviceGetCurrentClocksThrottleReasons"};
-  NvmlCall<NvmlDeviceRef, unsigned, unsigned*> pcie{"nvmlDeviceGetPcieThroughput"};
-  NvmlCall<NvmlDeviceRef, int, NvmlFieldValue*> fields{"nvmlDeviceGetFieldValues"};
-  NvmlCall<NvmlDeviceRef, NvmlGpmSupport*> gpm_support{"nvmlGpmQueryDeviceSupport"};
-  NvmlCall<NvmlGpmSampleRef*> gpm_alloc{"nvmlGpmSampleAlloc"};
-  NvmlCall<NvmlGpmSampleRef> gpm_free{"nvmlGpmSampleFree"};
-  NvmlCall<NvmlDeviceRef, NvmlGpmSampleRef> gpm_sample{"nvmlGpmSampleGet"};
-  NvmlCall<NvmlDeviceRef, unsigned, NvmlGpmSampleRef> gpm_slice_sample{"nvmlGpmMigSampleGet"};
-  NvmlCall<NvmlGpmMetrics*> gpm_metrics{"nvmlGpmMetricsGet"};
-};
 
 std::vector<std::string> clock_reason_words(std::uint64_t reasons) {
   constexpr std::array<std::string_view, 11> kWords = {"gpu_idle",
@@ -250,10 +103,11 @@ Nvml::Nvml(const std::string& library) {
     problem_ = fmt::format("{}: {}", c.init.name, c.text_of(result));
     return;
   }
-  c.find_all(c.shutdown, c.driver_version, c.by_uuid, c.by_pci, c.is_slice, c.whole, c.instance, c.name,
-             c.pci, c.state, c.generation_most, c.generation, c.temperature, c.old_temperature, c.utilization,
-             c.memory, c.old_memory, c.power, c.energy, c.clock, c.most_clock, c.reasons, c.old_reasons, c.pcie, c.fields,
-             c.gpm_support, c.gpm_alloc, c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics);
+  c.find_all(c.shutdown, c.driver_version, c.by_uuid, c.by_pci, c.count, c.by_index, c.uuid, c.processes,
+             c.is_slice, c.whole, c.instance, c.name, c.pci, c.state, c.generation_most, c.generation,
+             c.temperature, c.old_temperature, c.utilization, c.memory, c.old_memory, c.power, c.energy,
+             c.clock, c.most_clock, c.reasons, c.old_reasons, c.pcie, c.fields, c.gpm_support, c.gpm_alloc,
+             c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics);
   calls_ = std::move(calls);
 }
 

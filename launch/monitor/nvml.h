@@ -39,6 +39,14 @@ struct DeviceFigures {
 std::vector<std::string> clock_reason_words(std::uint64_t reasons);
 inline constexpr std::uint64_t kClocksOfIdleDevice = 1;  // of these bits: nothing ran, which slows nothing
 
+// That a process uses a GPU: at the least, it has a context there, which takes some hundred MiB.
+struct DeviceContext {
+  std::string uuid, pci_bus_id;  // of the whole GPU
+  std::int64_t process = 0;
+  std::optional<std::uint64_t> memory_bytes;  // of the GPU, that it takes
+  std::optional<double> utilization;          // of the GPU, by whomever
+};
+
 class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
@@ -51,6 +59,9 @@ class Nvml {
 
   const char* provider() const { return calls_ ? "nvml" : "none"; }
   const std::string& problem() const { return problem_; }  // why there is none; empty: there is one
+  // Of all GPUs of this machine. Processes are numbered as this one sees them, if the driver knows how;
+  // empty where it does not tell.
+  std::vector<DeviceContext> contexts() const;
 
  private:
   friend class NvmlDevice;

@@ -57,6 +57,20 @@ TEST(DealDevices, SharingIsTheSameDeviceOrSlicesOfOne) {
   EXPECT_FALSE(shared(slices));
 }
 
+TEST(UnusedDevices, AreThoseThatSomeRankSeesAndNoneTakes) {
+  const auto unused = [](const std::vector<RankDevices>& ranks) {
+    return unused_devices(ranks, deal_devices(ranks, DeviceSharing::allowed));
+  };
+  EXPECT_EQ(unused(ranks_that_see(2, {"a", "b"})), "");
+  EXPECT_EQ(unused(ranks_that_see(3, {"a", "b"})), "");
+  EXPECT_EQ(unused(ranks_that_see(2, {})), "");
+  std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
+  ranks[3] = {.node = 1, .host = "two", .uuids = {"a", "b"}};
+  EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
+  ranks[2].uuids = {"c"};  // its own, which the others see, too
+  EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
+}
+
 TEST(DeviceTable, ShowsTheNodeThatHasTooFew) {
   std::vector<RankDevices> ranks = ranks_that_see(2, {"GPU-a", "GPU-b"});
   for (const RankDevices& rank : ranks_that_see(2, {"GPU-c"})) {

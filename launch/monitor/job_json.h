@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A NodeView for programs: one line of JSON.
+#pragma once
+
+#include <string>
+
+#include "launch/monitor/node_view.h"
+
+namespace lockstep {
+
+// {time, host, jobs: [{job, run_dir, model, .., here: [{rank, state, step, busy, account, idle, ..}]}],
+// devices: [{uuid, utilization, ..}]}. What is not known, or does not hold any more, is null.
+std::string to_json(const NodeView& view, double idle_seconds);
+
+}  // namespace lockstep

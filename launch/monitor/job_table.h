@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A NodeView for people: of each job a line, a table with a row for each of its ranks here, lines for its
+// GPUs, and what is to be told of ranks that hold idle devices or died.
+#pragma once
+
+#include <string>
+
+#include "launch/monitor/node_view.h"
+#include "launch/terminal.h"
+
+namespace lockstep {
+
+// Lines, each with its end. On a terminal of 80 columns or more none is broken within the table.
+std::string table_of(const NodeView& view, double idle_seconds, const Terminal& terminal);
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank shows of itself to others of its node while it trains: who it is, and how far it got. Plain
+// values of a fixed layout, which processes share; a change of it changes kRankStateVersion.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/timeline.h"
+
+namespace lockstep {
+
+inline constexpr std::uint64_t kRankStateVersion = 1;
+
+// Text of at most N - 1 bytes; what is longer loses its beginning, as of a path the end tells more.
+template <std::size_t N>
+class FixedText {
+ public:
+  FixedText() = default;
+  template <typename Text>
+  requires std::convertible_to<Text, std::string_view> FixedText(const Text& given) {  // NOLINT: it is one
+    std::string_view text = given;
+    if (text.size() >= N) text.remove_prefix(text.size() - (N - 1));
+    std::ranges::copy(text, bytes_.begin());
+  }
+  std::string str() const { return {bytes_.data(), std::ranges::find(bytes_, '\0')}; }
+
+ private:
+  std::array<char, N> bytes_ = {};
+};
+
+struct RankIdentity {
+  // Which process: its number means something in its own space of processes, and until it starts anew.
+  std::int64_t process = 0;
+  std::uint64_t process_space = 0;
+  std::uint64_t process_start = 0;  // of the machine's clock, in ticks
+  double since = 0;                 // seconds since 1970
+  std::int64_t rank = 0, ranks = 1;
+  std::int64_t local_rank = 0, node = 0;
+  std::int64_t threads = 0;  // that compute; 0: not known yet
+  std::int64_t epochs = 0, global_batch = 0;
+  FixedText<128> job;  // the same for all ranks of a job, and for no other job
+  FixedText<64> host;
+  FixedText<512> run_dir;
+  FixedText<64> model;
+  FixedText<16> device;  // "cpu", "cuda:0"; empty: not chosen yet
+  // Of a GPU, as CUDA tells them.
+  FixedText<96> device_name, device_uuid;
+  FixedText<32> device_address;
+};
+
+enum class Activity : std::int64_t {
+  starting,  // data, kernels, everything before the first step
+  training,  // steps
+  evaluating,
+  saving,     // a checkpoint that training waits for
+  finishing,  // what comes after the last step
+};
+inline constexpr std::string_view kActivityWords[] = {"starting", "training", "evaluating", "saving",
+                                                      "finishing"};
+inline std::string_view name_of(Activity activity) {
+  const auto index = static_cast<std::size_t>(activity);
+  return index < std::size(kActivityWords) ? kActivityWords[index] : "unknown";
+}
+
+// Moments are now_ns(), which all processes of a node have alike.
+struct RankProgress {
+  Activity activity = Activity::starting;
+  std::int64_t activity_ns = 0;  // since when
+  std::int64_t epoch = 0;        // from 1; 0: none yet
+  std::int64_t epoch_step = 0;   // steps of the epoch that are done
+  std::int64_t epoch_steps = 0;  // of as many
+  std::int64_t step = 0;         // since the start of training
+  std::int64_t step_ns = 0;      // when the last one ended; 0: this process has done none
+  // Of the last steps, for about a second: see StepLine.
+  std::int64_t window_steps = 0;  // how many; 0: there are none yet
+  std::int64_t window_step = 0;   // the last of them
+  std::int64_t window_ns = 0;     // when they ended
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double learning_rate = 0;
+  double samples_per_second = 0;  // of all ranks
+  double busy = 0;
+  double peak = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
+  StepAccount account;                                     // adds up to their wall time
+  // Since when the device has been busy for next to nothing in every window (kHardlyBusy); 0: it is busy.
+  std::int64_t idle_since_ns = 0;
+};
+
+inline constexpr double kHardlyBusy = 0.05;
+
+}  // namespace lockstep

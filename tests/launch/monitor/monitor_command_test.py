@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""monitor_command_test.py LOCKSTEP MPIEXEC: what `lockstep monitor` says of a training that it watches from outside."""
+
+import fcntl
+import json
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+
+LOCKSTEP = MPIEXEC = None
+
+
+class MonitorCommand(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.run_dir = pathlib.Path(folder.name) / "run"
+
+    # In the background, until it ends or the test does.
+    def train(self, *settings):
+        all_settings = ["train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
+                        f"run.dir={self.run_dir}", *settings]
+        command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_mlp"]
+        job = subprocess.Popen([*command, *(part for each in all_settings for part in ("--set", each))],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.end, job)
+        return job
+
+    def end(self, job):
+        if job.poll() is None:
+            job.kill()
+        job.wait()
+        self.wait_for_end()  # ranks without their launcher end, too
+
+    def wait_for_end(self):
+        self.assertTrue(any(not look["jobs"] for look in self.looks()), "ranks are there after two minutes")
+
+    # Of the monitor, one after the other, for as long as somebody asks, or two minutes.
+    def looks(self, *flags):
+        monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.02", "--count",
+                                    "6000", *flags], stdout=subprocess.PIPE, text=True)
+        try:
+            for line in monitor.stdout:
+                yield json.loads(line)
+        finally:
+            monitor.terminate()
+            monitor.communicate()
+
+    # The ranks of the first look in which this holds.
+    def ranks_when(self, holds, *flags):
+        for look in self.looks(*flags):
+            self.assertLessEqual(len(look["jobs"]), 1)
+            ranks = {rank["rank"]: rank for job in look["jobs"] for rank in job["here"]}
+            if len(ranks) == 2 and holds(ranks[0], ranks[1]):
+                return ranks
+        self.fail("it did not come to that in two minutes")
+
+    def wait_for_steps(self, steps=1):
+        return self.ranks_when(lambda *ranks: all(rank["step"] >= steps for rank in ranks))
+
+    def shown_files(self, job):
+        return [file for file in os.listdir("/dev/shm") if file.startswith("lockstep-rank.") and job in file]
+
+    def test_both_ranks_are_seen_and_get_on(self):
+        self.train()
+        before = self.wait_for_steps()
+        after = self.wait_for_steps(before[0]["step"] + 50)
+        for rank in (0, 1):
+            self.assertEqual(after[rank]["process"], before[rank]["process"])
+            self.assertGreater(after[rank]["step"], before[rank]["step"])
+            self.assertEqual(after[rank]["device"], "cpu")
+            self.assertIsNone(after[rank]["idle"])
+        self.assertNotEqual(after[0]["process"], after[1]["process"])
+        command = pathlib.Path(f"/proc/{after[1]['process']}/cmdline").read_text().split("\0")
+        self.assertIn("fashion_mnist_mlp", command)
+
+    def test_figures_are_those_of_the_runs_own_files(self):
+        self.train()
+        seen = self.ranks_when(lambda first, _: first["state"] == "training" and first["window_steps"] > 20 and
+                               first["window_step"] > 200)[0]
+        last, count = seen["window_step"], seen["window_steps"]
+        self.wait_for_steps(last + 1)
+        lines = [json.loads(line) for line in (self.run_dir / "steps.jsonl").read_text().splitlines()[:last]]
+        window = [line for line in lines if last - count < line["step"] <= last]
+        self.assertEqual(len(window), count)
+        self.assertEqual(window[-1]["epoch"], seen["epoch"])
+        self.assertEqual(window[-1]["learning_rate"], seen["learning_rate"])
+        self.assertAlmostEqual(sum(line["loss"] for line in window) / count, seen["loss"], places=5)
+        for phase in ("forward", "backward", "exposed_communication", "optimizer"):
+            told = sum(line["account"][phase] for line in window)
+            self.assertAlmostEqual(told, seen["account"][phase], delta=0.01 * told + 1e-3)
+
+    def test_a_rank_that_is_stopped_holds_an_idle_device_and_goes_on(self):
+        self.train()
+        stopped = self.wait_for_steps()[1]["process"]
+        os.kill(stopped, signal.SIGSTOP)
+        ranks = self.ranks_when(lambda first, second: first["idle"] and second["idle"] and
+                                first["state"] == "waiting", "--idle", "1")
+        self.assertEqual(ranks[1]["state"], "stopped")
+        self.assertIn("stopped by a signal", ranks[1]["idle"]["why"])
+        self.assertIn("all_reduce", ranks[0]["waits"]["collective"])
+        self.assertIn("no step for ", ranks[0]["idle"]["why"])
+        table = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--idle", "1"], capture_output=True, text=True)
+        self.assertEqual(table.returncode, 0)
+        self.assertRegex(table.stdout, r"\n +0 cpu +waiting .*\n +1 cpu +stopped ")
+        self.assertRegex(table.stdout, r"\nrank 1 holds 1 thread of the CPU idle: no step for \d+ s, stopped by a signal\n")
+        os.kill(stopped, signal.SIGCONT)
+        ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and second["state"] == "training")
+        self.assertIsNone(ranks[1]["idle"])
+
+    def test_a_rank_that_is_killed_is_told_of_and_nothing_stays(self):
+        job = self.train()
+        self.wait_for_steps()
+        look = next(self.looks())
+        name, killed = look["jobs"][0]["job"], look["jobs"][0]["here"][1]["process"]
+        self.assertEqual(len(self.shown_files(name)), 2)
+        os.kill(killed, signal.SIGKILL)
+        ranks = self.ranks_when(lambda _, second: second["state"] == "died")
+        self.assertEqual(ranks[1]["process"], killed)
+        self.assertIsNone(ranks[1]["idle"])
+        job.wait()
+        self.wait_for_end()
+        self.assertEqual(self.shown_files(name), [])
+
+    def test_looking_on_ends_with_the_training_which_leaves_nothing(self):
+        job = self.train("train.steps=400")
+        name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
+        until_end = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
+                                   capture_output=True, text=True)
+        self.assertEqual(until_end.returncode, 0, until_end.stderr)
+        looks = [json.loads(line) for line in until_end.stdout.splitlines()]
+        self.assertEqual(looks[-1]["jobs"], [])
+        states = [rank["state"] for look in looks for job_ in look["jobs"] for rank in job_["here"]]
+        self.assertIn("training", states)
+        self.assertNotIn("died", states)
+        self.assertEqual(job.wait(), 0)
+        self.assertEqual(self.shown_files(name), [])
+
+    def test_without_a_training_it_says_so(self):
+        command = [LOCKSTEP, "monitor", str(self.run_dir)]
+        told = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(told.returncode, 0)
+        self.assertRegex(told.stdout, f"^no training in {self.run_dir} runs on .+\n$")
+        told = subprocess.run([*command, "--json"], capture_output=True, text=True)
+        self.assertEqual(told.returncode, 0)
+        self.assertEqual(json.loads(told.stdout)["jobs"], [])
+
+    # What it writes on a terminal of 80 columns, as the tables that were drawn over each other.
+    def drawn(self, rows):
+        master, terminal = os.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+        monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--count", "3", "--every", "0.05"],
+                                   stdout=terminal, stdin=terminal)
+        os.close(terminal)
+        shown = b""
+        try:
+            while part := os.read(master, 4096):
+                shown += part
+        except OSError:  # as a terminal's other end says that it is over
+            pass
+        os.close(master)
+        self.assertEqual(monitor.wait(), 0)
+        parts = re.split(r"\x1b\[(\d+)A\x1b\[J", shown.decode().replace("\r\n", "\n"))
+        self.assertEqual(len(parts), 5, parts)
+        for table, lines_up in zip(parts[0::2], parts[1::2]):
+            self.assertEqual(table.count("\n"), int(lines_up))
+        for table in parts[0::2]:
+            self.assertLessEqual(max(map(len, table.split("\n"))), 80, table)
+        return parts[0::2]
+
+    def test_a_terminal_gets_one_table_that_is_drawn_again(self):
+        self.train()
+        self.wait_for_steps()
+        for table in self.drawn(rows=24):
+            self.assertEqual(table.count("rank device  state"), 1)
+            self.assertRegex(table, r"\n +1 cpu ")
+        for table in self.drawn(rows=5):
+            self.assertEqual(table.count("\n"), 4, table)
+            self.assertRegex(table, r"\n\d+ lines more: ")
+
+
+if __name__ == "__main__":
+    LOCKSTEP, MPIEXEC = os.path.abspath(sys.argv[1]), sys.argv[2]
+    del sys.argv[1:3]
+    unittest.main()
