@@ -18,6 +18,19 @@
 
 namespace lockstep {
 
+// All of them, in the order in which a step runs them.
+inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
+                                           Direction::backward_parameters, Direction::backward_inputs};
+
+// By node: the name of its parameters or, of a layer without any, its kind and the layer that it comes after.
+// graph is what the network was planned from.
+std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network);
+// "convolution"; null: a fork, which no graph has.
+std::string kind_of_node(const Layer* layer);
+// "forward", "recomputation", "backward", or what layers with products compute apart: "gradient of weights",
+// "gradient of input".
+std::string direction_name(const Layer* layer, Direction direction);
+
 class LayerProfile final : public LayerObserver {
  public:
   // graph is what the network was planned from; both, and the timeline (may be null), must outlive this.
@@ -43,8 +56,6 @@ class LayerProfile final : public LayerObserver {
   std::vector<Row> rows(int steps, const Peak& peak) const;
 
  private:
-  std::string name_of_node(std::size_t node) const;
-
   const Graph& graph_;
   const Network& network_;
   Timeline* timeline_;

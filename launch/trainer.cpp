@@ -322,6 +322,11 @@ float Trainer::gradient_scale() const {
   return 1.0f / static_cast<float>(shared ? all : all / parts_.communicator.size());
 }
 
+void Trainer::finish_steps() {
+  settle_but(0);
+  for (Communicator* each : recordings_.communicators()) each->stream().synchronize();
+}
+
 StepAccount Trainer::take_account() {
   settle_but(0);
   return clock_.take();
