@@ -2,6 +2,7 @@
 #include "launch/layer_profile.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -109,6 +110,14 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   }
   std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);
   return rows;
+}
+
+std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows) {
+  std::map<std::string, double> kinds;
+  for (const LayerProfile::Row& row : rows) kinds[row.kind + ", " + row.direction] += row.milliseconds;
+  std::vector<std::pair<std::string, double>> sorted(kinds.begin(), kinds.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
+  return sorted;
 }
 
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -62,6 +63,9 @@ class LayerProfile final : public LayerObserver {
   std::vector<std::string> names_;              // by node; spans point into them
   std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
+
+// By "KIND, DIRECTION", the longest first.
+std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows);
 
 // Why a row is above 100 % of peak, a line for each reason there is; empty where none is.
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);

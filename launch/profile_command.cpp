@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
+#include "launch/html_report/layer_page.h"
 #include "launch/job_end.h"
 #include "launch/layer_profile.h"
 #include "launch/layer_table.h"
@@ -21,6 +22,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarmUpSteps = 3;
+
+struct HtmlFlag {
+  std::string file;
+};
 
 struct ProfileRun {
   std::unique_ptr<Communicator> communicator;
@@ -40,16 +45,10 @@ void print_account(const StepAccount& account, int steps) {
 }
 
 void print_kinds(const std::vector<LayerProfile::Row>& rows) {
-  std::map<std::string, double> kinds;
   double total = 0;
-  for (const LayerProfile::Row& row : rows) {
-    kinds[row.kind + ", " + row.direction] += row.milliseconds;
-    total += row.milliseconds;
-  }
-  std::vector<std::pair<std::string, double>> sorted(kinds.begin(), kinds.end());
-  std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
+  for (const LayerProfile::Row& row : rows) total += row.milliseconds;
   fmt::print("by kind\n");
-  for (const auto& [kind, milliseconds] : sorted) {
+  for (const auto& [kind, milliseconds] : milliseconds_by_kind(rows)) {
     fmt::print("  {:<34} {:>8.2f} ms  {:>5.1f} %\n", kind, milliseconds, 100 * milliseconds / total);
   }
 }
@@ -89,10 +88,11 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const auto rows = run.profile->rows(command.steps, peak);
   const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
                           static_cast<double>(config.loader.accumulation);
-  print_fitted(fmt::format("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
-                           config.model.name, to_string(training.network().device()), world.size(),
-                           world.size() == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
-                           training.threads(), command.steps));
+  const std::string where =
+      fmt::format("on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
+                  to_string(training.network().device()), world.size(), world.size() == 1 ? "" : "s",
+                  config.loader.batch, config.loader.accumulation, training.threads(), command.steps);
+  print_fitted(config.model.name + " " + where);
   print_fitted(
       fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
                   "reaches {:.0f} GFLOP/s",
@@ -108,6 +108,17 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   fmt::print("{}", layer_table(rows, shown, find_terminal()));
   print_most_expensive(rows);
   for (const std::string& line : explain_above_peak(rows)) fmt::print("{}\n", line);
+  if (const std::string& file = command.own<HtmlFlag>().file; !file.empty()) {
+    write_atomically(file, layer_page({.network = config.model.name,
+                                       .where = where,
+                                       .account = account,
+                                       .steps = command.steps,
+                                       .peak_gigaflops = gigaflops_in(peak, training.network().precision()),
+                                       .peak_gigabytes = peak.gigabytes_per_second,
+                                       .step_gigaflops = gigaflop * command.steps / account.total(),
+                                       .rows = rows}));
+    print_fitted("the page is in " + file);
+  }
   if (!command.trace.empty()) {
     training.timeline()->write_chrome_trace(command.trace, 0);
     print_fitted("the trace is in " + command.trace);
@@ -126,6 +137,9 @@ void profile_flags(CLI::App& app, Command& command) {
   app.add_option("--steps", command.steps, "Steps to average over, at most 1000")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
+  app.add_option("--html", command.own<HtmlFlag>().file,
+                 "Write this, with all layers, as a page to this file")
+      ->type_name("FILE");
   app.add_option("--rows", command.rows, "Rows of the table of layers; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");

@@ -2,6 +2,7 @@
 #include "launch/profile/layer_facts.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,11 +15,12 @@ namespace {
 
 using TraceJson = nlohmann::ordered_json;
 
-// Compilers that are told paths from the build's folder on write the way out of it, too.
-std::string source_file(const char* path) {
-  std::string file = path;
-  while (file.starts_with("../")) file.erase(0, 3);
-  return file;
+// Of Lockstep's own networks from the top of its source on, wherever that lay when it was compiled.
+std::string source_file(std::string_view path) {
+  constexpr std::string_view kThisFile = "launch/profile/layer_facts.cpp";
+  std::string_view root = __FILE__;
+  root.remove_suffix(kThisFile.size());
+  return std::string(path.starts_with(root) ? path.substr(root.size()) : path);
 }
 
 void add_tensor(TraceJson& arguments, const Layout& layout) {
