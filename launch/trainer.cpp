@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/profiler_range.h"
 #include "launch/busy.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
@@ -231,6 +232,7 @@ void Trainer::stand_at(std::int64_t epoch_step) {
 void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
+  const ProfilerRange range("step", step_ + 1);
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = step_,
             .slot = StepSlot::of(enqueued_),

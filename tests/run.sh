@@ -40,7 +40,7 @@ case $what in
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
     export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
     [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
-      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler jsonschema ||
+      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
     without=()

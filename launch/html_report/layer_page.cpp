@@ -55,8 +55,8 @@ std::string layer_section(const LayerPage& page) {
     table.rows.push_back(
         {text_cell(row.name), text_cell(row.direction), text_cell(row.kernel),
          number_cell(seconds_text(row.milliseconds * 1e-3)), barred_cell(row.milliseconds / all, 0),
-         number_cell(row.gigaflops > 0 ? number_text(row.gigaflops) : ""),
-         number_cell(number_text(row.gigabytes_per_second)), barred_cell(row.share_of_peak, 2),
+         number_cell(row.gigaflops > 0 ? number_text(row.gigaflops, 3) : ""),
+         number_cell(number_text(row.gigabytes_per_second, 3)), barred_cell(row.share_of_peak, 2),
          text_cell(row.memory_bound ? "memory" : "compute")});
   }
   std::string notes;

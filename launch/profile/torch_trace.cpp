@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/profile/torch_trace.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <string_view>
 
@@ -15,7 +17,7 @@ namespace {
 enum class Lane : std::uint8_t { training = 1, communication, compute_stream, communication_stream, layers };
 
 constexpr std::string_view kAnnotation = "user_annotation", kDeviceAnnotation = "gpu_user_annotation",
-                           kOperator = "cpu_op", kKernel = "kernel";
+                           kOperator = "cpu_op", kKernel = "kernel", kLaunch = "cuda_runtime";
 
 std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -28,14 +30,17 @@ class TorchTraceWriter {
 
   std::string write(const Timeline& timeline, std::span<const LayerRun> layers, std::size_t dropped) {
     add_names();
+    for (const Span& span : timeline.spans())
+      if (span.track == Track::step) steps_.push_back(span);
     for (const Span& span : timeline.spans()) add_span(span);
     if (head_.ranks > 1) {
       for (const BucketFlow& flow : timeline.flows()) add_flow(flow);
     }
     for (const LayerRun& run : layers) add_layer(run);
-    // The last array is the events': torch-tb-profiler appends to it.
+    // The last array is the events': torch-tb-profiler appends to it. HolisticTraceAnalysis finds the rank by
+    // the blank.
     return fmt::format(
-        R"({{"schemaVersion":1,"deviceProperties":{},"distributedInfo":{{"backend":"{}","rank":{},"world_size":{}}},)"
+        R"({{"schemaVersion":1,"deviceProperties":{},"distributedInfo":{{"backend":"{}","rank": {},"world_size":{}}},)"
         R"("displayTimeUnit":"ms","baseTimeNanoseconds":{},"droppedSpans":{},"otherData":{{"lockstep":{}}},)"
         "\"traceEvents\":[\n{}]}}",
         device_properties(), on_gpu_ ? "nccl" : "mpi", head_.rank, head_.ranks, head_.base_unix_ns,
@@ -115,23 +120,35 @@ class TorchTraceWriter {
     add_lane(Lane::communication_stream, "stream of communication");
   }
 
-  std::string of_stream(Lane lane) const {
+  // Of kernels alone: what has a stream counts as one. As of a graph's they are told by what launched the
+  // step.
+  std::string of_stream(Lane lane, std::int64_t begin_ns) const {
+    const auto step = std::ranges::find_if(
+        steps_, [&](const Span& each) { return each.begin_ns <= begin_ns && begin_ns <= each.end_ns; });
     return fmt::format(R"("device":{},"stream":{},"correlation":{})", head_.device.index,
-                       static_cast<int>(lane), last_id_ + 1);
+                       static_cast<int>(lane), step == steps_.end() ? 0 : step->index + 1);
+  }
+
+  void add_step(const Span& span) {
+    add_duration(fmt::format("ProfilerStep#{}", span.index + 1), kAnnotation, Lane::training, span.begin_ns,
+                 span.end_ns, "");
+    if (!on_gpu_) return;
+    add_counter(span.begin_ns, facts_.arena_bytes());
+    add_duration("launch", kLaunch, Lane::training, span.begin_ns, span.begin_ns,
+                 fmt::format(R"("correlation":{},"what":"the host launched the step some time before")",
+                             span.index + 1));
   }
 
   void add_span(const Span& span) {
     const std::string_view name = span.name;
     if (span.track == Track::step) {
-      add_duration(fmt::format("ProfilerStep#{}", span.index + 1), kAnnotation, Lane::training, span.begin_ns,
-                   span.end_ns, "");
-      if (on_gpu_) add_counter(span.begin_ns, facts_.arena_bytes());
+      add_step(span);
     } else if (span.track == Track::communication) {
       if (head_.ranks > 1) add_sum(span);
     } else if (on_gpu_) {
       const bool computes = name == "forward" || name == "backward" || name == "optimizer";
       add_duration(name, computes ? kKernel : kDeviceAnnotation, compute_lane(), span.begin_ns, span.end_ns,
-                   of_stream(compute_lane()));
+                   computes ? of_stream(compute_lane(), span.begin_ns) : "");
     } else if (span.track == Track::data) {
       add_duration("enumerate(DataLoader)#BatchLoader.__next__", kOperator, Lane::training, span.begin_ns,
                    span.end_ns, "");
@@ -155,7 +172,7 @@ class TorchTraceWriter {
       return add_duration("gloo:all_reduce", kAnnotation, lane, span.begin_ns, span.end_ns, arguments);
     // The kernel is found by the annotation's id.
     add_duration("nccl:all_reduce", kDeviceAnnotation, lane, span.begin_ns, span.end_ns, arguments);
-    arguments += "," + of_stream(lane);
+    arguments += "," + of_stream(lane, span.begin_ns);
     --last_id_;
     add_duration("ncclKernel_AllReduce", kKernel, lane, span.begin_ns, span.end_ns, arguments);
   }
@@ -217,6 +234,7 @@ class TorchTraceWriter {
   TraceClock clock_;
   bool on_gpu_;
   std::string text_;
+  std::vector<Span> steps_;
   std::int64_t last_id_ = 0;
   std::uint64_t next_flow_ = 0;
   int memory_time_ = -1;  // of the plan: up to here its changes are told

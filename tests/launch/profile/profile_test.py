@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""profile_test.py LOCKSTEP MPIEXEC: what a training of two ranks leaves for other tools is read by them, or held against what
+"""profile_test.py LOCKSTEP MPIEXEC UNIT_TEST: what a training of two ranks leaves for other tools is read by them, or held against what
 they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the events; they and
 the file of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest, arrows have both ends,
-counters count.
+counters count. What a GPU would leave is made by UNIT_TEST.
 
 Python packages are found in LOCKSTEP_TENSORBOARD, too; what is not installed is left out by name."""
 
@@ -16,10 +16,11 @@ import sys
 import tempfile
 import unittest
 
-LOCKSTEP = MPIEXEC = None
+LOCKSTEP = MPIEXEC = UNIT_TEST = None
 SCHEMA = pathlib.Path(__file__).parent.parent / "trace_event_schema.json"
 RANKS = 2
 CYCLES = [[4, 5], [9, 10]]
+os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # of the plugin's processes
 sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
 
 
@@ -150,16 +151,35 @@ class Profile(unittest.TestCase):
                 self.assertLess(mine["ts"], other["ts"] + other["dur"])
                 self.assertLess(other["ts"], mine["ts"] + mine["dur"])
 
-    def test_torch_tb_profiler_opens_them(self):
+    def opened(self, folder):
+        """As TensorBoard's plugin opens it."""
         try:
             from torch_tb_profiler import io
             from torch_tb_profiler.profiler import RunLoader
         except ImportError:
             self.skipTest("the Python package torch-tb-profiler is not installed")
-        os.environ["TORCH_PROFILER_START_METHOD"] = "fork"
         with tempfile.TemporaryDirectory() as cache_folder, io.Cache(cache_folder) as cache:
             with self.assertNoLogs("pytorch_profiler", "WARNING"):
-                run = RunLoader("run", str(self.folder), cache).load()
+                return RunLoader("run", str(folder), cache).load()
+
+    def test_torch_tb_profiler_opens_that_of_a_gpu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([UNIT_TEST, "--gtest_filter=TorchTrace.OfAGpu*"], env={**os.environ, "LOCKSTEP_KEEP_TRACES": folder},
+                           check=True, capture_output=True)
+            (path,) = pathlib.Path(folder).iterdir()
+            self.assertEqual(crossing(json.loads(path.read_text())), [])
+            run = self.opened(folder)
+        profile = run.get_profile("here_1", "1")
+        self.assertIn("Kernel", [view.display_name for view in profile.views])
+        columns = [column.get("name") for column in profile.overview["steps"]["columns"]]
+        for step, row in zip("12", profile.overview["steps"]["rows"], strict=True):
+            self.assertEqual((row[0], row[columns.index("Kernel")], row[columns.index("Communication")]), (step, 800, 100))
+        self.assertEqual({row[0]: row[2:4] for row in profile.kernel_table["data"]["rows"]},
+                         {"forward": [2, 600], "backward": [2, 800], "optimizer": [2, 200], "ncclKernel_AllReduce": [2, 600]})
+        self.assertEqual(run.get_profile("All", "1").steps_to_overlap["data"]["1"], {"here_1": [600, 200, 100, 0]})
+
+    def test_torch_tb_profiler_opens_them(self):
+        run = self.opened(self.folder)
         workers = [worker for worker in run.workers if worker != "All"]
         self.assertEqual([worker.rsplit("_", 1)[1] for worker in workers], ["0", "1"])
         self.assertEqual([view.display_name for view in run.views], ["Overview", "Operator", "Trace", "Distributed", "Memory"])
@@ -218,5 +238,5 @@ class Profile(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LOCKSTEP, MPIEXEC = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
+    LOCKSTEP, MPIEXEC, UNIT_TEST = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1), os.path.abspath(sys.argv.pop(1))
     unittest.main()

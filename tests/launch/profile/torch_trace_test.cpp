@@ -2,6 +2,9 @@
 #include "launch/profile/torch_trace.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -114,32 +117,57 @@ TEST_F(TorchTrace, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
   EXPECT_EQ(counters.back().at("args").at("activations"), 0);
 }
 
+// profile_test.py has torch-tb-profiler open it.
 TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
+  head_.rank = 1, head_.ranks = 2;
   head_.device = {.kind = DeviceKind::cuda, .index = 1};
   head_.devices = {{.name = "A"}, {.name = "B", .memory_bytes = 1 << 30, .compute_capability = 90}};
   head_.buckets = {{.begin = 0, .end = 1000}};
-  timeline_.record({.name = "step", .track = Track::step, .index = 0, .begin_ns = 100, .end_ns = 9'100});
-  timeline_.record(
-      {.name = "forward", .track = Track::compute, .index = 0, .begin_ns = 100, .end_ns = 4'100});
-  timeline_.record(
-      {.name = "exchange", .track = Track::compute, .index = 0, .begin_ns = 8'100, .end_ns = 9'100});
-  timeline_.record(bucket_span(0, 5'100, 8'100));
-  const json trace = this->trace({});
+  constexpr std::int64_t kMicroseconds = 1000;
+  for (std::int32_t step = 0; step < 2; ++step) {
+    const std::int64_t begin = 100 + step * 1000 * kMicroseconds;
+    const auto record = [&](const char* name, Track track, std::int64_t from, std::int64_t to) {
+      timeline_.record({.name = name,
+                        .track = track,
+                        .index = step,
+                        .begin_ns = begin + from * kMicroseconds,
+                        .end_ns = begin + to * kMicroseconds});
+    };
+    timeline_.record(bucket_span(0, begin + 500 * kMicroseconds, begin + 800 * kMicroseconds));
+    record("forward", Track::compute, 0, 300);
+    record("backward", Track::compute, 300, 700);
+    record("exchange", Track::compute, 700, 800);
+    record("optimizer", Track::compute, 800, 900);
+    record("step", Track::step, 0, 900);
+  }
+  const LayerFacts facts(graph_, network_);
+  const std::string text = torch_trace(head_, timeline_, {}, 0, facts, {.from_ns = 100});
+  if (const char* folder = std::getenv("LOCKSTEP_KEEP_TRACES"))
+    std::ofstream(std::filesystem::path(folder) / torch_trace_name(head_, 1712)) << text;
+  const json trace = json::parse(text);
   EXPECT_EQ(trace.at("distributedInfo").at("backend"), "nccl");
   EXPECT_EQ(trace.at("deviceProperties").at(1).at("name"), "B");
   EXPECT_EQ(trace.at("deviceProperties").at(1).at("computeMajor"), 9);
-  const std::vector<json> kernels = events(trace, "cat", "kernel");
-  ASSERT_EQ(kernels.size(), 2u);  // a wait is none
-  for (const json& kernel : kernels) {
+  std::map<std::string, std::vector<json>> kernels;
+  for (const json& kernel : events(trace, "cat", "kernel")) {
     EXPECT_EQ(kernel.at("pid"), 1);
     EXPECT_EQ(kernel.at("args").at("stream"), kernel.at("tid"));
+    kernels[kernel.at("name")].push_back(kernel);
   }
-  EXPECT_EQ(kernels[0].at("name"), "forward");
-  EXPECT_EQ(kernels[1].at("name"), "ncclKernel_AllReduce");
-  EXPECT_NE(kernels[0].at("tid"), kernels[1].at("tid"));
-  const json sum = events(trace, "name", "nccl:all_reduce").at(0);
-  EXPECT_EQ(sum.at("args").at("External id"), kernels[1].at("args").at("External id"));
-  EXPECT_EQ(sum.at("args").at("Input Dims"), json::parse("[[1000]]"));
+  ASSERT_EQ(kernels.size(), 4u);  // a wait is none
+  const std::vector<json>& sums = kernels.at("ncclKernel_AllReduce");
+  ASSERT_EQ(sums.size(), 2u);
+  EXPECT_NE(sums[0].at("tid"), kernels.at("forward")[0].at("tid"));
+  const std::vector<json> launches = events(trace, "cat", "cuda_runtime");
+  const std::vector<json> annotations = events(trace, "name", "nccl:all_reduce");
+  for (std::size_t step = 0; step < 2; ++step) {
+    const json& id = launches.at(step).at("args").at("correlation");
+    EXPECT_EQ(id, step + 1);
+    for (const auto& [name, of_name] : kernels)
+      EXPECT_EQ(of_name.at(step).at("args").at("correlation"), id) << name;
+    EXPECT_EQ(annotations.at(step).at("args").at("External id"), sums[step].at("args").at("External id"));
+    EXPECT_EQ(annotations.at(step).at("args").at("Input Dims"), json::parse("[[1000]]"));
+  }
 }
 
 TEST_F(TorchTrace, NamesSortByRank) {
