@@ -105,8 +105,10 @@ void LayerFacts::plan_changes(const NetworkPlan& plan) {
     ends[static_cast<std::size_t>(life.last) + 1].push_back({offset, -bytes});
   };
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
-    live(block, plan.blocks[block].life);
-    if (plan.blocks[block].again) live(block, *plan.blocks[block].again);
+    const auto& [bytes, life, again] = plan.blocks[block];
+    const bool at_once = again && again->first <= life.last;  // where tensors with two lives share it
+    live(block, at_once ? Lifetime{life.first, std::max(life.last, again->last)} : life);
+    if (again && !at_once) live(block, *again);
   }
   for (std::size_t time = 0; time < ends.size(); ++time) {
     ends[time].insert(ends[time].end(), begins[time].begin(), begins[time].end());

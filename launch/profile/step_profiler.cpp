@@ -115,7 +115,7 @@ void StepProfiler::begin_step() {
 // On a GPU an observer has the host wait for each layer, which a step that is replayed does not let it do.
 void StepProfiler::observe(bool wanted) {
   const bool was = parts_.training.timeline()->recording();
-  if (was) parts_.trainer.finish_steps();
+  if (was || wanted) parts_.trainer.finish_steps();  // a GPU's are told when they are over
   if (wanted && !was) before_ = offset();
   parts_.training.timeline()->set_recording(wanted);
   parts_.trainer.observe_layers(wanted && !parts_.trainer.replays_steps() ? &layers_ : nullptr);
@@ -153,6 +153,12 @@ void StepProfiler::write() {
   if (lost == 0)
     parts_.report.line(
         fmt::format("the profile of {} is in {}, a file for each rank", steps, folder_.string()));
+  const std::size_t dropped = layers_.dropped + parts_.training.timeline()->dropped();
+  if (dropped > 0) {
+    log::shared_warning(
+        "the profile of {} lacks {} spans, for which there is no room: set profile.active lower", steps,
+        dropped);
+  }
   first_step_ = 0;
   stage_ = ProfileStage::idle;
   observe(false);

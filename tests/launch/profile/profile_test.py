@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""profile_test.py LOCKSTEP MPIEXEC UNIT_TEST: what a training of two ranks leaves for other tools is read by them, or held against what
+"""profile_test.py LOCKSTEP MPIEXEC EMULATED: what a training of two ranks leaves for other tools is read by them, or held against what
 they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the events; they and
 the file of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest, arrows have both ends,
-counters count. What a GPU would leave is made by UNIT_TEST.
+counters count. What GPUs leave is what emulated ones do.
 
 Python packages are found in LOCKSTEP_TENSORBOARD, too; what is not installed is left out by name."""
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import unittest
 
-LOCKSTEP = MPIEXEC = UNIT_TEST = None
+LOCKSTEP = MPIEXEC = EMULATED = None
 SCHEMA = pathlib.Path(__file__).parent.parent / "trace_event_schema.json"
 RANKS = 2
 CYCLES = [[4, 5], [9, 10]]
@@ -24,12 +24,12 @@ os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # of the plugin's 
 sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
 
 
-def train(folder, settings, *flags):
+def train(folder, settings, *flags, program=None):
     shape = ["data.format=synthetic", "data.synthetic.train_samples=2048", "data.synthetic.test_samples=64", "data.synthetic.channels=1",
              "train.batch=32",
              "model.name=cnn", "train.accumulation=2", "train.threads=1", "comm.bucket_mib=[0.05, 0.5, 0.05]",
              "run.measure_peak=false"]
-    command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", str(RANKS), LOCKSTEP, "train", "fashion_mnist_cnn",
+    command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", str(RANKS), program or LOCKSTEP, "train", "fashion_mnist_cnn",
                *(part for each in shape + settings + [f'run.dir="{folder}"'] for part in ("--set", each)), *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -162,21 +162,41 @@ class Profile(unittest.TestCase):
             with self.assertNoLogs("pytorch_profiler", "WARNING"):
                 return RunLoader("run", str(folder), cache).load()
 
-    def test_torch_tb_profiler_opens_that_of_a_gpu(self):
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([UNIT_TEST, "--gtest_filter=TorchTrace.OfAGpu*"], env={**os.environ, "LOCKSTEP_KEEP_TRACES": folder},
-                           check=True, capture_output=True)
-            (path,) = pathlib.Path(folder).iterdir()
-            self.assertEqual(crossing(json.loads(path.read_text())), [])
-            run = self.opened(folder)
-        profile = run.get_profile("here_1", "1")
-        self.assertIn("Kernel", [view.display_name for view in profile.views])
-        columns = [column.get("name") for column in profile.overview["steps"]["columns"]]
-        for step, row in zip("12", profile.overview["steps"]["rows"], strict=True):
-            self.assertEqual((row[0], row[columns.index("Kernel")], row[columns.index("Communication")]), (step, 800, 100))
-        self.assertEqual({row[0]: row[2:4] for row in profile.kernel_table["data"]["rows"]},
-                         {"forward": [2, 600], "backward": [2, 800], "optimizer": [2, 200], "ncclKernel_AllReduce": [2, 600]})
-        self.assertEqual(run.get_profile("All", "1").steps_to_overlap["data"]["1"], {"here_1": [600, 200, 100, 0]})
+    def test_profiles_of_gpus(self):
+        """Steps are replayed there, and told by phases."""
+        if not EMULATED.exists():
+            self.skipTest("there is no emulated device in this build")
+        folder = pathlib.Path(self.place.name) / "gpu"
+        if not folder.exists():
+            train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
+                           "profile.repeat=1"], program=EMULATED)
+        traces = [json.loads(path.read_text()) for path in sorted((folder / "profile").iterdir())]
+        self.assertEqual([trace["distributedInfo"]["rank"] for trace in traces], [0, 1])
+        for trace in traces:
+            self.assertEqual(crossing(trace), [])
+            for name in ("forward", "backward"):
+                self.assertEqual(len(named(trace, name)), 2 * 2)  # steps and micro-batches
+            self.assertEqual([event["name"] for event in named(trace, "ProfilerStep#")], ["ProfilerStep#6", "ProfilerStep#7"])
+        run = self.opened(folder / "profile")
+        for worker, trace in zip(run.workers[1:], traces, strict=True):
+            profile = run.get_profile(worker, "1")
+            self.assertIn("Kernel", [view.display_name for view in profile.views])
+            kernels = {}
+            for event in trace["traceEvents"]:
+                if event.get("cat") == "kernel":
+                    kernels.setdefault(event["name"], []).append(event["dur"])
+            self.assertEqual(set(kernels), {"forward", "backward", "optimizer", "ncclKernel_AllReduce"})
+            for name, _, calls, total, *_ in profile.kernel_table["data"]["rows"]:
+                self.assertEqual(calls, len(kernels[name]))
+                self.assertAlmostEqual(total, sum(kernels[name]), delta=1)
+            columns = [column.get("name") for column in profile.overview["steps"]["columns"]]
+            for row, step in zip(profile.overview["steps"]["rows"], named(trace, "ProfilerStep#"), strict=True):
+                begin, end = step["ts"], step["ts"] + step["dur"]
+                self.assertEqual(f"ProfilerStep#{row[0]}", step["name"])
+                computed = union([(each["ts"], each["ts"] + each["dur"]) for name in ("forward", "backward", "optimizer")
+                                  for each in named(trace, name) if begin <= each["ts"] < end])
+                self.assertAlmostEqual(row[columns.index("Kernel")], computed, places=2)
+            self.assertIn("ncclKernel_AllReduce", kernels)
 
     def test_torch_tb_profiler_opens_them(self):
         run = self.opened(self.folder)
@@ -238,5 +258,5 @@ class Profile(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LOCKSTEP, MPIEXEC, UNIT_TEST = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1), os.path.abspath(sys.argv.pop(1))
+    LOCKSTEP, MPIEXEC, EMULATED = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main()

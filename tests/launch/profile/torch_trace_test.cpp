@@ -2,9 +2,6 @@
 #include "launch/profile/torch_trace.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "launch/layer_profile.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {
@@ -21,26 +19,31 @@ using nlohmann::json;
 
 constexpr std::int64_t kLayerNs = 1'000'000;
 
-Graph small_graph() {
+Graph graph_of(const std::string& network) {
   Graph graph({.batch = 4, .height = 12, .width = 12, .channels = 1, .classes = 3});
-  cnn(graph);
+  build_network(graph, {.name = network});
   return graph;
 }
 
 class TorchTrace : public testing::Test {
  protected:
-  // As a step of one micro-batch runs them, a millisecond each.
+  explicit TorchTrace(const std::string& network = "cnn", Recompute recompute = Recompute::nothing)
+      : graph_(graph_of(network)),
+        network_(graph_, {.mean = {0.5}, .deviation = {0.5}, .recompute = recompute}) {}
+
+  // In the order in which a micro-batch runs them, a millisecond each.
   std::vector<LayerRun> layers_of_a_step(std::int64_t begin_ns) const {
+    const LayerFacts facts(graph_, network_);
     std::vector<LayerRun> runs;
-    const auto run = [&](std::size_t node, Direction direction) {
-      runs.push_back({static_cast<std::uint32_t>(node), direction, begin_ns, begin_ns + kLayerNs});
-      begin_ns += kLayerNs;
-    };
-    const std::size_t nodes = network().nodes().size();
-    for (std::size_t node = 0; node < nodes; ++node) run(node, Direction::forward);
-    for (std::size_t node = nodes; node-- > 0;) {
-      run(node, Direction::backward_parameters);
-      run(node, Direction::backward_inputs);
+    for (std::size_t node = 0; node < facts.nodes(); ++node) {
+      for (const Direction direction : kDirections)
+        if (facts.time(node, direction) >= 0) runs.push_back({static_cast<std::uint32_t>(node), direction});
+    }
+    std::ranges::stable_sort(runs, {},
+                             [&](const LayerRun& run) { return facts.time(run.node, run.direction); });
+    for (LayerRun& run : runs) {
+      run.begin_ns = begin_ns;
+      run.end_ns = begin_ns += kLayerNs;
     }
     return runs;
   }
@@ -59,8 +62,8 @@ class TorchTrace : public testing::Test {
     return found;
   }
 
-  Graph graph_ = small_graph();
-  Network network_{graph_, {.mean = {0.5}, .deviation = {0.5}}};
+  Graph graph_;
+  Network network_;
   Timeline timeline_;
   TraceHead head_{.host = "here", .process = 4321, .rank = 1, .ranks = 12};
 };
@@ -89,7 +92,17 @@ TEST_F(TorchTrace, OfACpuHasStepsAndLayersWithShapesAndTheirPlaceInTheNetworksFi
             json::parse("[[4, 64, 6, 6], [4, 32, 6, 6], [64, 32, 3, 3]]"));
 }
 
-TEST_F(TorchTrace, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
+class TorchTraceOf : public TorchTrace,
+                     public testing::WithParamInterface<std::pair<const char*, Recompute>> {
+ protected:
+  TorchTraceOf() : TorchTrace(GetParam().first, GetParam().second) {}
+};
+INSTANTIATE_TEST_SUITE_P(Networks, TorchTraceOf,
+                         testing::Values(std::pair("cnn", Recompute::nothing),
+                                         std::pair("resnet20", Recompute::nothing),
+                                         std::pair("resnet20", Recompute::blocks)));
+
+TEST_P(TorchTraceOf, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
   std::vector<LayerRun> layers = layers_of_a_step(0);
   const std::vector<LayerRun> second = layers_of_a_step(500 * kLayerNs);
   layers.insert(layers.end(), second.begin(), second.end());
@@ -117,7 +130,6 @@ TEST_F(TorchTrace, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
   EXPECT_EQ(counters.back().at("args").at("activations"), 0);
 }
 
-// profile_test.py has torch-tb-profiler open it.
 TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
   head_.rank = 1, head_.ranks = 2;
   head_.device = {.kind = DeviceKind::cuda, .index = 1};
@@ -140,11 +152,7 @@ TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
     record("optimizer", Track::compute, 800, 900);
     record("step", Track::step, 0, 900);
   }
-  const LayerFacts facts(graph_, network_);
-  const std::string text = torch_trace(head_, timeline_, {}, 0, facts, {.from_ns = 100});
-  if (const char* folder = std::getenv("LOCKSTEP_KEEP_TRACES"))
-    std::ofstream(std::filesystem::path(folder) / torch_trace_name(head_, 1712)) << text;
-  const json trace = json::parse(text);
+  const json trace = this->trace({});
   EXPECT_EQ(trace.at("distributedInfo").at("backend"), "nccl");
   EXPECT_EQ(trace.at("deviceProperties").at(1).at("name"), "B");
   EXPECT_EQ(trace.at("deviceProperties").at(1).at("computeMajor"), 9);
