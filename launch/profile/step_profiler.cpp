@@ -128,40 +128,47 @@ ClockOffset StepProfiler::offset() const {
   return parts_.world.nodes() > 1 ? measure_clock(parts_.host, parts_.world.node()) : ClockOffset{};
 }
 
+// Of all ranks those of a cycle have one time.
 void StepProfiler::write() {
   parts_.trainer.finish_steps();
   TraceClock clock = clock_between(before_, offset());
   clock.to_ns -= base_ns_;
   const std::int64_t time = gather_values(parts_.host, unix_ns()).front();
-  const std::filesystem::path path = folder_ / torch_trace_name(head_, time);
-  bool written = true;
+  const bool written = write_file(folder_ / torch_trace_name(head_, time), clock);
+  tell(std::ranges::count(gather_values<std::int32_t>(parts_.host, written), 0));
+  first_step_ = 0;
+  stage_ = ProfileStage::idle;
+  observe(false);
+}
+
+bool StepProfiler::write_file(const std::filesystem::path& path, const TraceClock& clock) {
+  const Timeline& timeline = *parts_.training.timeline();
   try {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);  // writing tells what is wrong
-    write_atomically(
-        path, torch_trace(head_, *parts_.training.timeline(), layers_.runs, layers_.dropped, facts_, clock));
+    write_atomically(path, torch_trace(head_, timeline, layers_.runs, layers_.dropped, facts_, clock));
+    return true;
   } catch (const IoError& failure) {
-    written = false;
     log::warning("a profile is lost: {}", failure.what());
     problem_ = failure.what();
+    return false;
   }
-  const auto lost = std::ranges::count(gather_values<std::int32_t>(parts_.host, written), 0);
+}
+
+void StepProfiler::tell(std::int64_t lost) {
   const std::int64_t last_step = parts_.trainer.steps();
   const std::string steps = first_step_ == last_step ? fmt::format("step {}", last_step)
                                                      : fmt::format("steps {} to {}", first_step_, last_step);
   if (lost > 0 && problem_.empty()) problem_ = fmt::format("{} ranks lost their profile of {}", lost, steps);
-  if (lost == 0)
+  if (lost == 0) {
     parts_.report.line(
         fmt::format("the profile of {} is in {}, a file for each rank", steps, folder_.string()));
-  const std::size_t dropped = layers_.dropped + parts_.training.timeline()->dropped();
-  if (dropped > 0) {
-    log::shared_warning(
-        "the profile of {} lacks {} spans, for which there is no room: set profile.active lower", steps,
-        dropped);
   }
-  first_step_ = 0;
-  stage_ = ProfileStage::idle;
-  observe(false);
+  const std::size_t dropped = layers_.dropped + parts_.training.timeline()->dropped();
+  if (dropped == 0) return;
+  log::shared_warning(
+      "the profile of {} lacks {} spans, for which there is no room: set profile.active lower", steps,
+      dropped);
 }
 
 void StepProfiler::finish() {

@@ -64,6 +64,9 @@ class StepProfiler final : public FitObserver {
   // From now on, forgetting what there is.
   void observe(bool wanted);
   void write();
+  bool write_file(const std::filesystem::path& path, const TraceClock& clock);
+  // lost: files of ranks.
+  void tell(std::int64_t lost);
   ClockOffset offset() const;
 
   ProfileSettings settings_;

@@ -26,6 +26,7 @@ sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if pat
 
 def train(folder, settings, *flags, program=None):
     shape = ["data.format=synthetic", "data.synthetic.train_samples=2048", "data.synthetic.test_samples=64", "data.synthetic.channels=1",
+             "data.synthetic.height=12", "data.synthetic.width=12",
              "train.batch=32",
              "model.name=cnn", "train.accumulation=2", "train.threads=1", "comm.bucket_mib=[0.05, 0.5, 0.05]",
              "run.measure_peak=false"]
@@ -167,9 +168,8 @@ class Profile(unittest.TestCase):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "gpu"
-        if not folder.exists():
-            train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
-                           "profile.repeat=1"], program=EMULATED)
+        train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
+                       "profile.repeat=1"], program=EMULATED)
         traces = [json.loads(path.read_text()) for path in sorted((folder / "profile").iterdir())]
         self.assertEqual([trace["distributedInfo"]["rank"] for trace in traces], [0, 1])
         for trace in traces:
@@ -196,7 +196,18 @@ class Profile(unittest.TestCase):
                 computed = union([(each["ts"], each["ts"] + each["dur"]) for name in ("forward", "backward", "optimizer")
                                   for each in named(trace, name) if begin <= each["ts"] < end])
                 self.assertAlmostEqual(row[columns.index("Kernel")], computed, places=2)
-            self.assertIn("ncclKernel_AllReduce", kernels)
+
+    def test_profiles_of_gpus_that_enqueue_their_steps_have_layers(self):
+        if not EMULATED.exists():
+            self.skipTest("there is no emulated device in this build")
+        folder = pathlib.Path(self.place.name) / "enqueued"
+        train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=3", "profile.wait=1", "profile.active=1",
+                       "profile.repeat=1", "train.cuda_graph=false"], program=EMULATED)
+        for path in (folder / "profile").iterdir():
+            trace = json.loads(path.read_text())
+            self.assertEqual(crossing(trace), [])
+            self.assertEqual(len(named(trace, "ProfilerStep#")), 1)
+            self.assertEqual(len(named(trace, "convolution forward")), 2 * 2)  # layers and micro-batches
 
     def test_torch_tb_profiler_opens_them(self):
         run = self.opened(self.folder)
