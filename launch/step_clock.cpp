@@ -142,7 +142,7 @@ void StepClock::close_ledger() {
   compute_.waits = waits_;
   ledger_->read_log();
   ledger_->end_step(compute_);
-  if (timeline_ != nullptr) record_flows(*ledger_, *timeline_);
+  if (timeline_ != nullptr && timeline_->recording()) record_flows(*ledger_, *timeline_);
   waits_.clear();
 }
 
@@ -169,7 +169,8 @@ void StepClock::settle(StepSlot slot) {
   const double before = computed(account_);
   times_->account(slot, account_, timeline_, ledger_);
   own_device_seconds_ += computed(account_) - before;
-  if (timeline_ != nullptr && ledger_ != nullptr) record_flows(*ledger_, *timeline_);
+  if (timeline_ != nullptr && timeline_->recording() && ledger_ != nullptr)
+    record_flows(*ledger_, *timeline_);
 }
 
 void StepClock::restart() {

@@ -8,7 +8,8 @@
 // - on a CPU a bucket's sum is gloo:all_reduce, the only collective of CPUs that torch-tb-profiler counts;
 // - on a GPU steps are replayed as a whole, and what is known is when the device passed from phase to phase
 //   and from bucket to bucket: forward, backward and optimizer are written as kernels of one stream, and the
-//   buckets' sums, as ncclKernel_AllReduce, as kernels of another.
+//   buckets' sums, as ncclKernel_AllReduce, as kernels of another. A launch stands for what the host did
+//   before each step, as HolisticTraceAnalysis assigns kernels to steps by what launched them.
 #pragma once
 
 #include <cstdint>

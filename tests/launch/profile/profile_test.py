@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """profile_test.py LOCKSTEP MPIEXEC EMULATED: what a training of two ranks leaves for other tools is read by them, or held against what
 they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the events; they and
-the file of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest, arrows have both ends,
+the files of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest, arrows have both ends,
 counters count. What GPUs leave is what emulated ones do.
 
 Python packages are found in LOCKSTEP_TENSORBOARD, too; what is not installed is left out by name."""
@@ -24,15 +24,14 @@ os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # of the plugin's 
 sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
 
 
-def train(folder, settings, *flags, program=None):
-    shape = ["data.format=synthetic", "data.synthetic.train_samples=2048", "data.synthetic.test_samples=64", "data.synthetic.channels=1",
-             "data.synthetic.height=12", "data.synthetic.width=12",
-             "train.batch=32",
-             "model.name=cnn", "train.accumulation=2", "train.threads=1", "comm.bucket_mib=[0.05, 0.5, 0.05]",
-             "run.measure_peak=false"]
-    command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", str(RANKS), program or LOCKSTEP, "train", "fashion_mnist_cnn",
-               *(part for each in shape + settings + [f'run.dir="{folder}"'] for part in ("--set", each)), *flags]
-    done = subprocess.run(command, capture_output=True, text=True)
+def run(command, folder, settings, *flags, program=None):
+    shape = ["data.format=synthetic", "data.synthetic.train_samples=2048", "data.synthetic.test_samples=64",
+             "data.synthetic.channels=1", "data.synthetic.height=12", "data.synthetic.width=12", "train.batch=32", "model.name=cnn",
+             "train.accumulation=2", "train.threads=1", "comm.bucket_mib=[0.05, 0.5, 0.05]", "run.measure_peak=false"]
+    done = subprocess.run([MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", str(RANKS), program or LOCKSTEP, command,
+                           "fashion_mnist_cnn",
+                           *(part for each in shape + settings + [f'run.dir="{folder}"'] for part in ("--set", each)), *flags],
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -77,11 +76,12 @@ class Profile(unittest.TestCase):
     def setUpClass(cls):
         cls.place = tempfile.TemporaryDirectory()
         folder = pathlib.Path(cls.place.name)
-        train(folder / "run", ["train.steps=12", "profile.wait=2", "profile.warmup=1", "profile.active=2", "profile.repeat=2"])
+        run("train", folder / "run", ["train.steps=12", "profile.wait=2", "profile.warmup=1", "profile.active=2", "profile.repeat=2"])
         cls.folder = folder / "run" / "profile"
-        train(folder / "traced", ["train.steps=4"], "--trace", str(folder / "trace.json"))
+        run("train", folder / "traced", ["train.steps=4"], "--trace", str(folder / "trace.json"))
+        run("profile", folder / "layers", [], "--steps", "2", "--trace", str(folder / "layers.json"))
         cls.traces = {path.name: json.loads(path.read_text())
-                      for path in [*sorted(cls.folder.iterdir()), folder / "trace.json"]}
+                      for path in [*sorted(cls.folder.iterdir()), folder / "trace.json", folder / "layers.json"]}
         cls.profiles = [trace for trace in cls.traces.values() if "distributedInfo" in trace]
 
     @classmethod
@@ -168,7 +168,7 @@ class Profile(unittest.TestCase):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "gpu"
-        train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
+        run("train", folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
                        "profile.repeat=1"], program=EMULATED)
         traces = [json.loads(path.read_text()) for path in sorted((folder / "profile").iterdir())]
         self.assertEqual([trace["distributedInfo"]["rank"] for trace in traces], [0, 1])
@@ -177,9 +177,9 @@ class Profile(unittest.TestCase):
             for name in ("forward", "backward"):
                 self.assertEqual(len(named(trace, name)), 2 * 2)  # steps and micro-batches
             self.assertEqual([event["name"] for event in named(trace, "ProfilerStep#")], ["ProfilerStep#6", "ProfilerStep#7"])
-        run = self.opened(folder / "profile")
-        for worker, trace in zip(run.workers[1:], traces, strict=True):
-            profile = run.get_profile(worker, "1")
+        opened = self.opened(folder / "profile")
+        for worker, trace in zip(opened.workers[1:], traces, strict=True):
+            profile = opened.get_profile(worker, "1")
             self.assertIn("Kernel", [view.display_name for view in profile.views])
             kernels = {}
             for event in trace["traceEvents"]:
@@ -201,7 +201,7 @@ class Profile(unittest.TestCase):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "enqueued"
-        train(folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=3", "profile.wait=1", "profile.active=1",
+        run("train", folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=3", "profile.wait=1", "profile.active=1",
                        "profile.repeat=1", "train.cuda_graph=false"], program=EMULATED)
         for path in (folder / "profile").iterdir():
             trace = json.loads(path.read_text())
@@ -210,19 +210,19 @@ class Profile(unittest.TestCase):
             self.assertEqual(len(named(trace, "convolution forward")), 2 * 2)  # layers and micro-batches
 
     def test_torch_tb_profiler_opens_them(self):
-        run = self.opened(self.folder)
-        workers = [worker for worker in run.workers if worker != "All"]
+        opened = self.opened(self.folder)
+        workers = [worker for worker in opened.workers if worker != "All"]
         self.assertEqual([worker.rsplit("_", 1)[1] for worker in workers], ["0", "1"])
-        self.assertEqual([view.display_name for view in run.views], ["Overview", "Operator", "Trace", "Distributed", "Memory"])
+        self.assertEqual([view.display_name for view in opened.views], ["Overview", "Operator", "Trace", "Distributed", "Memory"])
         for rank, worker in enumerate(workers):
             for cycle, trace in enumerate(self.of_rank(rank)):
                 with self.subTest(rank=rank, cycle=cycle):
-                    profile = run.get_profile(worker, str(cycle + 1))
+                    profile = opened.get_profile(worker, str(cycle + 1))
                     self.expect_steps(profile, trace, CYCLES[cycle])
                     self.expect_operators(profile, trace)
                     self.expect_memory(profile, trace)
         for cycle, steps in enumerate(CYCLES):
-            self.expect_sums(run.get_profile("All", str(cycle + 1)), workers, cycle, steps)
+            self.expect_sums(opened.get_profile("All", str(cycle + 1)), workers, cycle, steps)
 
     def expect_steps(self, profile, trace, steps):
         """Times of each step: whole, of sums, and of the data."""
