@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """report_page_test.py LOCKSTEP: `lockstep report` on the folders of real trainings, and on folders that are damaged, and
-`lockstep profile --html`. Pages
-are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium is installed, they are laid out
-as wide as a screen and as narrow as a telephone, where nothing may stick out."""
+`lockstep profile --html`. Pages are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium
+is installed, they are laid out as wide as a screen and as narrow as a telephone, where nothing may stick out."""
 
 import html.parser
 import json

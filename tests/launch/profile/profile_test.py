@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""profile_test.py LOCKSTEP MPIEXEC EMULATED: what a training of two ranks leaves for other tools is read by them, or held against what
-they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the events; they and
-the files of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest, arrows have both ends,
-counters count. What GPUs leave is what emulated ones do.
+"""profile_test.py LOCKSTEP MPIEXEC EMULATED: what a training of two ranks leaves for other tools is read by them, or held
+against what they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the
+events; they and the files of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest,
+arrows have both ends, counters count. What GPUs leave is what emulated ones do.
 
 Python packages are found in LOCKSTEP_TENSORBOARD, too; what is not installed is left out by name."""
 
@@ -76,7 +76,8 @@ class Profile(unittest.TestCase):
     def setUpClass(cls):
         cls.place = tempfile.TemporaryDirectory()
         folder = pathlib.Path(cls.place.name)
-        run("train", folder / "run", ["train.steps=12", "profile.wait=2", "profile.warmup=1", "profile.active=2", "profile.repeat=2"])
+        run("train", folder / "run",
+            ["train.steps=12", "profile.wait=2", "profile.warmup=1", "profile.active=2", "profile.repeat=2"])
         cls.folder = folder / "run" / "profile"
         run("train", folder / "traced", ["train.steps=4"], "--trace", str(folder / "trace.json"))
         run("profile", folder / "layers", [], "--steps", "2", "--trace", str(folder / "layers.json"))
