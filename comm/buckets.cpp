@@ -275,7 +275,8 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   compute_->record(produced_);
   stream.wait(produced_);
   Progress* progress = &progress_[index];
-  if (timeline_ != nullptr) stream.enqueue([progress] { progress->started_ns = now_ns(); });
+  const bool traced = timeline_ != nullptr && timeline_->recording();
+  if (traced) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
   const bool on_host = stream.runs_on_host();  // of a GPU the host does not know
   communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index),
@@ -285,7 +286,7 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   communicator_.set_purpose({});
   if (!moments_.empty()) stream.record(moments_[index].ended);
   if (options_.one_by_one) stream.record(arrived_[index]);
-  if (timeline_ == nullptr) return;
+  if (!traced) return;
   stream.enqueue([timeline = timeline_, progress, index] {
     timeline->record(bucket_span(index, progress->started_ns, now_ns()));
   });

@@ -114,6 +114,7 @@ std::string_view name_of(Phase phase) {
 Timeline::Timeline(std::size_t capacity) : spans_(capacity) { flows_.reserve(capacity / 4); }
 
 void Timeline::record(const Span& span) {
+  if (!recording()) return;
   const std::size_t place = next_.fetch_add(1, std::memory_order_relaxed);
   if (place < spans_.size()) spans_[place] = span;
 }
@@ -133,7 +134,7 @@ void Timeline::clear() {
 }
 
 void Timeline::record(const BucketFlow& flow) {
-  if (flows_.size() < flows_.capacity()) flows_.push_back(flow);
+  if (recording() && flows_.size() < flows_.capacity()) flows_.push_back(flow);
 }
 
 std::string Timeline::chrome_events(int rank, const TraceClock& clock) const {

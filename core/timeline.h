@@ -64,9 +64,14 @@ class Timeline {
   // Keeps the first `capacity` spans since clear(), and flows; the rest are counted, not kept.
   explicit Timeline(std::size_t capacity = std::size_t{1} << 16);
 
+  // While this is false nothing is recorded, and who would have to prepare for it need not. Default: true.
+  void set_recording(bool recording) { recording_.store(recording, std::memory_order_relaxed); }
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
   void record(const Span& span);
   // Call while nobody records.
   std::span<const Span> spans() const;
+  std::span<const BucketFlow> flows() const { return flows_; }
   std::size_t dropped() const;
   void clear();
   // From one thread.
@@ -84,6 +89,7 @@ class Timeline {
 
  private:
   std::vector<Span> spans_;
+  std::atomic<bool> recording_{true};
   std::atomic<std::size_t> next_{0};
   std::vector<BucketFlow> flows_;
   std::string about_ = "null";

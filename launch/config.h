@@ -20,6 +20,7 @@
 #include "launch/checkpoint/settings.h"
 #include "launch/device_choice.h"
 #include "launch/kernel_cache.h"
+#include "launch/profile/schedule.h"
 #include "launch/registry.h"
 #include "launch/trainer.h"
 #include "models/network.h"
@@ -59,6 +60,7 @@ struct Config {
   bool measure_peak = true;
   BusyOptions busy;
   CheckpointSettings checkpoints;
+  ProfileSettings profile;
   double monitor_seconds = 1;       // from one sample of a DeviceMonitor to the next; 0: none
   double price_per_kwh = 0;         // of energy, in whatever currency; 0: nobody said
   std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none

@@ -106,6 +106,8 @@ class Conflicts {
          "ranks meet behind an epoch alone; run.checkpoint_minutes saves there");
     need(config_.trainer.evaluate_every == 0, "run.metrics_every = 0",
          "ranks meet behind an epoch alone, and are evaluated there");
+    need(!config_.profile.any(), "profile.active = 0",
+         "ranks take steps of their own, of which none is any other's");
     need(config_.device.device != "cuda", "world.device = \"cpu\"",
          "neighbours look into the memory of a node");
   }

@@ -18,6 +18,7 @@ namespace {
 constexpr double kMostSamples = 1 << 20;  // of a batch, and micro-batches of a step
 constexpr double kMostEpochs = 1'000'000;
 constexpr double kMostSteps = 1e12;
+constexpr double kMostProfiledSteps = 10'000;  // of a cycle, which are kept in memory
 constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
 constexpr double kMostSyntheticSamples = 2147483647;  // a SampleId's index
@@ -443,6 +444,24 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(checkpoints.grace_seconds),
        "a signal that stops the training: the longest time to end the step and to save",
        {.least = 0, .most = 1e6, .above_least = true}},
+      {"profile.wait",
+       MEMBER(profile.wait),
+       "steps at the beginning of each cycle that are left alone",
+       {0, kMostSteps}},
+      {"profile.warmup",
+       MEMBER(profile.warmup),
+       "steps behind them that are observed, and forgotten",
+       {0, kMostSteps}},
+      {"profile.active",
+       MEMBER(profile.active),
+       "steps behind those that are observed: each rank writes a file of them, which TensorBoard's "
+       "torch-tb-profiler and Perfetto open; 0: nothing is profiled",
+       {0, kMostProfiledSteps}},
+      {"profile.repeat",
+       MEMBER(profile.repeat),
+       "cycles of wait, warmup and active; 0: as many as there are steps for",
+       {0, kMostSteps}},
+      {"profile.dir", MEMBER(profile.dir), "folder of these files; auto: the folder profile in run.dir"},
   };
 #define OWN(part) [](Config& config) -> OwnNumbers& { return config.part.own; }
   add_own_keys(table, "model", registry.networks, OWN(model));

@@ -2,6 +2,7 @@
 #include "launch/layer_profile.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -9,17 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::array kDirections = {Direction::forward, Direction::recompute, Direction::backward_parameters,
-                                    Direction::backward_inputs};
-
-// Convolution and linear layers make the two gradients apart; all others make what they make at once.
-std::string direction_name(Direction direction, bool affine) {
-  if (direction == Direction::forward) return "forward";
-  if (direction == Direction::recompute) return "recomputation";
-  if (!affine) return "backward";
-  return direction == Direction::backward_parameters ? "gradient of weights" : "gradient of input";
-}
 
 std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
   switch (direction) {
@@ -34,25 +24,49 @@ std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
   return 0;
 }
 
+// Null: a fork.
+const Layer* layer_of(const Graph& graph, const PlannedNode& node) {
+  return node.layer_index < 0 ? nullptr : &graph.layers()[static_cast<std::size_t>(node.layer_index)];
+}
+
 }  // namespace
 
-LayerProfile::LayerProfile(const Graph& graph, const Network& network, Timeline* timeline)
-    : graph_(graph), network_(network), timeline_(timeline), seconds_(network.nodes().size()) {
-  for (std::size_t node = 0; node < network.nodes().size(); ++node) names_.push_back(name_of_node(node));
+std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network) {
+  std::vector<std::string> names;
+  for (const PlannedNode& node : network.nodes()) {
+    if (!node.name.empty()) {
+      names.push_back(node.name);
+      continue;
+    }
+    const std::string kind = kind_of_node(layer_of(graph, node));
+    // Named after the layer before it, which has a name sooner or later.
+    names.push_back(names.empty()
+                        ? kind
+                        : fmt::format("{} after {}", kind, names.back().substr(names.back().rfind(' ') + 1)));
+  }
+  return names;
 }
 
-std::string LayerProfile::name_of_node(std::size_t node) const {
-  const PlannedNode& planned = network_.nodes()[node];
-  if (!planned.name.empty()) return planned.name;
-  const std::string kind =
-      planned.layer_index < 0
-          ? "fork"
-          : std::string(kind_of(graph_.layers()[static_cast<std::size_t>(planned.layer_index)].operation));
-  // Named after the layer before it, which has a name sooner or later.
-  return node == 0
-             ? kind
-             : fmt::format("{} after {}", kind, names_[node - 1].substr(names_[node - 1].rfind(' ') + 1));
+std::string kind_of_node(const Layer* layer) {
+  return layer == nullptr ? "fork" : std::string(kind_of(layer->operation));
 }
+
+// Convolution and linear layers make the two gradients apart; all others make what they make at once.
+std::string direction_name(const Layer* layer, Direction direction) {
+  if (direction == Direction::forward) return "forward";
+  if (direction == Direction::recompute) return "recomputation";
+  const bool apart = layer != nullptr && (std::holds_alternative<ConvolutionOptions>(layer->operation) ||
+                                          std::holds_alternative<LinearOptions>(layer->operation));
+  if (!apart) return "backward";
+  return direction == Direction::backward_parameters ? "gradient of weights" : "gradient of input";
+}
+
+LayerProfile::LayerProfile(const Graph& graph, const Network& network, Timeline* timeline)
+    : graph_(graph),
+      network_(network),
+      timeline_(timeline),
+      names_(names_of_nodes(graph, network)),
+      seconds_(network.nodes().size()) {}
 
 void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
                              std::int64_t end_ns) {
@@ -72,8 +86,7 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   std::vector<Row> rows;
   for (std::size_t node = 0; node < seconds_.size(); ++node) {
     const PlannedNode& planned = network_.nodes()[node];
-    const Layer* layer =
-        planned.layer_index < 0 ? nullptr : &graph_.layers()[static_cast<std::size_t>(planned.layer_index)];
+    const Layer* layer = layer_of(graph_, planned);
     const LayerFlops flops = layer == nullptr ? LayerFlops{} : flops_of(graph_, *layer);
     for (const Direction direction : kDirections) {
       const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
@@ -85,8 +98,8 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       const double least_to_compute = operations / gigaflops_in(peak, precision) * 1e-9;
       const double least_to_move = bytes / peak.gigabytes_per_second * 1e-9;
       rows.push_back({.name = names_[node],
-                      .kind = layer == nullptr ? "fork" : std::string(kind_of(layer->operation)),
-                      .direction = direction_name(direction, flops.forward > 0),
+                      .kind = kind_of_node(layer),
+                      .direction = direction_name(layer, direction),
                       .kernel = planned.layer->choice(direction),
                       .milliseconds = seconds * 1e3,
                       .gigaflops = operations / seconds * 1e-9,
@@ -97,6 +110,14 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   }
   std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);
   return rows;
+}
+
+std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows) {
+  std::map<std::string, double> kinds;
+  for (const LayerProfile::Row& row : rows) kinds[row.kind + ", " + row.direction] += row.milliseconds;
+  std::vector<std::pair<std::string, double>> sorted(kinds.begin(), kinds.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
+  return sorted;
 }
 
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -17,6 +18,19 @@
 #include "models/network.h"
 
 namespace lockstep {
+
+// All of them, in the order in which a step runs them.
+inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
+                                           Direction::backward_parameters, Direction::backward_inputs};
+
+// By node: the name of its parameters or, of a layer without any, its kind and the layer that it comes after.
+// graph is what the network was planned from.
+std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network);
+// "convolution"; null: a fork, which no graph has.
+std::string kind_of_node(const Layer* layer);
+// "forward", "recomputation", "backward", or what layers with products compute apart: "gradient of weights",
+// "gradient of input".
+std::string direction_name(const Layer* layer, Direction direction);
 
 class LayerProfile final : public LayerObserver {
  public:
@@ -43,14 +57,15 @@ class LayerProfile final : public LayerObserver {
   std::vector<Row> rows(int steps, const Peak& peak) const;
 
  private:
-  std::string name_of_node(std::size_t node) const;
-
   const Graph& graph_;
   const Network& network_;
   Timeline* timeline_;
   std::vector<std::string> names_;              // by node; spans point into them
   std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
+
+// By "KIND, DIRECTION", the longest first.
+std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows);
 
 // Why a row is above 100 % of peak, a line for each reason there is; empty where none is.
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);

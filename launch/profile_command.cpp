@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/agreed_config.h"
 #include "launch/commands.h"
+#include "launch/html_report/layer_page.h"
 #include "launch/job_end.h"
 #include "launch/layer_profile.h"
 #include "launch/layer_table.h"
@@ -21,6 +22,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarmUpSteps = 3;
+
+struct HtmlFlag {
+  std::string file;
+};
 
 struct ProfileRun {
   std::unique_ptr<Communicator> communicator;
@@ -39,28 +44,45 @@ void print_account(const StepAccount& account, int steps) {
   }
 }
 
-void print_kinds(const std::vector<LayerProfile::Row>& rows) {
-  std::map<std::string, double> kinds;
+void print_kinds(std::span<const LayerProfile::Row> rows) {
   double total = 0;
-  for (const LayerProfile::Row& row : rows) {
-    kinds[row.kind + ", " + row.direction] += row.milliseconds;
-    total += row.milliseconds;
-  }
-  std::vector<std::pair<std::string, double>> sorted(kinds.begin(), kinds.end());
-  std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
+  for (const LayerProfile::Row& row : rows) total += row.milliseconds;
   fmt::print("by kind\n");
-  for (const auto& [kind, milliseconds] : sorted) {
+  for (const auto& [kind, milliseconds] : milliseconds_by_kind(rows)) {
     fmt::print("  {:<34} {:>8.2f} ms  {:>5.1f} %\n", kind, milliseconds, 100 * milliseconds / total);
   }
 }
 
-void print_most_expensive(const std::vector<LayerProfile::Row>& rows) {
+void print_most_expensive(std::span<const LayerProfile::Row> rows) {
   std::string text;
-  for (const LayerProfile::Row& row : std::span(rows).first(std::min<std::size_t>(3, rows.size()))) {
+  for (const LayerProfile::Row& row : rows.first(std::min<std::size_t>(3, rows.size()))) {
     text += fmt::format("{}{} ({}, {:.1f} ms, {:.0f} % of peak)", text.empty() ? "" : "; ", row.name,
                         row.direction, row.milliseconds, 100 * row.share_of_peak);
   }
   print_fitted(fmt::format("most expensive: {}", text));
+}
+
+void print_page(const LayerPage& page, int most_rows) {
+  print_fitted(page.network + " " + page.where);
+  print_fitted(
+      fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
+                  "reaches {:.0f} GFLOP/s",
+                  page.peak_gigaflops, page.peak_gigabytes, page.step_gigaflops));
+  print_account(page.account, page.steps);
+  print_kinds(page.rows);
+  const std::size_t all = page.rows.size();
+  const auto shown = most_rows == 0 ? all : std::min(all, static_cast<std::size_t>(most_rows));
+  print_fitted(fmt::format("by layer, longest first{}",
+                           shown < all ? fmt::format(" ({} of {}; --rows 0 for all)", shown, all) : ""));
+  fmt::print("{}", layer_table(page.rows, shown, find_terminal()));
+  print_most_expensive(page.rows);
+  for (const std::string& line : explain_above_peak(page.rows)) fmt::print("{}\n", line);
+}
+
+std::string where_of(const Config& config, const World& world, Training& training, int steps) {
+  return fmt::format("on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
+                     to_string(training.network().device()), world.size(), world.size() == 1 ? "" : "s",
+                     config.loader.batch, config.loader.accumulation, training.threads(), steps);
 }
 
 int profile(ProfileRun& run, const Command& command, World& world) {
@@ -69,7 +91,6 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   const Config& config = *agreed;
-  const bool first = world.rank() == 0;
   Training& training = run.training.emplace(config, world, communicator,
                                             Training::Options{.trace = true, .registry = command.registry});
   run.profile.emplace(training.graph(), training.network(), training.timeline());
@@ -84,30 +105,24 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const StepAccount account = run.trainer->take_account();
   Peak peak;
   measure_together(communicator, [&] { peak = training.network().backend().measure_peak(); });
-  if (!first) return exit_code::done;
+  if (world.rank() != 0) return exit_code::done;
 
   const auto rows = run.profile->rows(command.steps, peak);
   const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
                           static_cast<double>(config.loader.accumulation);
-  print_fitted(fmt::format("{} on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
-                           config.model.name, to_string(training.network().device()), world.size(),
-                           world.size() == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
-                           training.threads(), command.steps));
-  print_fitted(
-      fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
-                  "reaches {:.0f} GFLOP/s",
-                  gigaflops_in(peak, training.network().precision()), peak.gigabytes_per_second,
-                  gigaflop * command.steps / account.total()));
-  print_account(account, command.steps);
-  print_kinds(rows);
-  const auto shown =
-      std::min(rows.size(), command.rows == 0 ? rows.size() : static_cast<std::size_t>(command.rows));
-  print_fitted(fmt::format(
-      "by layer, longest first{}",
-      shown < rows.size() ? fmt::format(" ({} of {}; --rows 0 for all)", shown, rows.size()) : ""));
-  fmt::print("{}", layer_table(rows, shown, find_terminal()));
-  print_most_expensive(rows);
-  for (const std::string& line : explain_above_peak(rows)) fmt::print("{}\n", line);
+  const LayerPage page{.network = config.model.name,
+                       .where = where_of(config, world, training, command.steps),
+                       .account = account,
+                       .steps = command.steps,
+                       .peak_gigaflops = gigaflops_in(peak, training.network().precision()),
+                       .peak_gigabytes = peak.gigabytes_per_second,
+                       .step_gigaflops = gigaflop * command.steps / account.total(),
+                       .rows = rows};
+  print_page(page, command.rows);
+  if (const std::string& file = command.own<HtmlFlag>().file; !file.empty()) {
+    write_atomically(file, layer_page(page));
+    print_fitted("the page is in " + file);
+  }
   if (!command.trace.empty()) {
     training.timeline()->write_chrome_trace(command.trace, 0);
     print_fitted("the trace is in " + command.trace);
@@ -126,6 +141,9 @@ void profile_flags(CLI::App& app, Command& command) {
   app.add_option("--steps", command.steps, "Steps to average over, at most 1000")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
+  app.add_option("--html", command.own<HtmlFlag>().file,
+                 "Write this, with all layers, as a page to this file")
+      ->type_name("FILE");
   app.add_option("--rows", command.rows, "Rows of the table of layers; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");

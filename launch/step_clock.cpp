@@ -48,11 +48,18 @@ void StepClock::begin(StepSlot slot, std::int64_t step) {
   slot_ = slot;
   step_ = step;
   enter(Phase::data_wait);
+  step_begin_ns_ = now_ns();
   if (times_) times_->begun(stream_, slot, step, fetch_seconds_);
 }
 
 void StepClock::has_data() {
-  if (times_) times_->has_data(stream_, slot_);
+  if (times_) return times_->has_data(stream_, slot_);
+  record_span("fetch", Track::data, step_begin_ns_, now_ns());
+}
+
+void StepClock::rest() {
+  enter(Phase::rest);
+  record_span("step", Track::step, step_begin_ns_, now_ns());
 }
 
 void StepClock::begin_phase(Phase phase) {
@@ -76,13 +83,17 @@ void StepClock::done(Phase phase, std::int64_t micro_batch) {
   record_piece(phase, end_ns);
 }
 
-void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
+void StepClock::record_span(const char* name, Track track, std::int64_t begin_ns, std::int64_t end_ns) {
   if (timeline_ == nullptr || times_) return;
-  timeline_->record({.name = span_name(phase),
-                     .track = phase == Phase::data_wait ? Track::data : Track::compute,
+  timeline_->record({.name = name,
+                     .track = track,
                      .index = static_cast<std::int32_t>(step_),
-                     .begin_ns = begin_ns_,
+                     .begin_ns = begin_ns,
                      .end_ns = end_ns});
+}
+
+void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
+  record_span(span_name(phase), phase == Phase::data_wait ? Track::data : Track::compute, begin_ns_, end_ns);
 }
 
 void StepClock::exchange_goes_on() {
@@ -131,7 +142,7 @@ void StepClock::close_ledger() {
   compute_.waits = waits_;
   ledger_->read_log();
   ledger_->end_step(compute_);
-  if (timeline_ != nullptr) record_flows(*ledger_, *timeline_);
+  if (timeline_ != nullptr && timeline_->recording()) record_flows(*ledger_, *timeline_);
   waits_.clear();
 }
 
@@ -148,7 +159,9 @@ void StepClock::fetch(const std::function<void()>& work) {
   enter(Phase::data_wait);
   const std::int64_t begin_ns = now_ns();
   work();
-  fetch_seconds_ = static_cast<double>(now_ns() - begin_ns) * 1e-9;
+  const std::int64_t end_ns = now_ns();
+  fetch_seconds_ = seconds_between(begin_ns, end_ns);
+  record_span("fetch", Track::data, begin_ns, end_ns);
 }
 
 void StepClock::settle(StepSlot slot) {
@@ -156,7 +169,8 @@ void StepClock::settle(StepSlot slot) {
   const double before = computed(account_);
   times_->account(slot, account_, timeline_, ledger_);
   own_device_seconds_ += computed(account_) - before;
-  if (timeline_ != nullptr && ledger_ != nullptr) record_flows(*ledger_, *timeline_);
+  if (timeline_ != nullptr && timeline_->recording() && ledger_ != nullptr)
+    record_flows(*ledger_, *timeline_);
 }
 
 void StepClock::restart() {

@@ -68,7 +68,8 @@ class StepClock {
   // The host fetches the batches of the next step; waits for steps of a GPU; does something else.
   void fetch(const std::function<void()>& work);
   void wait_for_device() { enter(times_ ? Phase::device_wait : Phase::rest); }
-  void rest() { enter(Phase::rest); }
+  // Behind all that is of the step.
+  void rest();
 
   // The device is done with the slot's step; see StepTimes::account.
   void settle(StepSlot slot);
@@ -91,6 +92,8 @@ class StepClock {
   void enter(Phase phase);
   void begin_phase(Phase phase);
   void done(Phase phase, std::int64_t micro_batch);
+  // Of a CPU's step, while the timeline records.
+  void record_span(const char* name, Track track, std::int64_t begin_ns, std::int64_t end_ns);
   // What a CPU did of the phase since it began, or went on.
   void record_piece(Phase phase, std::int64_t end_ns);
   std::optional<Phase> interrupt();
@@ -114,9 +117,10 @@ class StepClock {
   std::optional<StepTimes> times_;  // on a GPU
   StepSlot slot_;                   // of the step that began last
   std::int64_t step_ = 0;
-  double fetch_seconds_ = 0;  // of the host, for the next step's batches
-  StepAccount account_;       // of the steps settled since it was taken, on a GPU
-  StepAccount before_;        // of those before them
+  std::int64_t step_begin_ns_ = 0;  // on a CPU
+  double fetch_seconds_ = 0;        // of the host, for the next step's batches
+  StepAccount account_;             // of the steps settled since it was taken, on a GPU
+  StepAccount before_;              // of those before them
   std::int64_t taken_ns_ = now_ns();
 };
 

@@ -124,6 +124,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
     account[Phase::idle] += nothing_to_do - data;
   }
   accounted_seconds_ += gap;
+  const double step_begin = accounted_seconds_;
   if (step.exchanges) record_buckets(step, timeline, ledger);
   ComputeMoments compute;
   TimedEvent* last = &step.begun;
@@ -154,6 +155,13 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   }
   phase(Phase::exposed_communication, "exchange", step.exchanged);
   phase(Phase::optimizer, "optimizer", step.ended);
+  if (timeline != nullptr) {
+    timeline->record({.name = "step",
+                      .track = Track::step,
+                      .index = static_cast<std::int32_t>(step.step),
+                      .begin_ns = host_ns(step_begin),
+                      .end_ns = host_ns(accounted_seconds_)});
+  }
   account_crossed(step, account, timeline);
   compute.waits = waits_;
   if (ledger != nullptr) ledger->end_step(compute);

@@ -25,6 +25,7 @@
 #include "launch/job_end.h"
 #include "launch/monitor/monitor.h"
 #include "launch/monitor/shown_training.h"
+#include "launch/profile/step_profiler.h"
 #include "launch/replicas.h"
 #include "launch/run_folder.h"
 #include "launch/run_record.h"
@@ -65,12 +66,14 @@ struct TrainRun {
   std::optional<StopSignals> signals;
   std::optional<TrainingKeeper> checkpoints;
   std::string trace;  // rank 0's: what --trace writes
+  std::optional<StepProfiler> profiler;
 };
 
 // Whatever can be written is, before an IoError tells of the rest.
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   Training& training = *run.training;
   std::vector<std::string> problems = run.report->problems();
+  if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
@@ -123,11 +126,12 @@ RanksNow ranks_now(Training& training, const World& world) {
 void build(TrainRun& run, const Command& command, World& world) {
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
-  Training& training = run.training.emplace(config, world, communicator,
-                                            Training::Options{.init = run.saved ? "" : command.init,
-                                                              .trace = !command.trace.empty(),
-                                                              .kernels = saved_kernels(run),
-                                                              .registry = command.registry});
+  Training& training =
+      run.training.emplace(config, world, communicator,
+                           Training::Options{.init = run.saved ? "" : command.init,
+                                             .trace = !command.trace.empty() || config.profile.any(),
+                                             .kernels = saved_kernels(run),
+                                             .registry = command.registry});
   const std::filesystem::path directory = config.run_dir;
   const Terminal terminal = find_terminal();
   const TrainingLength length = training.length();
@@ -221,6 +225,12 @@ int train(TrainRun& run, const Command& command, World& world) {
         "--inject {}: a fault is made before a step that all ranks take together, and with comm.topology = "
         "\"ring\" each takes its own; set it to \"all\"",
         faults.front())));
+  const bool traced = first_rank_where(*run.communicator, !command.trace.empty()) >= 0;
+  if (traced && config->profile.any())
+    throw_agreed(
+        UsageError(fmt::format("--trace has all steps, profile.active = {} some of them, each in files of "
+                               "its own: leave one of them out",
+                               config->profile.active)));
   const auto& flags = command.own<ResumeFlags>();
   run.saved = find_saved(*run.communicator, run.config, flags, command.registry);
   if (run.saved) keep_global_batch(*run.saved, flags, world.size(), run.config);
@@ -232,8 +242,9 @@ int train(TrainRun& run, const Command& command, World& world) {
     choose_threads_by_trial(run, command);
   }
   set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
-  const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
-      run.config, world, *run.communicator, run.training->network().device(), saved_epochs(run).has_value());
+  const bool goes_on = saved_epochs(run).has_value();
+  const std::unique_ptr<DeviceMonitor> monitor =
+      begin_monitor(run.config, world, *run.communicator, run.training->network().device(), goes_on);
   run.shown->introduce([&](RankIdentity& rank) { add_training(*run.training, rank); });
   run.report->header(header_line(run.config, world, *run.training));
   if (world.rank() == 0)  // who alone prints it
@@ -258,9 +269,13 @@ int train(TrainRun& run, const Command& command, World& world) {
                                  .emplace(run.config, to_toml(run.config, command.registry), *run.signals,
                                           host, *run.training, *run.trainer)
                                  .keeper();
-  const bool traced = first_rank_where(host, !command.trace.empty()) >= 0;
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  DesyncCheck check(*run.trainer, host, config->compared_every(), keeper);
+  FitObserver* between = &keeper;
+  if (config->profile.any()) {
+    const StepProfiler::Parts parts{world, host, *run.training, *run.trainer, *run.report};
+    between = &run.profiler.emplace(*config, parts, goes_on, keeper);
+  }
+  DesyncCheck check(*run.trainer, host, config->compared_every(), *between);
   StragglerWatch stragglers(*run.trainer, host, *run.report, check);
   StepWatch watch(world, *run.trainer, config->timeout_seconds, stragglers);
   Injector injector(faults, *run.trainer, host, config->run_dir, watch);
@@ -275,6 +290,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   run.report->watch_busy(config->busy, idle_context(run, world, monitor.get(), attainable));
   run.trainer->fit(*run.report, &injector);
   run.shown->enter(Activity::finishing);
+  if (run.profiler) run.profiler->finish();
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;

@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/profiler_range.h"
 #include "launch/busy.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
@@ -235,6 +236,7 @@ void Trainer::stand_at(std::int64_t epoch_step) {
 void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
   set_current_step(step_ + 1);
+  const ProfilerRange range("step", step_ + 1);
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = step_,
             .slot = StepSlot::of(enqueued_),
@@ -324,6 +326,11 @@ float Trainer::gradient_scale() const {
   const std::int64_t all = parts_.train.global_batch();
   const bool shared = end_->kind_of(place_.step) == StepKind::synchronous;
   return 1.0f / static_cast<float>(shared ? all : all / parts_.communicator.size());
+}
+
+void Trainer::finish_steps() {
+  settle_but(0);
+  for (Communicator* each : recordings_.communicators()) each->stream().synchronize();
 }
 
 StepAccount Trainer::take_account() {

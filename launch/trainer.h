@@ -130,6 +130,11 @@ class Trainer {
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
+  // Between two steps; null: nobody observes. Where steps are replayed there are no layers to look at.
+  void observe_layers(LayerObserver* observer) { parts_.observer = observer; }
+  bool replays_steps() const { return recordings_.records(); }
+  // Between two steps, collective: waits for those under way, which are in the timeline then.
+  void finish_steps();
   Device device() const { return parts_.network.device(); }
   // Of a GPU. Any thread, while this trains.
   DevicePlace device_place() const { return marks_.place(); }

@@ -74,7 +74,8 @@ Value Graph::append(Layer layer, const Shape& shape) {
   return layers_.back().output;
 }
 
-Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::string& name) {
+Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::string& name,
+                         std::source_location place) {
   const Shape in = checked(x);
   require_image(in, name);
   require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
@@ -92,31 +93,36 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
   const std::int64_t reach = options.dilation * (options.kernel - 1) + 1;
   require(in[2] + 2 * options.padding >= reach && in[3] + 2 * options.padding >= reach, name,
           fmt::format("kernel {} does not fit into {}", options.kernel, to_string(in)));
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}},
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
                 {in[0], options.channels, shape.out_height(), shape.out_width()});
 }
 
-Value Graph::linear(Value x, const LinearOptions& options, const std::string& name) {
+Value Graph::linear(Value x, const LinearOptions& options, const std::string& name,
+                    std::source_location place) {
   const Shape in = checked(x);
   require(options.features > 0, name, "features must be at least 1");
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}}, {in[0], options.features});
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
+                {in[0], options.features});
 }
 
-Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name) {
+Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
+                        std::source_location place) {
   const Shape in = checked(x);
   require(!options.residual, name, "no residual is given");
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}}, in);
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
 }
 
-Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name) {
+Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
+                        std::source_location place) {
   const Shape in = checked(x);
   require(in == checked(residual), name,
           fmt::format("{} and the residual {} differ", to_string(in), to_string(checked(residual))));
   options.residual = true;
-  return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}}, in);
+  return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}, .place = place},
+                in);
 }
 
-Value Graph::pooling(Value x, const PoolingOptions& options) {
+Value Graph::pooling(Value x, const PoolingOptions& options, std::source_location place) {
   const Shape in = checked(x);
   require_image(in, "pooling");
   const bool fits = options.global ||
@@ -126,27 +132,33 @@ Value Graph::pooling(Value x, const PoolingOptions& options) {
   require(fits, "pooling",
           fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
                       options.stride, options.padding, to_string(in)));
-  return append({.name = "", .operation = options, .inputs = {x}, .output = {}},
+  return append({.name = "", .operation = options, .inputs = {x}, .output = {}, .place = place},
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }
 
-Value Graph::activation(Value x, Activation activation) {
+Value Graph::activation(Value x, Activation activation, std::source_location place) {
   const Shape in = checked(x);
-  return append({.name = "", .operation = ActivationOptions{activation}, .inputs = {x}, .output = {}}, in);
+  return append(
+      {.name = "", .operation = ActivationOptions{activation}, .inputs = {x}, .output = {}, .place = place},
+      in);
 }
 
-Value Graph::add(Value a, Value b) {
+Value Graph::add(Value a, Value b, std::source_location place) {
   const Shape in = checked(a);
   require(in == checked(b), "add", fmt::format("{} and {} differ", to_string(in), to_string(checked(b))));
-  return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}}, in);
+  return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
 }
 
-Value Graph::dropout(Value x, double probability, const std::string& name) {
+Value Graph::dropout(Value x, double probability, const std::string& name, std::source_location place) {
   const Shape in = checked(x);
   require(probability >= 0 && probability < 1, name,
           fmt::format("dropout probability {}: at least 0 and below 1 is expected", probability));
   if (probability == 0) return x;
-  return append({.name = name, .operation = DropoutOptions{probability, name}, .inputs = {x}, .output = {}},
+  return append({.name = name,
+                 .operation = DropoutOptions{probability, name},
+                 .inputs = {x},
+                 .output = {},
+                 .place = place},
                 in);
 }
 

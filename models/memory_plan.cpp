@@ -34,6 +34,9 @@ class MemoryPlanner {
     place_saved();
     if (sharing_ == MemorySharing::none) keep_all_blocks_alive();
     plan_.arena = plan_arena(plan_.blocks);
+    plan_.times.clear();
+    for (std::size_t i = 0; i < count_; ++i)
+      plan_.times.push_back({.forward = forward_[i], .recompute = recompute_[i], .backward = backward_[i]});
   }
 
  private:

@@ -15,7 +15,7 @@ enum class Recompute { nothing, blocks };
 // a layer: it computes the same bits, each tensor in memory of its own from the first layer to the last.
 enum class MemorySharing { planned, none };
 
-// Fills in the plan's blocks, arena and recomputed nodes. Can be repeated.
+// Fills in the plan's blocks, times, arena and recomputed nodes. Can be repeated.
 void plan_memory(NetworkPlan& plan, Recompute recompute, MemorySharing sharing = MemorySharing::planned);
 
 }  // namespace lockstep

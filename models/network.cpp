@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/profiler_range.h"
 #include "core/random.h"
 #include "core/timeline.h"
 #include "models/network_state.h"
@@ -62,8 +63,16 @@ MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const Net
   return memory;
 }
 
+// Profilers see a layer by its name, within the range of the phase; one without parameters by its number.
+ProfilerRange range_of(const PlannedNode& planned, std::size_t node) {
+  if (planned.name.empty()) return ProfilerRange("layer", static_cast<std::int64_t>(node));
+  return ProfilerRange(planned.name.c_str());
+}
+
 template <typename Work>
-void observed(const Pass& pass, std::size_t node, Direction direction, Work work) {
+void observed(const Pass& pass, const PlannedNode& planned, std::size_t node, Direction direction,
+              Work work) {
+  const ProfilerRange range = range_of(planned, node);
   if (pass.across != nullptr) pass.across->set_layer(static_cast<std::int32_t>(node));
   if (pass.observer == nullptr) return work();
   const std::int64_t begin = now_ns();
@@ -371,7 +380,7 @@ void Network::forward(const Batch& batch, const Pass& pass) {
     if (pass.gate != nullptr) {
       for (const std::size_t index : parameters_of_[node]) pass.gate->parameter_needed(index);
     }
-    observed(pass, node, Direction::forward,
+    observed(pass, plan_.nodes[node], node, Direction::forward,
              [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });
   }
 
@@ -400,7 +409,7 @@ void Network::recompute(const NodeRange& block, const Pass& pass) {
   for (auto node = static_cast<std::size_t>(block.first); node < static_cast<std::size_t>(block.last);
        ++node) {
     if (!plan_.nodes[node].recomputed) continue;
-    observed(again, node, Direction::recompute,
+    observed(again, plan_.nodes[node], node, Direction::recompute,
              [&] { plan_.nodes[node].layer->forward(again, bindings_[node]); });
   }
 }
@@ -414,12 +423,13 @@ void Network::backward(const Pass& pass) {
       recompute(*block++, pass);
     }
     PlannedLayer& layer = *plan_.nodes[node].layer;
-    observed(pass, node, Direction::backward_parameters,
+    observed(pass, plan_.nodes[node], node, Direction::backward_parameters,
              [&] { layer.backward_parameters(pass, bindings_[node]); });
     if (pass.listener != nullptr) {
       for (const std::size_t index : parameters_of_[node]) pass.listener->gradient_ready(index);
     }
-    observed(pass, node, Direction::backward_inputs, [&] { layer.backward_inputs(pass, bindings_[node]); });
+    observed(pass, plan_.nodes[node], node, Direction::backward_inputs,
+             [&] { layer.backward_inputs(pass, bindings_[node]); });
   }
 }
 

@@ -76,6 +76,7 @@ class Network {
   // The memory of a network without making it: what has a choice of kernels that is not made yet is taken to
   // use the first.
   static MemoryPlan planned_memory(const Graph& graph, const NetworkOptions& options);
+  const NetworkPlan& plan() const { return plan_; }
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 

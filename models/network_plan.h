@@ -37,6 +37,13 @@ struct PlannedNode {
   bool recomputed = false;  // runs forward again before its block's backward; see plan_memory
 };
 
+// When a node runs, in the steps that blocks of the arena live by.
+struct NodeTimes {
+  int forward = 0;
+  int recompute = -1;  // -1: never
+  int backward = 0;
+};
+
 struct NodeRange {
   int first = 0;
   int last = 0;  // included
@@ -50,6 +57,7 @@ struct NetworkPlan {
   int logits = -1;
   bool needs_samples = false;  // training wants to know which samples it sees
   std::vector<ArenaBlock> blocks;
+  std::vector<NodeTimes> times;  // by node
   int scratch_block = -1;
   ArenaPlan arena;
   std::size_t unshared_bytes = 0;  // if every tensor had memory of its own

@@ -39,9 +39,9 @@ case $what in
   cpu)
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
     export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
-    [ -d "$LOCKSTEP_TENSORBOARD/tensorboard" ] ||
-      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard ||
-      echo "Left out: TensorBoard's own reading, because it cannot be installed" >&2
+    [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
+      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
+      echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without=(-LE slow)

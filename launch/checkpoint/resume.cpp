@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 20> kFree = {"comm.between_nodes",  "comm
                                                     "data.verify",         "train.accumulation",
                                                     "train.cuda_graph",    "train.max_skipped_steps",
                                                     "train.recompute",     "train.threads"};
-constexpr std::array<std::string_view, 3> kFreeSections = {"run.", "world.", "kernels."};
+constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
 
 // What may be gone on from, the newest first.
 struct Candidates {

@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "launch/html_report/style.h"
 #include "launch/markup.h"
 #include "launch/progress_line.h"
+#include "launch/version.h"
 
 namespace lockstep {
 namespace {
@@ -79,6 +81,24 @@ std::string to_html(const HtmlTable& table) {
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
+}
+
+std::string html_card(const std::string& name, const std::string& value, const std::string& more,
+                      CardUse use) {
+  return fmt::format("<div class=\"card{}\"><span>{}</span><b>{}</b><span>{}</span></div>\n",
+                     use == CardUse::leads ? " lead" : "", name, in_markup(value), in_markup(more));
+}
+
+std::string html_page(const std::string& title, const std::string& body, const std::string& footer) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n"
+      "<title>{} \u2013 Lockstep report</title>\n<style>{}</style>\n</head>\n<body>\n{}"
+      "<footer>Written by Lockstep {}. {}</footer>\n</body>\n</html>\n",
+      in_markup(title), kReportStyle, body, kVersion, footer);
 }
 
 std::string html_bar(double fraction, const std::string& color_class) {

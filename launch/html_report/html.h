@@ -35,6 +35,14 @@ struct HtmlTable {
 // Scrolls sideways in a box of its own where it is too wide.
 std::string to_html(const HtmlTable& table);
 
+enum class CardUse { tells, leads };
+// A figure in a box. The name is markup.
+std::string html_card(const std::string& name, const std::string& value, const std::string& more,
+                      CardUse use = CardUse::tells);
+
+// A whole page that loads nothing. Body and footer are markup; the footer begins with who wrote it.
+std::string html_page(const std::string& title, const std::string& body, const std::string& footer);
+
 // A bar that fills this share of its line, in the colour of that class.
 std::string html_bar(double fraction, const std::string& color_class);
 

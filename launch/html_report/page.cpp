@@ -10,9 +10,7 @@
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_sections.h"
 #include "launch/html_report/run_summary.h"
-#include "launch/html_report/style.h"
 #include "launch/markup.h"
-#include "launch/version.h"
 
 namespace lockstep {
 namespace {
@@ -40,20 +38,15 @@ std::string subtitle_of(const RunFolder& run, const RunHeadline& headline) {
                      in_markup(fmt::format("{}", fmt::join(parts, " \u00b7 "))));
 }
 
-std::string card(const std::string& name, const std::string& value, const std::string& more,
-                 bool leads = false) {
-  return fmt::format("<div class=\"card{}\"><span>{}</span><b>{}</b><span>{}</span></div>\n",
-                     leads ? " lead" : "", name, in_markup(value), in_markup(more));
-}
-
 std::string cards_of(const RunHeadline& headline) {
-  return "<div class=\"cards\">\n" + card("busy", percent_text(headline.busy), "of the training time", true) +
-         card("peak", percent_text(headline.peak), "of the peak rate", true) +
-         card("speed", number_text(headline.samples_per_second), "samples/s") +
-         card("test accuracy", percent_text(headline.test_accuracy),
-              "test loss " + number_text(headline.test_loss)) +
-         card("time", seconds_text(headline.train_seconds),
-              "and " + seconds_text(headline.evaluation_seconds) + " of evaluation") +
+  return "<div class=\"cards\">\n" +
+         html_card("busy", percent_text(headline.busy), "of the training time", CardUse::leads) +
+         html_card("peak", percent_text(headline.peak), "of the peak rate", CardUse::leads) +
+         html_card("speed", number_text(headline.samples_per_second), "samples/s") +
+         html_card("test accuracy", percent_text(headline.test_accuracy),
+                   "test loss " + number_text(headline.test_loss)) +
+         html_card("time", seconds_text(headline.train_seconds),
+                   "and " + seconds_text(headline.evaluation_seconds) + " of evaluation") +
          "</div>\n";
 }
 
@@ -156,19 +149,9 @@ std::string page_of_several(const NamedRuns& named) {
 std::string report_page(std::span<const RunFolder> runs) {
   const NamedRuns named{.runs = runs, .names = run_names(runs)};
   const std::string title = runs.size() == 1 ? named.names[0] : fmt::format("{} runs", runs.size());
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\">\n"
-      "<title>{} \u2013 Lockstep report</title>\n<style>{}</style>\n</head>\n<body>\n{}"
-      "<footer>Written by Lockstep {}. A curve that is thinned shows the mean of each column, and behind it "
-      "a band "
-      "from the lowest to the highest value. Rest the pointer on a chart to read its "
-      "numbers.</footer>\n</body>\n</html>\n",
-      in_markup(title), kReportStyle, runs.size() == 1 ? page_of_one(runs[0], named) : page_of_several(named),
-      kVersion);
+  return html_page(title, runs.size() == 1 ? page_of_one(runs[0], named) : page_of_several(named),
+                   "A curve that is thinned shows the mean of each column, and behind it a band from the "
+                   "lowest to the highest value. Rest the pointer on a chart to read its numbers.");
 }
 
 }  // namespace lockstep

@@ -58,11 +58,12 @@ void build_network(Graph& graph, const NetworkChoice& choice) {
   find_network(network_table(), choice.name).build(graph, choice);
 }
 
-Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name) {
+Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
+                         std::source_location place) {
   options.padding = options.kernel / 2;
   options.bias = false;
   options.initialization = Initialization::he_normal;
-  return graph.convolution(x, options, name);
+  return graph.convolution(x, options, name, place);
 }
 
 Stem resolved(Stem stem, const Graph& graph) {

@@ -12,8 +12,9 @@ struct ResNetBlock {
   bool zero_init_residual = false;
 };
 
-Value normalized(Graph& graph, Value x, const std::string& name) {
-  return graph.batch_norm(x, {.activation = Activation::relu}, name);
+Value normalized(Graph& graph, Value x, const std::string& name,
+                 std::source_location place = std::source_location::current()) {
+  return graph.batch_norm(x, {.activation = Activation::relu}, name, place);
 }
 
 // The end of every block: y normalised, plus the shortcut, through ReLU.

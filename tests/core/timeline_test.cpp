@@ -61,6 +61,22 @@ TEST(Timeline, KeepsTheFirstSpansAndCountsTheRest) {
   EXPECT_EQ(timeline.spans()[0].index, 9);
 }
 
+TEST(Timeline, RecordsNothingWhileItIsNotTo) {
+  Timeline timeline;
+  timeline.set_recording(false);
+  timeline.record({.name = "step", .index = 1});
+  timeline.record(BucketFlow{.bucket = 1});
+  EXPECT_TRUE(timeline.spans().empty());
+  EXPECT_TRUE(timeline.flows().empty());
+  EXPECT_EQ(timeline.dropped(), 0u);
+  timeline.set_recording(true);
+  timeline.record({.name = "step", .index = 2});
+  timeline.record(BucketFlow{.bucket = 2});
+  ASSERT_EQ(timeline.spans().size(), 1u);
+  EXPECT_EQ(timeline.spans()[0].index, 2);
+  EXPECT_EQ(timeline.flows().size(), 1u);
+}
+
 TEST(Timeline, TakesSpansFromManyThreads) {
   constexpr int kThreads = 4;
   constexpr int kEach = 1000;

@@ -167,6 +167,11 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("check_every", config.check_every);
   tell("monitor_seconds", config.monitor_seconds);
   tell("price_per_kwh", config.price_per_kwh);
+  tell("profile.wait", config.profile.wait);
+  tell("profile.warmup", config.profile.warmup);
+  tell("profile.active", config.profile.active);
+  tell("profile.repeat", config.profile.repeat);
+  tell("profile.dir", config.profile.dir);
   tell("checkpoints.every", config.checkpoints.every);
   tell("checkpoints.minutes", config.checkpoints.minutes);
   tell("checkpoints.keep", config.checkpoints.keep);
@@ -412,6 +417,11 @@ std::vector<Case> cases() {
       {"run.price_per_kwh=0.3", {"price_per_kwh=0.3"}},
       {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},
       {"run.checkpoint_errors=stop", {"checkpoints.errors=stop"}},
+      {"profile.wait=3", {"profile.wait=3"}},
+      {"profile.warmup=2", {"profile.warmup=2"}},
+      {"profile.active=4", {"profile.active=4"}},
+      {"profile.repeat=5", {"profile.repeat=5"}},
+      {"profile.dir=there", {"profile.dir=there"}},
   };
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""report_page_test.py LOCKSTEP: `lockstep report` on the folders of real trainings, and on folders that are damaged. Pages
-are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium is installed, they are laid out
-as wide as a screen and as narrow as a telephone, where nothing may stick out."""
+"""report_page_test.py LOCKSTEP: `lockstep report` on the folders of real trainings, and on folders that are damaged, and
+`lockstep profile --html`. Pages are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium
+is installed, they are laid out as wide as a screen and as narrow as a telephone, where nothing may stick out."""
 
 import html.parser
 import json
@@ -77,7 +77,7 @@ class ReportPage(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return pathlib.Path(re.fullmatch(r"the report is in\s+(.+)\n", done.stdout)[1])
 
-    def checked(self, path):
+    def checked(self, path, draws=True):
         text = path.read_text()
         page = Page(text)
         self.assertNotIn("script", page.tags)
@@ -89,7 +89,7 @@ class ReportPage(unittest.TestCase):
         for style in re.findall(r"<style>.*?</style>|style=\"[^\"]*\"", text, re.DOTALL):
             self.assertNotRegex(style, r"url\(|@import|expression")
         drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-        self.assertTrue(drawings)
+        self.assertEqual(bool(drawings), draws)
         for drawing in drawings:
             self.assertNotRegex(drawing, r"\b(nan|inf)\b")
             root = xml.etree.ElementTree.fromstring(drawing)
@@ -134,6 +134,20 @@ class ReportPage(unittest.TestCase):
         self.assertIn("By rank", text)
         for name in ("steps.jsonl", "config.toml", "run.json", "monitor.csv"):
             self.assertEqual(f"{name} is not there:" in text, not (run / name).exists(), name)
+
+    def test_layers_of_a_profile(self):
+        page = self.folder / "layers.html"
+        done = self.lockstep("profile", "fashion_mnist_cnn", "--steps", 1, "--rows", 0, "--html", page, "--set", "train.batch=16",
+                             "--set", "train.epochs=1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        text = self.checked(page, draws=False).text()
+        rows = re.search(r"peak %\n(.*?)\nmost expensive", done.stdout, re.DOTALL)[1].splitlines()
+        self.assertGreater(len(rows), 10)
+        for row in rows:
+            layer, direction, *_ = re.split(r"  +", row.strip())
+            self.assertRegex(text, re.escape(layer) + " +" + re.escape(direction))
+        for kind in ("convolution, gradient of weights", "linear, forward", "backward", "exposed communication"):
+            self.assertIn(kind, text)
 
     def test_several_runs(self):
         runs = [self.train("one"), self.train("other", "optimizer.learning_rate=0.01")]
