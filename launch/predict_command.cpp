@@ -89,11 +89,17 @@ class Printer {
     flags_.csv ? put_csv(path, probabilities) : put_json(path, probabilities);
   }
   std::int64_t undecoded() const { return undecoded_; }
+  // To be called behind the last one.
+  void finish() const {
+    if (std::fflush(stdout) != 0) throw_unwritten();
+  }
 
  private:
   static void put(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-      throw IoError("the answers cannot be written to standard output");
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw_unwritten();
+  }
+  [[noreturn]] static void throw_unwritten() {
+    throw IoError("the answers cannot be written to standard output");
   }
   static std::string in_csv(const std::string& text) {
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -171,6 +177,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                       {.device = choice.device, .threads = threads, .weights = flags.weights});
   Printer printer(paths, facts.classes, flags);
   predictor.run([&](std::int64_t image, std::span<const float> each) { printer(image, each); });
+  printer.finish();
   log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", paths.size(), predictor.seconds(),
             thousands(static_cast<double>(paths.size()) / predictor.seconds()), 100 * predictor.busy());
   if (printer.undecoded() > 0)

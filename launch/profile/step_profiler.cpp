@@ -11,6 +11,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/layer_profile.h"
 #include "launch/run_folder.h"
 
 namespace lockstep {

@@ -20,17 +20,17 @@ namespace {
 
 using PredictJson = nlohmann::json;
 
-constexpr ImageShape kSmall{.height = 32, .width = 32, .channels = 3};
+constexpr ImageShape kPhoto{.height = 32, .width = 32, .channels = 3};
 
 // Folders of noise, brighter by class, and a network that was trained on them.
 class Predicted : public ::testing::Test {
  protected:
   void SetUp() override {
     for (int i = 0; i < 90; ++i) {
-      std::vector<std::uint8_t> pixels = noise(kSmall, static_cast<std::uint32_t>(i));
+      std::vector<std::uint8_t> pixels = noise(kPhoto, static_cast<std::uint32_t>(i));
       for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(pixel / 2 + 60 * (i % 3));
       folder_.write(fmt::format("{}/{}/{}.jpg", i < 60 ? "train" : "test", kClasses[i % 3], i),
-                    encode(kSmall, pixels));
+                    encode(kPhoto, pixels));
     }
     std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
     for (const std::string& setting : settings()) command += " --set '" + setting + "'";
@@ -72,8 +72,8 @@ std::vector<PredictJson> json_lines(const ProgramResult& result) {
 double accuracy_of(const std::vector<PredictJson>& answers) {
   double right = 0;
   for (const PredictJson& answer : answers)
-    right +=
-        std::filesystem::path(answer["file"].get<std::string>()).parent_path().filename() == answer["class"];
+    right += std::filesystem::path(answer["file"].get<std::string>()).parent_path().filename() ==
+             answer["class"].get<std::string>();
   return right / static_cast<double>(answers.size());
 }
 
