@@ -83,12 +83,8 @@ def train(options, case, folder, settings, before, flags):
         raise training_runs.Failed(f"{done.text}: {done.reason}")
 
 
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def rate_of(folder):
-    lines = lines_of(folder / "steps.jsonl")[1:]
+    lines = training_runs.lines_of(folder / "steps.jsonl")[1:]
     samples = sum(line["samples_per_second"] * sum(line["account"].values()) for line in lines)
     return samples / sum(sum(line["account"].values()) + line["evaluation_seconds"] for line in lines)
 
@@ -100,7 +96,7 @@ def measure(options, case, folder):
         place = folder / f"{case.cause}-{repeat}"
         train(options, case, place / "was", case.settings, case.before, case.flags)
         was.append(rate_of(place / "was"))
-        found = next((each for each in lines_of(place / "was/events.jsonl") if each["cause"] == case.cause), None)
+        found = next((each for each in training_runs.lines_of(place / "was/events.jsonl") if each["cause"] == case.cause), None)
         event = event or found
         if event is None:
             continue

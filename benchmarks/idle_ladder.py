@@ -45,23 +45,19 @@ def run(options, ranks, *words):
         raise training_runs.Failed(f"{done.text}: {done.reason}")
 
 
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def told(settings):
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def train(options, ranks, settings, folder):
     run(options, ranks, "train", "cifar10_resnet18", *told({**settings, **WATCH, "run.dir": folder}))
-    epochs = lines_of(folder / "metrics.jsonl")
+    epochs = training_runs.lines_of(folder / "metrics.jsonl")
     seconds = sum(epoch["train_seconds"] for epoch in epochs)
 
     def mean(name):
         return sum(epoch[name] * epoch["train_seconds"] for epoch in epochs) / seconds
 
-    return {"busy": mean("busy"), "peak": mean("peak"), "samples_per_second": mean("samples_per_second")}, lines_of(folder / "events.jsonl")
+    return {"busy": mean("busy"), "peak": mean("peak"), "samples_per_second": mean("samples_per_second")}, training_runs.lines_of(folder / "events.jsonl")
 
 
 def follow(options, event, ranks, settings, folder):

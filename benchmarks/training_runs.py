@@ -50,6 +50,11 @@ def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
     return [str(NODES), link, str(ranks // ranks_per_node), str(ranks_per_node)]
 
 
+def lines_of(path):
+    """The objects of a file of JSON lines; none where there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def per_step(epochs):
     """Of the last of some epochs (lines of metrics.jsonl), what a step took; the ones before were to warm up. Of several
     ranks overlap and wire_ms, too, where the file accounts for communication."""

@@ -60,7 +60,7 @@ class Completion : public testing::Test {
 using Words = std::set<std::string>;
 
 TEST_F(Completion, Commands) {
-  EXPECT_EQ(offered({"p"}), (Words{"pack", "plan", "profile"}));
+  EXPECT_EQ(offered({"p"}), (Words{"pack", "plan", "predict", "profile"}));
   EXPECT_EQ(offered({"r"}), Words{"report"});
   EXPECT_EQ(offered({"help", "tr"}), Words{"train"});
   EXPECT_EQ(offered({"completion", ""}), Words{"bash"});

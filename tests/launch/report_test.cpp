@@ -405,8 +405,8 @@ TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
       line,
       json::parse(
           R"({"epoch": 2, "step": 100, "steps": 50, "loss": 0.5, "gradient_norm": 3.5, "learning_rate": 0.1,
-      "loss_scale": 256.0, "samples_per_second": 1234.5, "busy": 0.75,
-      "without_core_seconds": 0.0,
+      "loss_scale": 256.0, "samples_per_second": 1234.5, "busy": 0.75, "peak": null,
+      "evaluation_seconds": 0.0, "without_core_seconds": 0.0,
       "account": {"data_wait": 0.0, "forward": 2.5, "backward": 0.0, "exposed_communication": 0.0,
       "optimizer": 0.0, "idle": 0.0, "device_wait": 0.0, "rest": 0.0}})"));
 }
