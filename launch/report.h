@@ -2,8 +2,8 @@
 //
 // Report: what a run says of itself. On rank 0's terminal a progress bar, and lines that fit; where output is
 // piped, plain lines. In the run's directory metrics.jsonl, one JSON object a line, one line an epoch, and in
-// its folder tensorboard the numbers of these lines. Other ranks have a Report that says nothing. Neither a
-// pipe nor a disk that takes no more ends a run.
+// its folder tensorboard the numbers of these lines and what the run was told. Other ranks have a Report that
+// says nothing. Neither a pipe nor a disk that takes no more ends a run.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "launch/event_file.h"
 #include "launch/line_file.h"
 #include "launch/metric_lines.h"
+#include "launch/progress_meter.h"
 #include "launch/step_series.h"
 
 namespace lockstep {
@@ -101,10 +102,17 @@ class Report {
   // After a step. The bar is redrawn at most ten times a second and never wraps; without a terminal ten steps
   // an epoch get a line.
   void step(const StepReport& report);
+  // After a step of an evaluation of so many: on a terminal a bar, elsewhere a line where it takes long.
+  void evaluating(std::int64_t step, std::int64_t steps);
   // Appends a line to metrics.jsonl and prints a summary with the step account in per cent, and
   // communication's share of the processor time where there is any; then a line of communication and one of
   // advice, where there are any.
   void epoch(const EpochReport& report);
+
+  // For TensorBoard, as it starts: the whole configuration, and the program and the machine (run_record.h).
+  void started(const std::string& config, const std::string& facts);
+  // For TensorBoard.
+  void histograms(std::int64_t step, const std::vector<Histogram>& histograms);
 
   // A line of evaluations.jsonl.
   void evaluation(const EvaluationLine& line);
@@ -124,7 +132,8 @@ class Report {
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
   void tell(const IdleEvent& event);
-  void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
+  template <typename Told>
+  void write_events(std::int64_t step, const Told& told);
   void say_of(const EpochCommunication& communication);
   void advise(const std::string& text);
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
@@ -137,6 +146,7 @@ class Report {
   EventFile events_;  // none where it could not be written
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
+  std::optional<ProgressMeter> evaluation_;  // that is under way
   std::string event_command_ = "none";
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...

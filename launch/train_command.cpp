@@ -208,8 +208,11 @@ int train(TrainRun& run, const Command& command, World& world) {
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
-  if (first)
-    write_run_record(run.config, to_toml(run.config, command.registry), run_facts(world, *run.training));
+  if (first) {
+    const std::string toml = to_toml(run.config, command.registry), facts = run_facts(world, *run.training);
+    write_run_record(run.config, toml, facts);
+    run.report->started(toml, facts);
+  }
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/busy.h"
+#include "launch/parameter_histograms.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
 #include "launch/step_ends/late.h"
@@ -120,10 +121,12 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
 
 void Trainer::fit(Report& report, FitObserver* observer) {
   observer_ = observer;
+  report_ = &report;
   while (!done()) {
     std::optional<EpochReport> trained = train_epoch(report, observer);
     if (!trained) break;
     EpochReport& line = *trained;
+    std::vector<Histogram> histograms = last_gradients();
     const std::int64_t begin = now_ns();
     const Evaluation evaluation = evaluate();
     line.test_loss = evaluation.loss;
@@ -132,11 +135,17 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     line.metrics = evaluation.metrics;
     if (line.metrics) line.metrics_seconds += line.metrics->seconds;
     report.epoch(line);
+    if (tells_histograms()) {
+      for (Histogram& each : weight_histograms(parts_.network, stream_))
+        histograms.push_back(std::move(each));
+      report.histograms(step_, histograms);
+    }
     reported_ = 1;
     if (epoch_is_over()) begin_epoch();
     if (observer != nullptr) observer->evaluated(evaluation);
   }
   observer_ = nullptr;
+  report_ = nullptr;
 }
 
 std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {
