@@ -32,13 +32,15 @@ ProgressMeter::ProgressMeter(std::string what, std::string unit, const Terminal&
 ProgressMeter::~ProgressMeter() { clear(); }
 
 void ProgressMeter::show(std::int64_t done, std::int64_t all) {
-  if (const std::string text = this->text(now_ns(), done, all); !text.empty()) say(text);
+  const std::string text = this->text(now_ns(), done, all);
+  if (text.empty()) return;
+  drawn_ = terminal_.present;
+  say(text);
 }
 
 std::string ProgressMeter::text(std::int64_t now_ns, std::int64_t done, std::int64_t all) {
   if (now_ns - shown_ns_ < (terminal_.present ? kRedrawnEveryNs : kLineEveryNs)) return {};
   shown_ns_ = now_ns;
-  drawn_ = terminal_.present;
   const double seconds = static_cast<double>(now_ns - began_ns_) * 1e-9;
   const double share = static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1));
   ProgressLine line{

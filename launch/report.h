@@ -62,6 +62,7 @@ struct EpochReport {
   std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
   std::vector<Straggler> stragglers = {};           // that were found in it
   std::vector<double> busy_by_rank = {};            // see busy_share()
+  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, behind the epoch
   std::string device = {};  // what the monitor saw (launch/monitor/monitor_sums.h), as JSON; empty: nothing
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
   std::optional<EvaluationMetrics> metrics = {};  // of the evaluation behind it, where any are asked for
@@ -156,13 +157,13 @@ class Report {
 // The object metrics.jsonl gets: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy,
 // samples_per_second, learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account
 // {data_wait, forward,
-// ...} and processor {compute, communication, data} in seconds, busy_by_rank; where there is a monitor device
-// {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks communication {steps,
-// exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
-// by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
-// host, since_step, found_step, seconds, median_seconds}. With run.metrics what add_metrics() adds, and
-// metrics_seconds; with run.metrics_every evaluations_within {count, seconds}. What is not finite, or not
-// there, is null.
+// ...} and processor {compute, communication, data} in seconds, busy_by_rank, resident_bytes_by_rank; where
+// there is a monitor device {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks
+// communication {steps, exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second,
+// late_seconds, late_rank, by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any
+// stragglers, a list of {rank, host, since_step, found_step, seconds, median_seconds}. With run.metrics what
+// add_metrics() adds, and metrics_seconds; with run.metrics_every evaluations_within {count, seconds}. What
+// is not finite, or not there, is null.
 std::string to_json(const EpochReport& report);
 
 // The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,

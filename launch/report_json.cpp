@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/report_json.h"
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "launch/account_json.h"
@@ -8,16 +10,25 @@
 namespace lockstep {
 namespace {
 
+// As many digits as say something: there are as many of these as ranks times buckets.
+std::vector<double> in_microseconds(std::vector<double> seconds) {
+  for (double& each : seconds) each = std::round(each * 1e6) / 1e6;
+  return seconds;
+}
+
 // In seconds of the epoch.
 nlohmann::ordered_json json_of(const EpochCommunication& communication) {
   nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
-  for (const RankCommunication& rank : communication.by_rank) {
+  for (std::size_t i = 0; i < communication.by_rank.size(); ++i) {
+    const RankCommunication& rank = communication.by_rank[i];
     by_rank.push_back({{"exposed_seconds", rank.exposed},
                        {"hidden_seconds", rank.hidden},
                        {"waited_seconds", rank.waited},
                        {"wire_seconds", rank.wire},
                        {"starved_seconds", rank.starved},
                        {"no_core_seconds", rank.no_core}});
+    if (i < communication.exposed_by_bucket.size())
+      by_rank.back()["exposed_seconds_by_bucket"] = in_microseconds(communication.exposed_by_bucket[i]);
   }
   const LedgerSums& mine = communication.mine;
   for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
@@ -105,6 +116,7 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
   line["busy_by_rank"] = report.busy_by_rank;
+  if (!report.resident_bytes_by_rank.empty()) line["resident_bytes_by_rank"] = report.resident_bytes_by_rank;
   if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
   if (report.communication) line["communication"] = json_of(*report.communication);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;

@@ -209,7 +209,8 @@ int train(TrainRun& run, const Command& command, World& world) {
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
   if (first) {
-    const std::string toml = to_toml(run.config, command.registry), facts = run_facts(world, *run.training);
+    const std::string toml = to_toml(run.config, command.registry),
+                      facts = run_facts(world, *run.training, *run.communicator);
     write_run_record(run.config, toml, facts);
     run.report->started(toml, facts);
   }

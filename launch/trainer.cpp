@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "launch/busy.h"
 #include "launch/parameter_histograms.h"
+#include "launch/rank_memory.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
 #include "launch/step_ends/late.h"
@@ -215,6 +216,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   rest = std::max(0.0, rest - pause.seconds);
   const double without_core = compute_without_core() - without_core_before - pause.without_core;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
+  line.resident_bytes_by_rank = gather_values(parts_.communicator.host(), resident_bytes());
   if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before - pause.processor;

@@ -23,6 +23,9 @@ struct RunHeadline {
 };
 RunHeadline headline_of(const RunFolder& run);
 
+// Of epochs and within them; ascending.
+std::vector<EvaluationPoint> evaluation_points(const RunFolder& run);
+
 // Of steps.jsonl, else of epochs.
 std::vector<AccountPoint> account_points(const RunFolder& run);
 

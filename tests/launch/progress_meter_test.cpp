@@ -15,7 +15,6 @@ TEST(ProgressMeter, DrawsABarWithRateAndTimeLeft) {
   EXPECT_EQ(meter.text(2 * kSecond, 3000, 12000),
             std::string(kClearLine) +
                 "packing  [######.....................]  3,000/12,000  1,500 images/s  0:06 left");
-  meter.clear();
 }
 
 TEST(ProgressMeter, IsOnATerminalAtOnceAndNotTooOften) {
@@ -23,7 +22,6 @@ TEST(ProgressMeter, IsOnATerminalAtOnceAndNotTooOften) {
   EXPECT_NE(meter.text(0, 0, 10), "");
   EXPECT_EQ(meter.text(kSecond / 20, 1, 10), "");
   EXPECT_NE(meter.text(kSecond / 8, 2, 10), "");
-  meter.clear();
 }
 
 TEST(ProgressMeter, SaysNothingElsewhereOfWhatIsShort) {
@@ -44,14 +42,12 @@ TEST(ProgressMeter, FitsInItsColumns) {
     ProgressMeter meter("timing kernels", "kernels", {.present = true, .columns = columns}, 0);
     EXPECT_LT(meter.text(kSecond, 3, 12).size() - std::string(kClearLine).size(),
               static_cast<std::size_t>(columns));
-    meter.clear();
   }
 }
 
 TEST(ProgressMeter, KnowsNoRateBeforeThereIsOne) {
   ProgressMeter meter("packing", "images", {.present = true, .columns = 40}, 0);
   EXPECT_EQ(meter.text(kSecond, 0, 12), std::string(kClearLine) + "packing  [......................]  0/12");
-  meter.clear();
 }
 
 }  // namespace
