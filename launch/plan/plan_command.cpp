@@ -153,9 +153,7 @@ void plan_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry plan_command = {
     .name = "plan",
-    .description =
-        "Print ranks and devices, memory, buckets and bytes per step, and predict the steps "
-        "of a cluster; train nothing",
+    .description = "Print a training's memory, buckets and bytes, or predict a cluster",
     .example =
         "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
         "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",

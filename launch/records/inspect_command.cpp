@@ -195,7 +195,7 @@ void inspect_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry inspect_command = {
     .name = "inspect",
-    .description = "Print what record files hold, and verify every byte of them",
+    .description = "Print what record files hold, and verify every byte",
     .example = "lockstep inspect cifar10-records --sheet cifar10.png",
     .flags = inspect_flags,
     .alone = run_inspect};

@@ -352,7 +352,7 @@ void tune_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry tune_command = {
     .name = "tune",
-    .description = "Find the settings that train fastest here; write them with their evidence",
+    .description = "Find the settings that train fastest here, with their evidence",
     .example = "mpirun -np 2 --bind-to none lockstep tune fashion_mnist_cnn --minutes 5",
     .flags = tune_flags,
     .in_world = run_tune};
