@@ -50,9 +50,9 @@ std::string confusion_table(const RunFolder& run, const std::vector<std::vector<
                     .stands_out = label != taken};
       if (!small) cell.text = number_text(count);
       if (count > 0)
-        cell.title = fmt::format("{} taken for {}: {} of {}, {}", class_name(run, label),
-                                 class_name(run, taken), number_text(count), number_text(samples[label]),
-                                 percent_text(share));
+        cell.title =
+            fmt::format("{} taken for {}: {} of {}, {}", class_name(run, label), class_name(run, taken),
+                        number_text(count), number_text(samples[label]), percent_text(share));
       row.push_back(std::move(cell));
     }
   }

@@ -105,6 +105,10 @@ std::string headline_table(const NamedRuns& named) {
   add("peak", [](const RunHeadline& run) { return percent_text(run.peak); });
   add("samples/s", [](const RunHeadline& run) { return number_text(run.samples_per_second); });
   add("test accuracy", [](const RunHeadline& run) { return percent_text(run.test_accuracy); });
+  if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.top5); }))
+    add("among the five largest", [](const RunHeadline& run) { return percent_text(run.top5); });
+  if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.f1_macro); }))
+    add("F1, mean over classes", [](const RunHeadline& run) { return percent_text(run.f1_macro); });
   add("test loss", [](const RunHeadline& run) { return number_text(run.test_loss); });
   add("training loss", [](const RunHeadline& run) { return number_text(run.train_loss); });
   add("time of training", [](const RunHeadline& run) { return seconds_text(run.train_seconds); });

@@ -68,6 +68,8 @@ RunHeadline headline_of(const RunFolder& run) {
     headline.test_accuracy = epoch.test_accuracy;
     headline.test_loss = epoch.test_loss;
     headline.train_loss = epoch.train_loss;
+    headline.top5 = epoch.top5;
+    headline.f1_macro = epoch.f1_macro;
   }
   if (run.epochs.empty()) {
     for (const StepPoint& step : run.steps) {

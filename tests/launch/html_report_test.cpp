@@ -336,6 +336,9 @@ TEST_F(RunFolders, TellWhichClassesWereTakenForWhich) {
             page.find("<td>cat</td><td>&lt;b&gt;</td>", mistakes));
   EXPECT_TRUE(page_has(page, "40.0 %<span class=\"bar\">")) << "F1 of dogs";
   EXPECT_TRUE(page_has(page, "Among the five largest"));
+  const RunFolder run = read("a");
+  EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}),
+                       "<td>among the five largest</td><td>99.0 %</td><td>99.0 %</td>"));
 }
 
 TEST_F(RunFolders, WithoutCountsOfClassesHaveNoSectionOfThem) {
