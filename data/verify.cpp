@@ -56,11 +56,12 @@ void verify(const Dataset& dataset, const VerifyOptions& options) {
   if (options.extent == Verify::nothing || dataset.verified()) return;
   const auto first_of = [&](std::int64_t rank) { return dataset.size() * rank / options.shard.size; };
   const std::int64_t end = first_of(options.shard.rank + 1);
-  std::atomic<std::int64_t> next = first_of(options.shard.rank);
+  const std::int64_t begin = first_of(options.shard.rank);
+  std::atomic<std::int64_t> next = begin;
   Faults faults;
   const int rank = current_rank();
 
-  const auto work = [&] {
+  const auto work = [&](bool tells) {
     const RankScope scope(rank);
     std::vector<std::uint8_t> image(
         options.extent == Verify::all ? static_cast<std::size_t>(dataset.image_shape().bytes()) : 0);
@@ -76,10 +77,12 @@ void verify(const Dataset& dataset, const VerifyOptions& options) {
       } catch (const IoError& error) {
         faults.add(sample, error);
       }
+      if (tells) options.told_progress(std::min(next.load(), end) - begin, end - begin);
     }
   };
   std::vector<std::future<void>> threads;
-  for (int i = 0; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work));
+  for (int i = 1; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work, false));
+  work(options.told_progress != nullptr);
   for (std::future<void>& thread : threads) thread.get();
   faults.throw_if_any();
   if (dataset.damaged() > 0) {

@@ -4,6 +4,7 @@
 // out in its last one.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -24,6 +25,9 @@ struct VerifyOptions {
   Verify extent = Verify::headers;
   Shard shard;  // of all who verify this dataset together; each takes its share of the samples
   int threads = 1;
+  // Called now and then by the thread that calls this, with how many of its shard it has come to. Null:
+  // nobody is told.
+  std::function<void(std::int64_t done, std::int64_t all)> told_progress = {};
 };
 
 // Reads this shard's samples with several threads. When some cannot be read, throws an error that names the

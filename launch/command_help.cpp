@@ -9,13 +9,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNameColumns = 22;
+constexpr std::size_t kFlagColumns = 22;
+constexpr std::size_t kCommandColumns = 13;  // so that a command has a line
 
 // A name, and beside it, or below it when it is long, what it is.
-std::string entry(const std::string& name, const std::string& description) {
-  const std::string text = wrapped(description, {.indent = kNameColumns});
-  if (name.size() + 4 > kNameColumns) return fmt::format("  {}\n{}\n", name, text);
-  return fmt::format("  {:<{}}{}\n", name, kNameColumns - 2, text.substr(kNameColumns));
+std::string entry(const std::string& name, const std::string& description,
+                  std::size_t columns = kFlagColumns) {
+  const std::string text = wrapped(description, {.indent = columns});
+  if (name.size() + 3 > columns) return fmt::format("  {}\n{}\n", name, text);
+  return fmt::format("  {:<{}}{}\n", name, columns - 2, text.substr(columns));
 }
 
 std::string section(const std::string& title, const std::string& body) {
@@ -28,18 +30,14 @@ std::string indented(const std::string& lines) { return wrapped(lines, {.indent 
 
 std::string overview(std::span<const CommandHelp> commands) {
   std::string text =
-      "Lockstep trains neural networks on many devices at once, started by mpirun.\n\n"
-      "Usage: lockstep COMMAND [FLAGS]\n\nCommands:\n";
-  for (const CommandHelp& command : commands) text += entry(command.name, command.description);
-  text += section("Examples", indented("mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
-                                       "lockstep help train\n"
-                                       "source <(lockstep completion bash)"));
-  text += section("Exit codes",
-                  entry("0", "done") + entry("64", "wrong command line") + entry("65", "corrupt data") +
-                      entry("70", "failed: loss not finite, or an internal error") +
-                      entry("74", "file missing, disk full or out of memory") +
-                      entry("75", "stopped, but can be resumed") + entry("78", "impossible configuration"));
-  return text;
+      "Lockstep trains neural networks on many devices at once, started by mpirun.\n"
+      "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND has its flags\n\nCommands:\n";
+  for (const CommandHelp& command : commands)
+    text += entry(command.name, command.description, kCommandColumns);
+  return text +
+         "\nExample: mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+         "Exit codes: 0 done, 64 wrong command line, 65 corrupt data, 70 failed,\n"
+         "74 file, disk or memory, 75 can be resumed, 78 impossible configuration\n";
 }
 
 std::string help_of(const CommandHelp& command) {

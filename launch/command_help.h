@@ -34,7 +34,8 @@ struct CommandHelp {
   std::string footer;
 };
 
-// `lockstep help`, and `lockstep help COMMAND`. No line is longer than 80 characters.
+// `lockstep help`, which fits a terminal of 24 lines, and `lockstep help COMMAND`. No line is longer than 80
+// characters.
 std::string overview(std::span<const CommandHelp> commands);
 std::string help_of(const CommandHelp& command);
 

@@ -24,6 +24,19 @@ std::string rate_text(double bytes_per_second) {
   return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
 }
 
+// Ranks have the same buckets.
+std::vector<std::vector<double>> gather_exposed(Communicator& host, const std::vector<BucketSums>& buckets) {
+  std::vector<double> mine;
+  for (const BucketSums& bucket : buckets) mine.push_back(bucket.exposed);
+  if (mine.empty()) return {};
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(host.size()));
+  gather_bytes(host, mine.data(), all.data(), mine.size() * sizeof(double));
+  std::vector<std::vector<double>> by_rank;
+  for (auto rank = all.begin(); rank != all.end(); rank += static_cast<std::ptrdiff_t>(mine.size()))
+    by_rank.emplace_back(rank, rank + static_cast<std::ptrdiff_t>(mine.size()));
+  return by_rank;
+}
+
 }  // namespace
 
 double EpochCommunication::overlap() const {
@@ -70,6 +83,7 @@ EpochCommunication gather_communication(Communicator& host, LedgerSums sums, std
     epoch.sent_bytes += bucket.sent_bytes > 0 ? bucket.sent_bytes : of_a_ring;
   }
   epoch.by_rank = gather_values(host, mine);
+  epoch.exposed_by_bucket = gather_exposed(host, sums.buckets);
   epoch.mine = std::move(sums);
   epoch.bucket_bytes = std::move(bucket_bytes);
   return epoch;

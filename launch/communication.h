@@ -39,8 +39,9 @@ struct Advice {
 struct EpochCommunication {
   LedgerSums mine;  // rank 0's, as the step account is
   std::vector<RankCommunication> by_rank;
-  std::vector<double> bucket_bytes;  // what travels of each
-  double sent_bytes = 0;             // by rank 0
+  std::vector<double> bucket_bytes;                    // what travels of each
+  std::vector<std::vector<double>> exposed_by_bucket;  // of each rank: BucketSums::exposed
+  double sent_bytes = 0;                               // by rank 0
   std::optional<Advice> advice;
 
   // Rank 0's, in seconds of the epoch. wire: what is left of collectives without waits for a late rank.

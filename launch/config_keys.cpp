@@ -376,6 +376,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(trainer.log_every),
        "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
        {0, kMostSteps}},
+      {"run.histograms",
+       MEMBER(trainer.histograms_every),
+       "epochs from one that ends with histograms of weights and gradients in the files for TensorBoard to "
+       "the next; 0: none",
+       {0, kMostSteps}},
       {.name = "run.metrics",
        .member = MEMBER(metrics),
        .description = "what evaluations tell beside loss and accuracy, and take time for. top5: the share of "

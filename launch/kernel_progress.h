@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KernelProgress: what a start says while it times kernels, which takes seconds the first time. On a terminal
-// a bar with the time left, which goes when this does; elsewhere one line.
+// KernelProgress: what a start says while it times kernels, which takes seconds the first time. A
+// ProgressMeter; where nobody watches, a line that tells what takes so long comes first.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <string>
+#include <optional>
 
 #include "kernels/kernel_choices.h"
+#include "launch/progress_meter.h"
 #include "launch/terminal.h"
 
 namespace lockstep {
-
-// "timing kernels  [####....]  12/33  0:03 left"; NaN seconds: not known yet.
-std::string kernel_progress_line(const KernelChoices::Progress& progress, double seconds_left, int columns);
 
 class KernelProgress {
  public:
@@ -30,7 +27,7 @@ class KernelProgress {
   KernelChoices& choices_;
   std::filesystem::path file_;
   Terminal terminal_;
-  std::int64_t started_ns_ = 0;  // 0: nothing was shown
+  std::optional<ProgressMeter> meter_;  // since the first contest
 };
 
 }  // namespace lockstep

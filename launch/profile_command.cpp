@@ -13,6 +13,7 @@
 #include "launch/job_end.h"
 #include "launch/layer_profile.h"
 #include "launch/layer_table.h"
+#include "launch/progress_meter.h"
 #include "launch/terminal.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
@@ -101,7 +102,13 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   run.trainer->take_account();  // which settles those steps
   run.profile->clear();
   training.timeline()->clear();
-  for (int step = 0; step < command.steps; ++step) run.trainer->step();
+  {
+    ProgressMeter meter("profiling", "steps", find_terminal());
+    for (int step = 0; step < command.steps; ++step) {
+      run.trainer->step();
+      if (first) meter.show(step + 1, command.steps);
+    }
+  }
   const StepAccount account = run.trainer->take_account();
   Peak peak;
   measure_together(communicator, [&] { peak = training.network().backend().measure_peak(); });

@@ -15,9 +15,9 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
-#include "launch/account_json.h"
 #include "launch/event_command.h"
 #include "launch/progress_line.h"
+#include "launch/report_json.h"
 #include "launch/run_folder.h"
 
 namespace lockstep {
@@ -56,115 +56,6 @@ std::string counted(std::int64_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// In seconds of the epoch.
-nlohmann::ordered_json json_of(const EpochCommunication& communication) {
-  nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
-  for (const RankCommunication& rank : communication.by_rank) {
-    by_rank.push_back({{"exposed_seconds", rank.exposed},
-                       {"hidden_seconds", rank.hidden},
-                       {"waited_seconds", rank.waited},
-                       {"wire_seconds", rank.wire},
-                       {"starved_seconds", rank.starved},
-                       {"no_core_seconds", rank.no_core}});
-  }
-  const LedgerSums& mine = communication.mine;
-  for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
-    const BucketSums& sums = mine.buckets[bucket];
-    by_bucket.push_back({{"bytes", communication.bucket_bytes[bucket]},
-                         {"lead_seconds", sums.lead},
-                         {"starved_seconds", sums.starved},
-                         {"late_seconds", sums.late},
-                         {"wire_seconds", sums.wire},
-                         {"exposed_seconds", sums.exposed},
-                         {"hidden_seconds", sums.hidden}});
-  }
-  nlohmann::ordered_json advice;  // null
-  if (const auto& given = communication.advice) {
-    advice = {{"cause", given->cause},
-              {"key", given->key},
-              {"value", given->value},
-              {"samples_per_second", given->samples_per_second},
-              {"text", given->text}};
-  }
-  return {{"steps", mine.steps},
-          {"exposed_seconds", mine.exposed},
-          {"exposed",
-           {{"starved_seconds", mine.exposed_starved},
-            {"late_seconds", mine.exposed_late},
-            {"wire_seconds", mine.exposed_wire},
-            {"rest_seconds", mine.exposed_rest}}},
-          {"hidden_seconds", mine.hidden},
-          {"overlap", communication.overlap()},
-          {"wire_seconds", communication.wire()},
-          {"wire_bytes_per_second", communication.wire_bytes_per_second()},
-          {"late_seconds", communication.late()},
-          {"late_rank", communication.late_rank() < 0 ? nlohmann::ordered_json()
-                                                      : nlohmann::ordered_json(communication.late_rank())},
-          {"by_rank", by_rank},
-          {"by_bucket", by_bucket},
-          {"advice", advice}};
-}
-
-nlohmann::ordered_json json_of(const StepLine& line) {
-  return {{"epoch", line.epoch},
-          {"step", line.step},
-          {"steps", line.steps},
-          {"loss", line.loss},
-          {"gradient_norm", line.gradient_norm},
-          {"learning_rate", line.learning_rate},
-          {"loss_scale", line.loss_scale},
-          {"samples_per_second", line.samples_per_second},
-          {"busy", line.busy},
-          {"peak", json_or_null(line.peak)},
-          {"evaluation_seconds", line.evaluation_seconds},
-          {"without_core_seconds", line.without_core_seconds},
-          {"account", json_of(line.account)}};
-}
-
-nlohmann::ordered_json json_of(const EpochReport& report) {
-  // nlohmann::json writes numbers that are not finite as null.
-  nlohmann::ordered_json line{{"epoch", report.epoch},
-                              {"steps", report.steps},
-                              {"busy", report.busy()},
-                              {"peak", json_or_null(report.peak)},
-                              {"train_loss", report.train_loss},
-                              {"test_loss", report.test_loss},
-                              {"test_accuracy", report.test_accuracy},
-                              {"samples_per_second", report.samples_per_second},
-                              {"learning_rate", report.learning_rate},
-                              {"train_seconds", report.train_seconds},
-                              {"evaluation_seconds", report.evaluation_seconds},
-                              {"skipped_steps", report.skipped_steps},
-                              {"loss_scale", report.loss_scale},
-                              {"account", json_of(report.account)},
-                              {"processor",
-                               {{"compute", report.processor.compute},
-                                {"communication", report.processor.communication},
-                                {"data", report.processor.data}}}};
-  line["busy_by_rank"] = report.busy_by_rank;
-  if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
-  if (report.communication) line["communication"] = json_of(*report.communication);
-  if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
-  for (const Straggler& each : report.stragglers) {
-    line["stragglers"].push_back({{"rank", each.rank},
-                                  {"host", each.host},
-                                  {"since_step", each.since_step},
-                                  {"found_step", each.found_step},
-                                  {"seconds", each.seconds},
-                                  {"median_seconds", each.median_seconds}});
-  }
-  if (report.metrics) {
-    add_metrics(*report.metrics, line);
-    line["metrics_seconds"] = report.metrics_seconds;
-  }
-  if (report.evaluations_within > 0)
-    line["evaluations_within"] = {{"count", report.evaluations_within}, {"seconds", report.within_seconds}};
-  if (const auto& more = report.more_ranks)
-    line["more_ranks"] = {
-        {"ranks", more->ranks}, {"samples_per_second", more->samples_per_second}, {"text", more->text}};
-  return line;
-}
-
 MetricPrice price_of(const EpochReport& report) {
   MetricPrice price{.train_seconds = report.train_seconds,
                     .evaluation_seconds = report.evaluation_seconds,
@@ -174,19 +65,14 @@ MetricPrice price_of(const EpochReport& report) {
   return price;
 }
 
-// The numbers in it, and in objects within it, by their path.
-void add_numbers(const std::string& path, const nlohmann::ordered_json& value, std::vector<Scalar>& scalars) {
-  if (value.is_number()) scalars.push_back({.tag = path, .value = value.get<double>()});
-  if (!value.is_object()) return;
-  for (const auto& [name, member] : value.items()) add_numbers(path + "/" + name, member, scalars);
-}
-
-// Of a line of metrics.jsonl or steps.jsonl, but for what tells its place.
-std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix = "") {
-  std::vector<Scalar> scalars;
-  for (const auto& [name, value] : line.items())
-    if (name != "epoch" && name != "step" && name != "steps") add_numbers(prefix + name, value, scalars);
-  return scalars;
+// As Markdown that shows it as it is.
+std::string code_block(const std::string& text) {
+  std::string block;
+  for (const char each : "\n" + text) {
+    block += each;
+    if (each == '\n') block += kIndent;
+  }
+  return block;
 }
 
 }  // namespace
@@ -197,12 +83,13 @@ double EpochReport::busy() const {
                                     static_cast<double>(busy_by_rank.size());
 }
 
-std::string to_json(const EpochReport& report) { return json_of(report).dump(); }
-
-std::string to_json(const StepLine& line, double time) {
-  nlohmann::ordered_json json = json_of(line);
-  json["time"] = time;
-  return json.dump();
+template <typename Told>
+void Report::write_events(std::int64_t step, const Told& told) {
+  const int error = events_.add(step, told);
+  if (error == 0) return;
+  log::warning("cannot write {}: {}; training goes on without", events_.path().string(),
+               std::strerror(error));
+  events_ = {};
 }
 
 Report::Report(const ReportOptions& options)
@@ -305,6 +192,15 @@ void Report::step(const StepReport& report) {
   say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
 }
 
+void Report::evaluating(std::int64_t step, std::int64_t steps) {
+  if (!options_.speaks) return;
+  if (!evaluation_)
+    evaluation_.emplace("evaluating", "batches",
+                        Terminal{.present = options_.terminal, .columns = options_.columns});
+  evaluation_->show(step, steps);
+  if (step == steps) evaluation_.reset();
+}
+
 void Report::epoch(const EpochReport& report) {
   if (!options_.speaks) return;
   std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
@@ -385,6 +281,17 @@ double Report::series(const StepLine& line) {
   return seconds_between(begin, now_ns());
 }
 
+void Report::started(const std::string& config, const std::string& facts) {
+  if (!options_.speaks) return;
+  const std::int64_t step = options_.goes_on_after_step;
+  write_events(step, EventText{.tag = fmt::format("{}config", kStartPrefix), .markdown = code_block(config)});
+  write_events(step, EventText{.tag = fmt::format("{}machine", kStartPrefix), .markdown = code_block(facts)});
+}
+
+void Report::histograms(std::int64_t step, const std::vector<Histogram>& histograms) {
+  if (options_.speaks) write_events(step, histograms);
+}
+
 void Report::evaluation(const EvaluationLine& line) {
   if (!options_.speaks) return;
   evaluations_.add(to_json(line));
@@ -396,14 +303,6 @@ std::vector<std::string> Report::problems() const {
        {&metrics_problem_, &steps_.problem(), &evaluations_.problem(), &idle_events_.problem()})
     if (!each->empty()) problems.push_back(*each);
   return problems;
-}
-
-void Report::write_events(std::int64_t step, const std::vector<Scalar>& scalars) {
-  const int error = events_.add(step, scalars);
-  if (error == 0) return;
-  log::warning("cannot write {}: {}; training goes on without", events_.path().string(),
-               std::strerror(error));
-  events_ = {};
 }
 
 }  // namespace lockstep

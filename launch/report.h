@@ -2,8 +2,8 @@
 //
 // Report: what a run says of itself. On rank 0's terminal a progress bar, and lines that fit; where output is
 // piped, plain lines. In the run's directory metrics.jsonl, one JSON object a line, one line an epoch, and in
-// its folder tensorboard the numbers of these lines. Other ranks have a Report that says nothing. Neither a
-// pipe nor a disk that takes no more ends a run.
+// its folder tensorboard the numbers of these lines and what the run was told. Other ranks have a Report that
+// says nothing. Neither a pipe nor a disk that takes no more ends a run.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "launch/line_file.h"
 #include "launch/metric_lines.h"
 #include "launch/more_ranks.h"
+#include "launch/progress_meter.h"
 #include "launch/step_series.h"
 
 namespace lockstep {
@@ -62,6 +63,7 @@ struct EpochReport {
   std::vector<std::int64_t> steps_by_rank = {};     // on a ring (comm.topology), in this epoch; else empty
   std::vector<Straggler> stragglers = {};           // that were found in it
   std::vector<double> busy_by_rank = {};            // see busy_share()
+  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, behind the epoch
   std::string device = {};  // what the monitor saw (launch/monitor/monitor_sums.h), as JSON; empty: nothing
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
   std::optional<EvaluationMetrics> metrics = {};  // of the evaluation behind it, where any are asked for
@@ -103,10 +105,17 @@ class Report {
   // After a step. The bar is redrawn at most ten times a second and never wraps; without a terminal ten steps
   // an epoch get a line.
   void step(const StepReport& report);
+  // After a step of an evaluation of so many: on a terminal a bar, elsewhere a line where it takes long.
+  void evaluating(std::int64_t step, std::int64_t steps);
   // Appends a line to metrics.jsonl and prints a summary with the step account in per cent, and
   // communication's share of the processor time where there is any; then a line of communication and one of
   // advice, where there are any.
   void epoch(const EpochReport& report);
+
+  // For TensorBoard, as it starts: the whole configuration, and the program and the machine (run_record.h).
+  void started(const std::string& config, const std::string& facts);
+  // For TensorBoard.
+  void histograms(std::int64_t step, const std::vector<Histogram>& histograms);
 
   // A line of evaluations.jsonl.
   void evaluation(const EvaluationLine& line);
@@ -126,7 +135,8 @@ class Report {
   double seconds_left(std::int64_t steps_done);
   void write_metrics(const EpochReport& report);
   void tell(const IdleEvent& event);
-  void write_events(std::int64_t step, const std::vector<Scalar>& scalars);
+  template <typename Told>
+  void write_events(std::int64_t step, const Told& told);
   void say_of(const EpochCommunication& communication);
   void advise(const std::string& text);
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
@@ -140,6 +150,7 @@ class Report {
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
   bool more_ranks_told_ = false;
+  std::optional<ProgressMeter> evaluation_;  // that is under way
   std::string event_command_ = "none";
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first step reported, ...
@@ -149,13 +160,14 @@ class Report {
 // The object metrics.jsonl gets: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy,
 // samples_per_second, learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account
 // {data_wait, forward,
-// ...} and processor {compute, communication, data} in seconds, busy_by_rank; where there is a monitor device
-// {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks communication {steps,
-// exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds, late_rank,
-// by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any stragglers, a list of {rank,
-// host, since_step, found_step, seconds, median_seconds}. With run.metrics what add_metrics() adds, and
-// metrics_seconds; with run.metrics_every evaluations_within {count, seconds}; where devices were busy
-// more_ranks {ranks, samples_per_second, text}. What is not finite, or not there, is null.
+// ...} and processor {compute, communication, data} in seconds, busy_by_rank, resident_bytes_by_rank; where
+// there is a monitor device {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks
+// communication {steps, exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second,
+// late_seconds, late_rank, by_rank, by_bucket, advice}; on a ring steps_by_rank; where there are any
+// stragglers, a list of {rank, host, since_step, found_step, seconds, median_seconds}. With run.metrics what
+// add_metrics() adds, and metrics_seconds; with run.metrics_every evaluations_within {count, seconds};
+// where devices were busy more_ranks {ranks, samples_per_second, text}. What is not finite, or not there, is
+// null.
 std::string to_json(const EpochReport& report);
 
 // The object steps.jsonl gets: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,

@@ -16,6 +16,7 @@
 #include "core/processor_name.h"
 #include "kernels/library_versions.h"
 #include "launch/own_command.h"
+#include "launch/rank_memory.h"
 #include "launch/run_folder.h"
 #include "launch/version.h"
 
@@ -43,9 +44,18 @@ void replace(const std::filesystem::path& path, const std::string& text, bool sa
   write_atomically(path, text);
 }
 
+// Of a rank; see MemoryPart.
+nlohmann::ordered_json planned_bytes(Training& training, const Communicator& communicator) {
+  nlohmann::ordered_json planned;
+  const bool on_gpu = !is_host_memory(training.network().device());
+  for (const MemoryPart& part : memory_parts(training, communicator))
+    planned[on_gpu && !part.on_host ? "device" : "host"][part.name] = part.bytes;
+  return planned;
+}
+
 }  // namespace
 
-std::string run_facts(const World& world, Training& training) {
+std::string run_facts(const World& world, Training& training, const Communicator& communicator) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::int64_t parameters = 0;
   for (const Parameter& parameter : training.network().parameters())
@@ -68,11 +78,13 @@ std::string run_facts(const World& world, Training& training) {
                                 {"backend", training.network().backend().describe()},
                                 {"libraries", libraries},
                                 {"parameters", parameters},
+                                {"planned_bytes", planned_bytes(training, communicator)},
                                 {"global_batch", training.train_loader().global_batch()},
                                 {"dataset",
                                  {{"training", training.train_set().size()},
                                   {"test", training.test_set().size()},
-                                  {"classes", training.train_set().classes()}}}}
+                                  {"classes", training.train_set().classes()},
+                                  {"class_names", training.train_set().class_names()}}}}
              .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
          '\n';
 }

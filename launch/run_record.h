@@ -15,8 +15,9 @@ namespace lockstep {
 
 // The object in run.json: lockstep (version), command, started (local time, ISO 8601), ranks, nodes, host,
 // processor, cores, device, threads (of a rank), backend, libraries {mpi, cuda, nccl}, parameters,
-// global_batch, dataset {training, test, classes}.
-std::string run_facts(const World& world, Training& training);
+// planned_bytes {device {..}, host {..}} of a rank (launch/rank_memory.h), global_batch, dataset {training,
+// test, classes, class_names}.
+std::string run_facts(const World& world, Training& training, const Communicator& communicator);
 
 // By rank 0. Without room, or rights, the run goes on without them: one warning.
 void write_run_record(const Config& config, const std::string& config_text, const std::string& facts);

@@ -33,7 +33,7 @@ std::string completion_text(const Command& command, std::span<const CommandHelp>
 
 extern const CommandEntry keys_command = {
     .name = "keys",
-    .description = "Print every key of the configuration: default, meaning, allowed values",
+    .description = "Print every key of the configuration: default, meaning, range",
     .example = "lockstep keys",
     .flags = [](CLI::App& app,
                 Command& command) { app.add_flag("--markdown", command.markdown, "As tables in Markdown"); },

@@ -255,8 +255,12 @@ int train(TrainRun& run, const Command& command, World& world) {
         fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
                     "others (CUDA_VISIBLE_DEVICES)",
                     unused));
-  if (first)
-    write_run_record(run.config, to_toml(run.config, command.registry), run_facts(world, *run.training));
+  if (first) {
+    const std::string toml = to_toml(run.config, command.registry),
+                      facts = run_facts(world, *run.training, *run.communicator);
+    write_run_record(run.config, toml, facts);
+    run.report->started(toml, facts);
+  }
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));

@@ -11,6 +11,8 @@
 #include "core/log.h"
 #include "core/profiler_range.h"
 #include "launch/busy.h"
+#include "launch/parameter_histograms.h"
+#include "launch/rank_memory.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
 #include "launch/step_ends/late.h"
@@ -121,10 +123,12 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
 
 void Trainer::fit(Report& report, FitObserver* observer) {
   observer_ = observer;
+  report_ = &report;
   while (!done()) {
     std::optional<EpochReport> trained = train_epoch(report, observer);
     if (!trained) break;
     EpochReport& line = *trained;
+    std::vector<Histogram> histograms = last_gradients();
     const std::int64_t begin = now_ns();
     const Evaluation evaluation = evaluate();
     line.test_loss = evaluation.loss;
@@ -133,11 +137,17 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     line.metrics = evaluation.metrics;
     if (line.metrics) line.metrics_seconds += line.metrics->seconds;
     report.epoch(line);
+    if (tells_histograms()) {
+      for (Histogram& each : weight_histograms(parts_.network, stream_))
+        histograms.push_back(std::move(each));
+      report.histograms(step_, histograms);
+    }
     reported_ = 1;
     if (epoch_is_over()) begin_epoch();
     if (observer != nullptr) observer->evaluated(evaluation);
   }
   observer_ = nullptr;
+  report_ = nullptr;
 }
 
 std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {
@@ -210,6 +220,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   rest = std::max(0.0, rest - pause.seconds);
   const double without_core = compute_without_core() - without_core_before - pause.without_core;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
+  line.resident_bytes_by_rank = gather_values(parts_.communicator.host(), resident_bytes());
   if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before - pause.processor;

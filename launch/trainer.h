@@ -63,6 +63,8 @@ struct TrainerOptions {
   // Steps from one evaluation within an epoch to the next, counted from the start of training; 0: none.
   std::int64_t evaluate_every = 0;
   std::int64_t log_every = 50;  // steps from one line of rank 0's StepSeries to the next; 0: none
+  // Epochs from one that ends with histograms of weights and gradients to the next; 0: none.
+  std::int64_t histograms_every = 0;
   // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
@@ -207,6 +209,10 @@ class Trainer {
   EpochCommunication communication(const EpochReport& line, double no_core_before);
   // Of the threads that compute, their mean, since any moment; but for what followed a wait for other ranks.
   double compute_without_core();
+  // Rank 0's, behind an epoch that ends with them: of the gradients that its last step took. Where they are
+  // no more there, as what is late or averaged took their place, there are none.
+  std::vector<Histogram> last_gradients();
+  bool tells_histograms() const;
   // Rank 0's, where it is asked for.
   StepSeries::Place series_place();
   std::optional<StepSeries> begin_series();
@@ -275,6 +281,7 @@ class Trainer {
   std::int64_t window_settled_ = 0;  // steps that were before it
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
+  float gradients_scale_ = 1;  // loss scale that its gradients had
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
   std::unique_ptr<StepEnd> end_;
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
@@ -291,6 +298,7 @@ class Trainer {
   std::int64_t epoch_step_ = 0;
   std::int64_t reported_ = 0;        // 1: with all that was trained of the epoch
   FitObserver* observer_ = nullptr;  // of fit()
+  Report* report_ = nullptr;         // of fit()
   std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
   std::string began_;                // what find_not_finite() found
   StepPlace place_;                  // of the step that is being enqueued

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/processor_time.h"
+#include "launch/parameter_histograms.h"
 #include "launch/trainer.h"
 
 namespace lockstep {
@@ -68,6 +69,16 @@ double Trainer::seconds_without_core_for_communication() {
 
 double Trainer::compute_without_core() {
   return parts_.network.backend().seconds_without_core(clock_.waits_without_core());
+}
+
+bool Trainer::tells_histograms() const {
+  return options_.histograms_every > 0 && (epoch_ + 1) % options_.histograms_every == 0 &&
+         parts_.communicator.rank() == 0;
+}
+
+std::vector<Histogram> Trainer::last_gradients() {
+  if (!tells_histograms() || step_ == 0 || !end_->holds_gradients(step_ - 1)) return {};
+  return gradient_histograms(parts_.network, stream_, gradients_scale_);
 }
 
 std::optional<StepSeries> Trainer::begin_series() {

@@ -26,6 +26,7 @@ Evaluation Trainer::evaluate() {
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
     if (metrics_) metrics_->counted();
+    if (report_ != nullptr) report_->evaluating(step + 1, steps);
   }
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);

@@ -27,6 +27,7 @@ void Trainer::settle(StepSlot slot) {
   marks_.ended(slot);
   clock_.settle(slot);
   const float scale_before = std::exchange(loss_scale_, result.control.loss_scale);
+  gradients_scale_ = scale_before;
   gradient_norm_ = gradient_norm(result, scale_before);
   const StepVerdict verdict = end_->judge(step_ - enqueued_ + settled_ + 1, result, scale_before);
   if (settled_++ == epoch_began_) begin_totals();

@@ -8,6 +8,7 @@
 #include "data/verify.h"
 #include "kernels/host_augmentation.h"
 #include "launch/engine_options.h"
+#include "launch/progress_meter.h"
 
 namespace lockstep {
 namespace {
@@ -80,7 +81,12 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
   VerifyOptions each = config.verify;
   each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy
   each.threads = threads;
-  for (const Dataset* set : {train_set.get(), test_set.get()}) verify(*set, each);
+  for (const Dataset* set : {train_set.get(), test_set.get()}) {
+    ProgressMeter meter("verifying", "images", find_terminal());
+    if (world.rank() == 0)
+      each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
+    verify(*set, each);
+  }
 }
 
 std::size_t TrainingData::device_bytes(std::int64_t batch) const {

@@ -69,8 +69,8 @@ std::string page_of_one(const RunFolder& run, const NamedRuns& named) {
   const RunHeadline headline = headline_of(run);
   return fmt::format("<h1>{}</h1>\n", in_markup(named.names[0])) + subtitle_of(run, headline) +
          cards_of(headline) + section("Why was the device idle?", verdict_section(run)) +
-         section("Training", charts_html(learning_charts(named))) +
-         section("Communication", communication_section(run)) +
+         section("Training", charts_html(learning_charts(named))) + section("Classes", class_section(run)) +
+         section("Communication", communication_section(run)) + section("Memory", memory_section(run)) +
          section("Devices and hosts", monitor_section(run)) + section("Events", events_section(run)) +
          section("Configuration and machine", all_facts(named)) + absent_section(run);
 }
@@ -98,6 +98,10 @@ std::string headline_table(const NamedRuns& named) {
   add("peak", [](const RunHeadline& run) { return percent_text(run.peak); });
   add("samples/s", [](const RunHeadline& run) { return number_text(run.samples_per_second); });
   add("test accuracy", [](const RunHeadline& run) { return percent_text(run.test_accuracy); });
+  if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.top5); }))
+    add("among the five largest", [](const RunHeadline& run) { return percent_text(run.top5); });
+  if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.f1_macro); }))
+    add("F1, mean over classes", [](const RunHeadline& run) { return percent_text(run.f1_macro); });
   add("test loss", [](const RunHeadline& run) { return number_text(run.test_loss); });
   add("training loss", [](const RunHeadline& run) { return number_text(run.train_loss); });
   add("time of training", [](const RunHeadline& run) { return seconds_text(run.train_seconds); });
@@ -125,10 +129,12 @@ std::string page_of_several(const NamedRuns& named) {
   for (std::size_t i = 0; i < named.runs.size(); ++i) {
     const RunFolder& run = named.runs[i];
     accounts += account_figure(named.names[i], account_points(run), {});
-    each += fmt::format("<details><summary>{}</summary>\n{}{}{}{}{}</details>\n", in_markup(named.names[i]),
-                        verdict_section(run), section("Communication", communication_section(run)),
-                        section("Devices and hosts", monitor_section(run)),
-                        section("Events", events_section(run)), absent_section(run));
+    each += fmt::format(
+        "<details><summary>{}</summary>\n{}{}{}{}{}{}{}</details>\n", in_markup(named.names[i]),
+        verdict_section(run), section("Classes", class_section(run)),
+        section("Communication", communication_section(run)), section("Memory", memory_section(run)),
+        section("Devices and hosts", monitor_section(run)), section("Events", events_section(run)),
+        absent_section(run));
   }
   return fmt::format("<h1>{} runs side by side</h1>\n", named.runs.size()) +
          section("What differs", differences.empty()

@@ -9,6 +9,7 @@
 
 #include "launch/html_report/chart.h"
 #include "launch/html_report/run_sections.h"
+#include "launch/html_report/run_summary.h"
 #include "launch/html_report/style.h"
 
 namespace lockstep {
@@ -27,30 +28,70 @@ std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*
 struct TrainingNumber {
   const char* title;
   const char* unit;
-  double StepPoint::*of_steps;
-  double EpochLine::*of_epochs;
+  double StepPoint::*of_steps = nullptr;
+  double EpochLine::*of_epochs = nullptr;
+  double EvaluationPoint::*of_evaluations = nullptr;
   double factor = 1;
   bool from_zero = true;
   double top = 0;
 };
 
 constexpr TrainingNumber kSpeedNumbers[] = {
-    {"Busy", "%", &StepPoint::busy, &EpochLine::busy, 100, true, 100},
-    {"Samples per second", "samples/s", &StepPoint::samples_per_second, &EpochLine::samples_per_second},
-    {"Peak", "%", nullptr, &EpochLine::peak, 100}};
+    {.title = "Busy",
+     .unit = "%",
+     .of_steps = &StepPoint::busy,
+     .of_epochs = &EpochLine::busy,
+     .factor = 100,
+     .top = 100},
+    {.title = "Samples per second",
+     .unit = "samples/s",
+     .of_steps = &StepPoint::samples_per_second,
+     .of_epochs = &EpochLine::samples_per_second},
+    {.title = "Peak", .unit = "%", .of_epochs = &EpochLine::peak, .factor = 100},
+    {.title = "Exposed communication",
+     .unit = "% of the time",
+     .of_steps = &StepPoint::exposed,
+     .of_epochs = &EpochLine::exposed,
+     .factor = 100}};
 constexpr TrainingNumber kLearningNumbers[] = {
-    {"Training loss", "nats", &StepPoint::loss, &EpochLine::train_loss, 1, false},
-    {"Test loss", "nats", nullptr, &EpochLine::test_loss, 1, false},
-    {"Test accuracy", "%", nullptr, &EpochLine::test_accuracy, 100, false},
-    {"Learning rate", "", &StepPoint::learning_rate, &EpochLine::learning_rate},
-    {"Gradient norm", "L2", &StepPoint::gradient_norm, nullptr},
-    {"Loss scale", "", &StepPoint::loss_scale, &EpochLine::loss_scale}};
+    {.title = "Training loss",
+     .unit = "nats",
+     .of_steps = &StepPoint::loss,
+     .of_epochs = &EpochLine::train_loss,
+     .from_zero = false},
+    {.title = "Test loss", .unit = "nats", .of_evaluations = &EvaluationPoint::test_loss, .from_zero = false},
+    {.title = "Test accuracy",
+     .unit = "%",
+     .of_evaluations = &EvaluationPoint::test_accuracy,
+     .factor = 100,
+     .from_zero = false},
+    {.title = "Among the five largest",
+     .unit = "%",
+     .of_evaluations = &EvaluationPoint::top5,
+     .factor = 100,
+     .from_zero = false},
+    {.title = "F1, mean over classes",
+     .unit = "%",
+     .of_evaluations = &EvaluationPoint::f1_macro,
+     .factor = 100,
+     .from_zero = false},
+    {.title = "Learning rate",
+     .unit = "",
+     .of_steps = &StepPoint::learning_rate,
+     .of_epochs = &EpochLine::learning_rate},
+    {.title = "Gradient norm", .unit = "L2", .of_steps = &StepPoint::gradient_norm},
+    {.title = "Loss scale",
+     .unit = "",
+     .of_steps = &StepPoint::loss_scale,
+     .of_epochs = &EpochLine::loss_scale}};
 
 bool tells_something(const std::vector<ChartPoint>& points) {
   return std::ranges::any_of(points, [](const ChartPoint& point) { return std::isfinite(point.y); });
 }
 
 std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumber& number) {
+  if (number.of_evaluations != nullptr)
+    return points_of(evaluation_points(run), &EvaluationPoint::step, number.of_evaluations, number.factor);
   std::vector<ChartPoint> points;
   if (number.of_steps != nullptr)
     points = points_of(run.steps, &StepPoint::step, number.of_steps, number.factor);
@@ -64,6 +105,13 @@ bool never_moves(const std::vector<Curve>& curves) {
   return std::ranges::all_of(curves, [](const Curve& curve) {
     return std::ranges::all_of(curve.points,
                                [&](const ChartPoint& point) { return point.y == curve.points[0].y; });
+  });
+}
+
+// One rank exposes nothing.
+bool are_zero(const std::vector<Curve>& curves) {
+  return std::ranges::all_of(curves, [](const Curve& curve) {
+    return std::ranges::all_of(curve.points, [](const ChartPoint& point) { return point.y == 0; });
   });
 }
 
@@ -82,9 +130,11 @@ std::string loss_figure(const RunFolder& run) {
       {.title = "Loss",
        .unit = "nats",
        .from_zero = false,
-       .curves = {{"of steps", points_of(run.steps, &StepPoint::step, &StepPoint::loss), 7},
-                  {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
-                  {"test", points_of(run.epochs, &EpochLine::steps, &EpochLine::test_loss), 1}}});
+       .curves = {
+           {"of steps", points_of(run.steps, &StepPoint::step, &StepPoint::loss), 7},
+           {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
+           {"test", points_of(evaluation_points(run), &EvaluationPoint::step, &EvaluationPoint::test_loss),
+            1}}});
 }
 
 // A chart of each of these numbers, with a curve for each run.
@@ -97,8 +147,9 @@ std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> nu
     if (alone && of_loss) html += loss_figure(named.runs[0]);
     if (alone && of_busy) html += busy_figure(named.runs[0]);
     const bool drawn_with_it =
-        number.of_epochs == &EpochLine::test_loss || number.of_epochs == &EpochLine::peak;
-    if (alone && (of_loss || of_busy || drawn_with_it)) continue;
+        number.of_evaluations == &EvaluationPoint::test_loss || number.of_epochs == &EpochLine::peak;
+    const bool drawn_elsewhere = number.of_epochs == &EpochLine::exposed;
+    if (alone && (of_loss || of_busy || drawn_with_it || drawn_elsewhere)) continue;
     CurveChart chart{.title = number.title,
                      .unit = number.unit,
                      .from_zero = number.from_zero,
@@ -111,6 +162,7 @@ std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> nu
                               .dashed = i >= kCurveColors});
     }
     if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
+    if (number.of_epochs == &EpochLine::exposed && are_zero(chart.curves)) continue;
     html += to_figure(chart);
   }
   return html;
@@ -161,6 +213,13 @@ std::string monitor_figures(const MonitorTable& file,
 
 std::string speed_charts(const NamedRuns& named) { return charts_of(named, kSpeedNumbers); }
 std::string learning_charts(const NamedRuns& named) { return charts_of(named, kLearningNumbers); }
+
+std::string exposed_figure(const RunFolder& run) {
+  const TrainingNumber& exposed = kSpeedNumbers[3];
+  return to_figure({.title = exposed.title,
+                    .unit = exposed.unit,
+                    .curves = {{"exposed", training_points(run, exposed), 1}}});
+}
 
 std::string monitor_section(const RunFolder& run) {
   if (run.monitor.series.empty())

@@ -25,6 +25,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSteps = "steps.jsonl";
+constexpr const char* kEvaluations = "evaluations.jsonl";
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kConfig = "config.toml";
 constexpr const char* kMachine = "run.json";
@@ -68,6 +69,19 @@ std::vector<Json> objects_in(const Json& object, const char* name) {
   return objects;
 }
 
+// The numbers of a list; NaN for what is none.
+std::vector<double> numbers_in(const Json& list) {
+  std::vector<double> numbers;
+  if (list.is_array())
+    for (const Json& each : list) numbers.push_back(each.is_number() ? each.get<double>() : kNotTold);
+  return numbers;
+}
+
+std::vector<double> numbers_in(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() ? numbers_in(*found) : std::vector<double>();
+}
+
 const Json& object_in(const Json& object, const char* name) {
   static const Json kNone = Json::object();
   const auto found = object.find(name);
@@ -82,6 +96,29 @@ StepAccount account_in(const Json& line) {
     if (seconds > 0) account.seconds[phase] = seconds;
   }
   return account;
+}
+
+double exposed_share(const StepAccount& account) {
+  return account.total() > 0 ? account[Phase::exposed_communication] / account.total() : kNotTold;
+}
+
+ClassMetrics classes_in(const Json& line) {
+  ClassMetrics classes{.f1 = numbers_in(line, "f1_by_class"),
+                       .precision = numbers_in(line, "precision_by_class"),
+                       .recall = numbers_in(line, "recall_by_class")};
+  const auto found = line.find("confusion");
+  if (found == line.end() || !found->is_array()) return classes;
+  for (const Json& row : *found) classes.confusion.push_back(numbers_in(row));
+  const auto fits = [&](const std::vector<double>& row) { return row.size() == classes.confusion.size(); };
+  if (!std::ranges::all_of(classes.confusion, fits)) classes.confusion.clear();
+  return classes;
+}
+
+// Of a training that went on from an earlier checkpoint some are told again: those count.
+template <typename Point>
+void add_newest(const Point& point, std::vector<Point>& points) {
+  while (!points.empty() && points.back().step >= point.step) points.pop_back();
+  points.push_back(point);
 }
 
 // Calls what(object) with each line of a file of JSON lines.
@@ -118,7 +155,8 @@ CommunicationLine communication_in(const Json& line) {
                                      .waited = number_in(rank, "waited_seconds"),
                                      .wire = number_in(rank, "wire_seconds"),
                                      .starved = number_in(rank, "starved_seconds"),
-                                     .no_core = number_in(rank, "no_core_seconds")});
+                                     .no_core = number_in(rank, "no_core_seconds"),
+                                     .exposed_by_bucket = numbers_in(rank, "exposed_seconds_by_bucket")});
   }
   for (const Json& bucket : objects_in(told, "by_bucket")) {
     communication.by_bucket.push_back({.bytes = number_in(bucket, "bytes"),
@@ -145,12 +183,14 @@ EpochLine epoch_in(const Json& line) {
                   .skipped_steps = number_in(line, "skipped_steps"),
                   .busy = number_in(line, "busy"),
                   .peak = number_in(line, "peak"),
+                  .top5 = number_in(line, "top5"),
+                  .f1_macro = number_in(line, "f1_macro"),
+                  .resident_bytes_by_rank = numbers_in(line, "resident_bytes_by_rank"),
+                  .classes = classes_in(line),
+                  .busy_by_rank = numbers_in(line, "busy_by_rank"),
                   .account = account_in(line),
                   .communication = communication_in(line)};
-  if (const auto found = line.find("busy_by_rank"); found != line.end() && found->is_array()) {
-    for (const Json& busy : *found)
-      epoch.busy_by_rank.push_back(busy.is_number() ? busy.get<double>() : kNotTold);
-  }
+  epoch.exposed = exposed_share(epoch.account);
   if (const Json& advice = object_in(object_in(line, "communication"), "advice"); !advice.empty()) {
     epoch.advice.push_back({.cause = word_in(advice, "cause"),
                             .key = word_in(advice, "key"),
@@ -204,31 +244,56 @@ void add_toml_facts(const std::string& path, const toml::table& table, std::vect
   }
 }
 
+std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
+  std::vector<std::string> names;
+  const auto found = std::ranges::find(machine, "dataset.class_names", &RunFact::first);
+  if (found == machine.end()) return names;
+  const Json list = Json::parse(found->second, nullptr, false);
+  if (!list.is_array()) return names;
+  for (const Json& each : list) names.push_back(each.is_string() ? each.get<std::string>() : each.dump());
+  return names;
+}
+
 }  // namespace
 
 std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name) {
   std::vector<EpochLine> epochs;
-  for_each_object(text, name, [&](const Json& line) { epochs.push_back(epoch_in(line)); });
+  for_each_object(text, name, [&](const Json& line) {
+    if (!epochs.empty()) epochs.back().classes = {};
+    epochs.push_back(epoch_in(line));
+  });
   return epochs;
 }
 
 std::vector<StepPoint> read_step_lines(std::string_view text, const std::string& name) {
   std::vector<StepPoint> steps;
   for_each_object(text, name, [&](const Json& line) {
-    const StepPoint step{.step = needed_number(line, "step"),
-                         .time = number_in(line, "time"),
-                         .loss = number_in(line, "loss"),
-                         .learning_rate = number_in(line, "learning_rate"),
-                         .loss_scale = number_in(line, "loss_scale"),
-                         .gradient_norm = number_in(line, "gradient_norm"),
-                         .samples_per_second = number_in(line, "samples_per_second"),
-                         .busy = number_in(line, "busy"),
-                         .account = account_in(line)};
-    // A training that went on from an earlier checkpoint takes some steps again: those count.
-    while (!steps.empty() && steps.back().step >= step.step) steps.pop_back();
-    steps.push_back(step);
+    StepPoint step{.step = needed_number(line, "step"),
+                   .time = number_in(line, "time"),
+                   .loss = number_in(line, "loss"),
+                   .learning_rate = number_in(line, "learning_rate"),
+                   .loss_scale = number_in(line, "loss_scale"),
+                   .gradient_norm = number_in(line, "gradient_norm"),
+                   .samples_per_second = number_in(line, "samples_per_second"),
+                   .busy = number_in(line, "busy"),
+                   .account = account_in(line)};
+    step.exposed = exposed_share(step.account);
+    add_newest(step, steps);
   });
   return steps;
+}
+
+std::vector<EvaluationPoint> read_evaluation_lines(std::string_view text, const std::string& name) {
+  std::vector<EvaluationPoint> evaluations;
+  for_each_object(text, name, [&](const Json& line) {
+    add_newest(EvaluationPoint{.step = needed_number(line, "step"),
+                               .test_loss = number_in(line, "test_loss"),
+                               .test_accuracy = number_in(line, "test_accuracy"),
+                               .top5 = number_in(line, "top5"),
+                               .f1_macro = number_in(line, "f1_macro")},
+               evaluations);
+  });
+  return evaluations;
 }
 
 std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name) {
@@ -270,7 +335,7 @@ std::vector<RunFact> read_machine_facts(std::string_view text, const std::string
 
 std::vector<fs::path> files_of_run(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const char* name : {kMetrics, kSteps, kEvents, kConfig, kMachine, kMonitor})
+  for (const char* name : {kMetrics, kSteps, kEvaluations, kEvents, kConfig, kMachine, kMonitor})
     files.push_back(folder / name);
   return files;
 }
@@ -292,9 +357,12 @@ RunFolder read_run_folder(const fs::path& folder) {
       run.absent.emplace_back(name);
   };
   read(kSteps, read_step_lines, run.steps);
+  read(kEvaluations, read_evaluation_lines, run.evaluations);
+  std::erase(run.absent, kEvaluations);
   read(kEvents, read_event_lines, run.events);
   read(kConfig, read_config_facts, run.config);
   read(kMachine, read_machine_facts, run.machine);
+  run.class_names = class_names_in(run.machine);
   read(kMonitor, read_monitor_table, run.monitor);
   return run;
 }

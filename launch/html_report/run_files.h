@@ -30,13 +30,15 @@ struct StepPoint {
   double gradient_norm = kNotTold;
   double samples_per_second = kNotTold;
   double busy = kNotTold;
-  StepAccount account = {};  // since the line before
+  double exposed = kNotTold;  // communication that nothing hid, as a share of the account
+  StepAccount account = {};   // since the line before
 };
 
 // Seconds of an epoch, as launch/communication.h and launch/ledger.h have them.
 struct RankLine {
   double exposed = kNotTold, hidden = kNotTold, waited = kNotTold, wire = kNotTold, starved = kNotTold,
          no_core = kNotTold;
+  std::vector<double> exposed_by_bucket = {};
 };
 struct BucketLine {
   double bytes = kNotTold, exposed = kNotTold, hidden = kNotTold, late = kNotTold, wire = kNotTold,
@@ -61,6 +63,14 @@ struct StragglerLine {
   std::string host;
 };
 
+// What an evaluation told of classes; what it did not is empty.
+struct ClassMetrics {
+  std::vector<double> f1, precision, recall;   // by class
+  std::vector<std::vector<double>> confusion;  // by label and prediction, square
+
+  bool any() const { return !f1.empty() || !confusion.empty(); }
+};
+
 // A line of metrics.jsonl.
 struct EpochLine {
   double epoch = 0;  // from 1
@@ -69,11 +79,21 @@ struct EpochLine {
   double samples_per_second = kNotTold, learning_rate = kNotTold, loss_scale = kNotTold;
   double train_seconds = kNotTold, evaluation_seconds = kNotTold, skipped_steps = kNotTold;
   double busy = kNotTold, peak = kNotTold;
+  double exposed = kNotTold;  // as StepPoint's
+  double top5 = kNotTold, f1_macro = kNotTold;
+  std::vector<double> resident_bytes_by_rank = {};
+  ClassMetrics classes = {};  // of the last line alone
   std::vector<double> busy_by_rank = {};
   StepAccount account = {};
   CommunicationLine communication = {};
   std::vector<AdviceLine> advice = {};  // none or one
   std::vector<StragglerLine> stragglers = {};
+};
+
+// A line of evaluations.jsonl: of an evaluation within an epoch.
+struct EvaluationPoint {
+  double step = 0;
+  double test_loss = kNotTold, test_accuracy = kNotTold, top5 = kNotTold, f1_macro = kNotTold;
 };
 
 // A line of events.jsonl.
@@ -89,12 +109,14 @@ using RunFact = std::pair<std::string, std::string>;
 struct RunFolder {
   std::filesystem::path folder;
   std::vector<EpochLine> epochs;
-  std::vector<StepPoint> steps;  // ascending
+  std::vector<StepPoint> steps;              // ascending
+  std::vector<EvaluationPoint> evaluations;  // ascending
   std::vector<EventLine> events;
+  std::vector<std::string> class_names;  // as run.json has them; may be fewer than there are classes
   std::vector<RunFact> config;
   std::vector<RunFact> machine;
   MonitorTable monitor;
-  std::vector<std::string> absent;  // "steps.jsonl": files that are not there
+  std::vector<std::string> absent;  // "steps.jsonl": files that are not there, though every run has them
 };
 
 // Throws IoError for a folder without metrics.jsonl and for what cannot be read, and DataError with file and
@@ -107,6 +129,7 @@ std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& fol
 // Text of files, for tests. `name` is what an error calls the file.
 std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name);
 std::vector<StepPoint> read_step_lines(std::string_view text, const std::string& name);
+std::vector<EvaluationPoint> read_evaluation_lines(std::string_view text, const std::string& name);
 std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name);
 std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name);
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "launch/html_report/chart.h"
+#include "launch/html_report/heat_table.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_summary.h"
 #include "launch/markup.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr double kWorthAWord = 0.05;      // of the time
 constexpr std::size_t kMostAdvice = 4;    // pieces
 constexpr std::size_t kMostEvents = 200;  // rows
+constexpr std::size_t kMostBucketsWithNumbers = 30;
 
 // What to change where a phase takes long: launch/README.md has the same.
 const char* remedy_for(Phase phase) {
@@ -177,6 +179,33 @@ std::string bucket_table(const CommunicationLine& sum) {
   return to_html(table);
 }
 
+// Of ranks and buckets; nothing where ranks do not tell.
+std::string exposed_table(const CommunicationLine& sum) {
+  double most = 0;
+  for (const RankLine& rank : sum.by_rank)
+    for (const double seconds : rank.exposed_by_bucket) most = std::fmax(most, seconds);
+  HeatTable table{.corner = "rank, by bucket", .small = sum.by_bucket.size() > kMostBucketsWithNumbers};
+  for (std::size_t i = 0; i < sum.by_bucket.size(); ++i)
+    table.column_names.push_back(
+        table.small ? "" : fmt::format("{} \u00b7 {}", i, bytes_text(sum.by_bucket[i].bytes)));
+  for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
+    const std::vector<double>& buckets = sum.by_rank[i].exposed_by_bucket;
+    if (buckets.empty() || buckets.size() != sum.by_bucket.size()) continue;
+    table.row_names.push_back(fmt::format("{}", i));
+    std::vector<HeatCell>& row = table.rows.emplace_back();
+    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+      const std::string text = seconds_text(buckets[bucket] / sum.steps);
+      row.push_back({.shade = most > 0 ? buckets[bucket] / most : 0,
+                     .text = table.small ? "" : text,
+                     .title = fmt::format("rank {}, bucket {}: {} a step", i, bucket, text),
+                     .stands_out = true});
+    }
+  }
+  if (table.rows.empty()) return {};
+  return fmt::format("<div><h3>Exposed by rank and bucket</h3>\n<div class=\"panel\">{}</div></div>\n",
+                     to_html(table));
+}
+
 void add_event_row(const EventLine& event, HtmlTable& table) {
   table.rows.push_back({number_cell(utc_text(event.time)), number_cell(number_text(event.step)),
                         text_cell(event.kind), text_cell(event.cause), wide_cell(event.text)});
@@ -221,8 +250,10 @@ std::string communication_section(const RunFolder& run) {
   return fmt::format(
       "<p class=\"soft\">Of {} steps, as means of a step. Exposed is what compute waited for; hidden "
       "travelled beside backward.</p>\n<h3>By rank</h3>\n<div class=\"panel\">{}</div>\n"
-      "<h3>By bucket of rank 0</h3>\n<div class=\"panel\">{}</div>\n",
-      number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum));
+      "<h3>By bucket of rank 0</h3>\n<div class=\"panel\">{}</div>\n<div class=\"pair\">\n{}<div><h3>Over "
+      "time</h3>\n{}</div>\n</div>\n",
+      number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum), exposed_table(sum),
+      exposed_figure(run));
 }
 
 std::string events_section(const RunFolder& run) {

@@ -24,6 +24,12 @@ std::string communication_section(const RunFolder& run);
 // Of one run, or a line for each of several.
 std::string speed_charts(const NamedRuns& named);
 std::string learning_charts(const NamedRuns& named);
+// Which classes were taken for which; nothing where no evaluation counted that.
+std::string class_section(const RunFolder& run);
+// What was planned, part by part, and what ranks had; nothing where no file tells it.
+std::string memory_section(const RunFolder& run);
+// How much of the time communication took that nothing hid, over steps: a figure.
+std::string exposed_figure(const RunFolder& run);
 std::string monitor_section(const RunFolder& run);
 std::string events_section(const RunFolder& run);
 // Keys of configuration and facts of machine: those that differ, or all.

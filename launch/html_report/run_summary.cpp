@@ -37,6 +37,11 @@ void add_communication(CommunicationLine& sum, const CommunicationLine& more) {
     for (double RankLine::*part : {&RankLine::exposed, &RankLine::hidden, &RankLine::waited, &RankLine::wire,
                                    &RankLine::starved, &RankLine::no_core})
       add_told(sum.by_rank[i].*part, more.by_rank[i].*part);
+  for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
+    std::vector<double>& buckets = sum.by_rank[i].exposed_by_bucket;
+    const std::vector<double>& others = more.by_rank[i].exposed_by_bucket;
+    for (std::size_t j = 0; j < std::min(buckets.size(), others.size()); ++j) add_told(buckets[j], others[j]);
+  }
   for (std::size_t i = 0; i < sum.by_bucket.size(); ++i)
     for (double BucketLine::*part : {&BucketLine::exposed, &BucketLine::hidden, &BucketLine::late,
                                      &BucketLine::wire, &BucketLine::starved})
@@ -63,6 +68,8 @@ RunHeadline headline_of(const RunFolder& run) {
     headline.test_accuracy = epoch.test_accuracy;
     headline.test_loss = epoch.test_loss;
     headline.train_loss = epoch.train_loss;
+    headline.top5 = epoch.top5;
+    headline.f1_macro = epoch.f1_macro;
   }
   if (run.epochs.empty()) {
     for (const StepPoint& step : run.steps) {
@@ -76,6 +83,18 @@ RunHeadline headline_of(const RunFolder& run) {
   headline.peak = peak.value();
   headline.samples_per_second = rate.value();
   return headline;
+}
+
+std::vector<EvaluationPoint> evaluation_points(const RunFolder& run) {
+  std::vector<EvaluationPoint> points = run.evaluations;
+  for (const EpochLine& epoch : run.epochs)
+    points.push_back({.step = epoch.steps,
+                      .test_loss = epoch.test_loss,
+                      .test_accuracy = epoch.test_accuracy,
+                      .top5 = epoch.top5,
+                      .f1_macro = epoch.f1_macro});
+  std::ranges::stable_sort(points, {}, &EvaluationPoint::step);
+  return points;
 }
 
 std::vector<AccountPoint> account_points(const RunFolder& run) {

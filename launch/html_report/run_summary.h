@@ -17,11 +17,15 @@ struct RunHeadline {
   double busy = kNotTold, peak = kNotTold;                                       // of the whole training
   double samples_per_second = kNotTold;                                          // the same
   double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // the last
+  double top5 = kNotTold, f1_macro = kNotTold;                                   // likewise
   double train_seconds = kNotTold, evaluation_seconds = kNotTold;
   double steps = 0;
   std::size_t epochs = 0;  // that have ended
 };
 RunHeadline headline_of(const RunFolder& run);
+
+// Of epochs and within them; ascending.
+std::vector<EvaluationPoint> evaluation_points(const RunFolder& run);
 
 // Of steps.jsonl, else of epochs.
 std::vector<AccountPoint> account_points(const RunFolder& run);

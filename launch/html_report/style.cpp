@@ -79,6 +79,18 @@ tbody tr:last-child td { border-bottom: 0; }
 th { color: var(--soft); font-weight: 600; font-size: .82rem; white-space: nowrap; position: sticky; top: 0; background: var(--card); }
 td .wide { display: inline-block; min-width: 17rem; }
 .n { text-align: right; white-space: nowrap; }
+.pair { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); gap: 0 .75rem; align-items: start; }
+.pair > div { min-width: 0; } .pair h3:first-child { margin-top: .9rem; }
+.heat { min-width: 0; border-collapse: separate; border-spacing: 1px; }
+.heat td { --c: var(--accent); background: color-mix(in srgb, var(--c) var(--h, 0%), var(--card)); text-align: right; padding: .25rem .5rem;
+  border: 0; border-radius: 3px; white-space: nowrap; min-width: 2.6rem; }
+.heat td.o { --c: var(--s1); }
+.heat th { background: var(--card); border: 0; padding: .25rem .6rem .25rem .3rem; white-space: normal; min-width: 2.6rem; overflow-wrap: anywhere; }
+.heat thead th { text-align: right; vertical-align: bottom; padding-right: .5rem; }
+.heat thead th:first-child { text-align: left; overflow-wrap: normal; }
+.heat tbody th { position: sticky; left: 0; top: auto; z-index: 1; min-width: 4.5rem; max-width: 12rem; font-weight: 400; color: var(--text); }
+.heat.small td { min-width: .7rem; width: .7rem; height: .7rem; padding: 0; } .heat.small thead th { min-width: 0; padding: 0; }
+.heat.small thead th:first-child { white-space: nowrap; } .heat.small tbody th { padding-top: 0; padding-bottom: 0; font-size: .7rem; line-height: 1; white-space: nowrap; }
 details { margin-top: .75rem; } summary { cursor: pointer; font-weight: 600; padding: .2rem 0; }
 summary:hover { color: var(--accent); }
 footer { margin-top: 2.5rem; color: var(--soft); font-size: .85rem; }

@@ -13,6 +13,7 @@
 #include "launch/commands.h"
 #include "launch/job_end.h"
 #include "launch/plan/simulation.h"
+#include "launch/rank_memory.h"
 #include "launch/terminal.h"
 #include "launch/training.h"
 
@@ -46,57 +47,26 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
   }
 }
 
-std::string arena_note(const MemoryPlan& memory) {
-  const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / kMiB; };
-  std::string note = fmt::format("one arena, {:.2f} MiB of it workspace; {:.2f} MiB without sharing",
-                                 mib(memory.workspace), mib(memory.activations_unshared));
-  if (memory.activations != memory.activations_kept) {
-    note += fmt::format(", {:.2f} MiB without recomputation", mib(memory.activations_kept));
-  }
-  return note;
-}
-
 void print_memory(Training& training, const Communicator& communicator) {
-  const MemoryPlan& memory = training.network().memory();
-  std::size_t total = 0;
-  const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
-    if (bytes == 0) return;
-    print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, static_cast<double>(bytes) / kMiB), note);
-    total += bytes;
-  };
-  const auto print_total = [&](const std::string& note) { line("total", std::exchange(total, 0), note); };
-
   const Device device = training.network().device();
   const bool on_gpu = !is_host_memory(device);
-  print_fitted(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""));
-  line("activations", memory.activations, arena_note(memory));
-  line("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
-  line("copies", memory.weight_copies, "weights in half precision");
-  line("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
-  const StepStatistics* sums = training.step_statistics();
-  GradientBuckets& buckets = training.buckets();
-  const std::size_t of_codecs = sums == nullptr ? buckets.exchange().memory_bytes() : 0;
-  line("gradients", buckets.memory_bytes() - of_codecs + (sums == nullptr ? 0 : sums->memory_bytes()),
-       sums == nullptr ? "the buckets" : "the buckets, and sums of micro-batches");
-  line("codecs", training.codec_bytes(),
-       buckets.exchange().to_choose() == nullptr
-           ? "what is packed, sent and remembered"
-           : "at most, about, of those that comm.codec = auto may choose");
-  line("optimizer", training.optimizer().state().size_bytes(),
-       fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
-  line("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
-  line("dataset", training.train_set().on_device().size() + training.test_set().on_device().size(),
-       "images that batches are gathered from");
-  if (on_gpu) {
-    print_total("and the libraries' own");
-    print_fitted("memory per rank, of the host");
-  }
-  line("loaders", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
-       "slots of batches that wait");
-  line("dataset", training.train_set().memory_bytes() + training.test_set().memory_bytes(),
-       "images and labels held in memory");
-  line("staging", communicator.memory_bytes(), "messages to and from other ranks");
-  print_total("and the libraries' own");
+  const std::vector<MemoryPart> parts = memory_parts(training, communicator);
+  const auto print_parts = [&](const std::string& head, bool on_host) {
+    print_fitted(head);
+    const auto line = [](const std::string& name, std::size_t bytes, const std::string& note) {
+      print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, static_cast<double>(bytes) / kMiB), note);
+    };
+    std::size_t total = 0;
+    for (const MemoryPart& part : parts) {
+      if (part.on_host != on_host) continue;
+      line(part.name, part.bytes, part.note);
+      total += part.bytes;
+    }
+    line("total", total, "and the libraries' own");
+  };
+  print_parts(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""),
+              false);
+  if (on_gpu) print_parts("memory per rank, of the host", true);
 }
 
 void print_buckets(Training& training, const std::string& exchange, int ranks) {
@@ -183,9 +153,7 @@ void plan_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry plan_command = {
     .name = "plan",
-    .description =
-        "Print ranks and devices, memory, buckets and bytes per step, and predict the steps "
-        "of a cluster; train nothing",
+    .description = "Print a training's memory, buckets and bytes, or predict a cluster",
     .example =
         "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
         "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",

@@ -17,6 +17,7 @@
 #include "data/resized.h"
 #include "data/verify.h"
 #include "launch/commands.h"
+#include "launch/progress_meter.h"
 #include "launch/terminal.h"
 
 namespace lockstep {
@@ -170,8 +171,13 @@ int run_inspect(const Command& command) {
   if (!flags.sheet.empty()) write_sheet(train, flags.sheet);
   if (flags.quick) return exit_code::done;
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  for (const Found& found : splits)
-    verify(*found.dataset, {.extent = Verify::all, .shard = {}, .threads = threads});
+  for (const Found& found : splits) {
+    VerifyOptions options{.extent = Verify::all, .shard = {}, .threads = threads};
+    ProgressMeter meter("verifying " + found.name, "images", find_terminal());
+    if (!flags.json)
+      options.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
+    verify(*found.dataset, options);
+  }
   if (!flags.json) fmt::print("\nAll {} images are sound.\n", train.size() + splits[1].dataset->size());
   return exit_code::done;
 }
@@ -189,7 +195,7 @@ void inspect_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry inspect_command = {
     .name = "inspect",
-    .description = "Print what record files hold, and verify every byte of them",
+    .description = "Print what record files hold, and verify every byte",
     .example = "lockstep inspect cifar10-records --sheet cifar10.png",
     .flags = inspect_flags,
     .alone = run_inspect};

@@ -7,12 +7,11 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
-#include "core/timeline.h"
 #include "core/wrapped_text.h"
 #include "data/records/pack.h"
 #include "launch/commands.h"
 #include "launch/config.h"
-#include "launch/progress_line.h"
+#include "launch/progress_meter.h"
 #include "launch/terminal.h"
 
 namespace lockstep {
@@ -27,35 +26,6 @@ struct PackFlags {
   bool leave_out_damaged = false;
 };
 
-// On a terminal, a few times a second.
-class PackBar {
- public:
-  explicit PackBar(const Terminal& terminal) : terminal_(terminal) {}
-
-  void show(const PackProgress& progress) {
-    const std::int64_t now = now_ns();
-    if (!terminal_.present || (now - shown_ns_ < kPauseNs && progress.done < progress.samples)) return;
-    shown_ns_ = now;
-    const double seconds = static_cast<double>(now - began_ns_) * 1e-9;
-    const auto done = static_cast<double>(progress.done), all = static_cast<double>(progress.samples);
-    ProgressLine line{.start = "packing",
-                      .fraction = done / all,
-                      .parts = {fmt::format("{}/{}", progress.done, progress.samples)}};
-    if (progress.done > 0) line.parts.push_back(duration(seconds * (all - done) / done) + " left");
-    say(kClearLine + bar_line(line, terminal_.columns));
-  }
-  void clear() const {
-    if (terminal_.present) say(kClearLine);
-  }
-  double seconds() const { return static_cast<double>(now_ns() - began_ns_) * 1e-9; }
-
- private:
-  static constexpr std::int64_t kPauseNs = 100'000'000;
-  Terminal terminal_;
-  std::int64_t began_ns_ = now_ns();
-  std::int64_t shown_ns_ = 0;
-};
-
 std::uint64_t bytes_in(const std::filesystem::path& folder) {
   std::uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
@@ -63,8 +33,9 @@ std::uint64_t bytes_in(const std::filesystem::path& folder) {
 }
 
 PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::string& folder,
-                             const PackOptions& options, PackBar& bar) try {
-  return pack(splits, folder, options, [&](const PackProgress& progress) { bar.show(progress); });
+                             const PackOptions& options, ProgressMeter& bar) try {
+  return pack(splits, folder, options,
+              [&](const PackProgress& progress) { bar.show(progress.done, progress.samples); });
 } catch (const DataError& error) {
   bar.clear();
   throw DataError(fmt::format("{}\n--leave-out-damaged packs the others", error.what()));
@@ -87,7 +58,7 @@ int run_pack(const Command& command) {
       .threads = flags.threads > 0 ? flags.threads
                                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
       .leave_out_damaged = flags.leave_out_damaged};
-  PackBar bar(find_terminal());
+  ProgressMeter bar("packing", "images", find_terminal());
   const PackProgress packed =
       pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},
                       flags.folder, options, bar);

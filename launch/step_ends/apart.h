@@ -17,6 +17,8 @@ class ApartEnd : public SynchronousEnd {
   bool judges_alone() const override { return true; }
   bool leaves_skipped_step_as_it_was() const override { return false; }
   void begin_step(const StepPlace& place) override { local_.begin_step(parts_.stream, place.step); }
+  // An average of parameters travels in their place.
+  bool holds_gradients(std::int64_t step) const override { return kind_of(step) != StepKind::averaging; }
   bool exchanges(const StepPlace& place) const override { return kind_of(place.step) != StepKind::local; }
   bool buckets_leave(const StepPlace& place) const override {
     return kind_of(place.step) == StepKind::synchronous;

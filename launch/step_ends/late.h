@@ -14,6 +14,7 @@ class LateEnd final : public StepEnd {
   explicit LateEnd(const StepEndParts& parts);
 
   std::int64_t first_exchange() const override { return 1; }
+  bool holds_gradients(std::int64_t) const override { return false; }  // but those of the next step
   // With a loss scale that moves two take turns.
   bool has_norm() const override {
     return delayed_.under_way() && !parts_.optimizer.loss_scale_options().dynamic();

@@ -104,6 +104,9 @@ class StepEnd {
   virtual void begin_step(const StepPlace&) {}
   // Whether the step takes gradients at once, whose norm can be told.
   virtual bool has_norm() const { return true; }
+  // Whether the buckets still hold the gradients that this step, from 0, took, when it is over and none
+  // follows at once.
+  virtual bool holds_gradients(std::int64_t) const { return true; }
   // Whether anything goes to other ranks in it.
   virtual bool exchanges(const StepPlace&) const { return true; }
   virtual void before_forward(const StepPlace&) { parts_.network.keep_statistics(parts_.stream); }

@@ -116,26 +116,37 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
   const QuietBuilds quiet;
   const std::int64_t begin = now_ns(), before = steps_done_;
   TuneVisit visit;
+  const auto count = [&] {
+    visit.seconds = seconds_since(begin);
+    visit.steps = static_cast<double>(steps_done_ - before);
+  };
   try {
-    measure(candidate, pairs, visit);
+    measure(candidate, pairs, visit, [&] {
+      count();
+      if (turn_teller_) turn_teller_(visit.seconds, visit.steps);
+    });
   } catch (const Error& error) {
     const bool is_candidates = error.exit_code() == exit_code::config || error.exit_code() == exit_code::io;
     if (!error.agreed() || !is_candidates) throw;
     visit.blocks.clear();
     visit.problem = error.what();
   }
-  visit.seconds = seconds_since(begin);
-  visit.steps = static_cast<double>(steps_done_ - before);
+  count();
   return visit;
 }
 
-void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit) {
+void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit,
+                        const std::function<void()>& behind_turn) {
   const std::unique_ptr<Built> other = default_ ? build_beside(candidate) : nullptr;
   if (other) warm_up(*other, warm_up_steps_);
-  visit.blocks.push_back(take_turn(default_.get(), as_configured_));
+  const auto turn = [&](Built* of, const Config& config) {
+    visit.blocks.push_back(take_turn(of, config));
+    behind_turn();
+  };
+  turn(default_.get(), as_configured_);
   for (int pair = 0; pair < pairs; ++pair) {
-    visit.blocks.push_back(take_turn(other.get(), candidate));
-    visit.blocks.push_back(take_turn(default_.get(), as_configured_));
+    turn(other.get(), candidate);
+    turn(default_.get(), as_configured_);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -44,6 +45,10 @@ class TuneBench {
   // Pairs of the configuration as it is and another one. The same on every rank, but `seconds`. A
   // configuration that cannot be built, as all ranks find, is the visit's problem; other errors pass.
   TuneVisit visit(const Config& candidate, int pairs);
+  // Called behind each turn of a visit, with what the visit has taken so far: seconds of this rank, and
+  // steps.
+  using TurnTeller = std::function<void(double seconds, double steps)>;
+  void tell_turns(TurnTeller teller) { turn_teller_ = std::move(teller); }
 
  private:
   // A configuration that is built. Each has a communicator of its own.
@@ -59,7 +64,8 @@ class TuneBench {
   // of: what is built; null: built for this alone.
   TuneBlock take_turn(Built* of, const Config& config);
   TuneBlock block(Built& built, std::int64_t settling, std::int64_t steps);
-  void measure(const Config& candidate, int pairs, TuneVisit& visit);
+  void measure(const Config& candidate, int pairs, TuneVisit& visit,
+               const std::function<void()>& behind_turn);
   // Builds the candidate beside the configuration; null where there is no room for two.
   std::unique_ptr<Built> build_beside(const Config& candidate);
 
@@ -70,6 +76,7 @@ class TuneBench {
   Datasets datasets_;               // which all read
   std::unique_ptr<Built> default_;  // null: one at a time
   Facts facts_;
+  TurnTeller turn_teller_;  // null: nobody tells
   std::int64_t steps_done_ = 0;
   std::int64_t warm_up_steps_ = 1;
   std::int64_t settling_steps_ = 0;

@@ -123,14 +123,13 @@ class TuneProgress {
       : speaks_(speaks), terminal_(find_terminal()), total_(total), unit_(unit) {}
 
   void measuring(const TuneSettings& settings, double spent) {
-    if (!speaks_ || !terminal_.present) return;
-    const double left = std::max(0.0, total_ - spent);
-    say(kClearLine + bar_line({.start = "tuning",
-                               .fraction = std::min(1.0, spent / total_),
-                               .parts = {unit_ == TuneUnit::seconds ? duration(left) + " left"
-                                                                    : fmt::format("{:.0f} steps left", left),
-                                         describe(settings)}},
-                              terminal_.columns));
+    settings_ = settings;
+    spent_ = spent;
+    draw(spent);
+  }
+  // Of what is being measured, so much more is spent.
+  void behind_turn(double seconds, double steps) {
+    draw(spent_ + (unit_ == TuneUnit::seconds ? seconds : steps));
   }
   void measured(const TuneRequest& request, const TuneVisit& visit) {
     if (!speaks_) return;
@@ -142,10 +141,23 @@ class TuneProgress {
   }
 
  private:
+  void draw(double spent) const {
+    if (!speaks_ || !terminal_.present) return;
+    const double left = std::max(0.0, total_ - spent);
+    say(kClearLine + bar_line({.start = "tuning",
+                               .fraction = std::min(1.0, spent / total_),
+                               .parts = {unit_ == TuneUnit::seconds ? duration(left) + " left"
+                                                                    : fmt::format("{:.0f} steps left", left),
+                                         describe(settings_)}},
+                              terminal_.columns));
+  }
+
   bool speaks_;
   Terminal terminal_;
   double total_;
   TuneUnit unit_;
+  TuneSettings settings_;
+  double spent_ = 0;
 };
 
 // Collective: what the journal has, or what `work` measures and the journal then has. The same on every rank:
@@ -267,6 +279,7 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   if (first) say_what_comes(run, flags, as_configured);
 
   TuneProgress progress(first, budget.total, budget.unit);
+  bench.tell_turns([&](double seconds, double steps) { progress.behind_turn(seconds, steps); });
   double spent = budget.spent;
   const auto measure = [&](const TuneRequest& request) {
     progress.measuring(request.settings, spent);
@@ -278,7 +291,9 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
     return visit;
   };
   const TuneSituation situation = situation_of(run, flags, world);
-  return TuneSearch(budget, measure).run(tune_stages(run.config, registry, situation));
+  TuneOutcome outcome = TuneSearch(budget, measure).run(tune_stages(run.config, registry, situation));
+  bench.tell_turns(nullptr);
+  return outcome;
 }
 
 int tune(TuneRun& run, const Command& command, World& world) {
@@ -337,7 +352,7 @@ void tune_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry tune_command = {
     .name = "tune",
-    .description = "Find the settings that train fastest here; write them with their evidence",
+    .description = "Find the settings that train fastest here, with their evidence",
     .example = "mpirun -np 2 --bind-to none lockstep tune fashion_mnist_cnn --minutes 5",
     .flags = tune_flags,
     .in_world = run_tune};

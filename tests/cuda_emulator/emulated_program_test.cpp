@@ -202,11 +202,11 @@ TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
 // LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
 // pageable memory are such a thing, too.
 // Evaluations between replayed steps.
-TEST_F(EmulatedDigest, IsTheSameWithEvaluationsAndMetricsWithinAnEpoch) {
+TEST_F(EmulatedDigest, IsTheSameWithEvaluationsMetricsAndHistograms) {
   const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
   Settings evaluated = settings;
-  evaluated.insert(evaluated.end(), {"run.metrics=f1,confusion", "run.metrics_every=3"});
+  evaluated.insert(evaluated.end(), {"run.metrics=f1,confusion", "run.metrics_every=3", "run.histograms=1"});
   for (const char* machine :
        {"", "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=2ms LOCKSTEP_EMULATED_PAGEABLE=late"})
     EXPECT_EQ(digest_of(workplace_, {.settings = evaluated, .machine = machine}), expected) << machine;

@@ -118,6 +118,15 @@ TEST(Verify, ShardsTogetherSeeEverySampleOnce) {
   }
 }
 
+TEST(Verify, TellsHowFarItIsOfItsShard) {
+  const Images images;
+  images.write(3, {1, 2, 3});
+  std::string told;
+  const auto tell = [&](std::int64_t done, std::int64_t all) { told += fmt::format("{}/{} ", done, all); };
+  EXPECT_NE(images.error<DataError>({.shard = {.rank = 0, .size = 2}, .told_progress = tell}), "");
+  EXPECT_EQ(told, "1/5 2/5 3/5 4/5 5/5 ");
+}
+
 TEST(Verify, FilesThatCannotBeReadAreAnIoError) {
   const Images images;
   images.folder().remove(Images::name(6));

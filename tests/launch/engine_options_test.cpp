@@ -146,6 +146,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
+  tell("trainer.histograms_every", trainer.histograms_every);
   const MetricChoice& metrics = trainer.metrics;
   tell("trainer.metrics", fmt::format("{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion));
   tell("trainer.evaluate_every", trainer.evaluate_every);
@@ -402,6 +403,7 @@ std::vector<Case> cases() {
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
       {"run.checkpoint_minutes=7.5", {"checkpoints.minutes=7.5"}},
       {"run.log_every=7", {"trainer.log_every=7"}},
+      {"run.histograms=2", {"trainer.histograms_every=2"}},
       {"run.busy_below=0.5", {"busy.below=0.5"}},
       {"run.peak_below=0.25", {"busy.peak_below=0.25"}},
       {"run.busy_lines=7", {"busy.lines=7"}},

@@ -56,6 +56,17 @@ TEST_F(EventFiles, AreWhatTensorBoardWrites) {
   EXPECT_EQ(record.substr(12, record.size() - 16), payload);
 }
 
+// A text tells of a start, which is where the training went on: behind the last epoch that has ended.
+TEST_F(EventFiles, OfStartsGoOnWhereTheTrainingDoes) {
+  const EventFile file = written({5});
+  EXPECT_EQ(file.add(7, EventText{.tag = "run/config", .markdown = "of step/loss"}), 0);
+  const std::string kept = bytes_of(file);
+  EXPECT_EQ(file.add(8, EventText{.tag = "run/config", .markdown = "of step/loss"}), 0);
+  EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 5, 7)), kept);
+  EXPECT_EQ(file.add(7, std::vector<Histogram>{{.tag = "weights/step/", .limits = {0}, .counts = {1}}}), 0);
+  EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 5, 7)), kept) << "of an epoch that was cut short";
+}
+
 TEST_F(EventFiles, LeaveOutWhatIsNotFinite) {
   const std::vector<Scalar> all = {{.tag = "nan", .value = std::numeric_limits<double>::quiet_NaN()},
                                    {.tag = "infinity", .value = std::numeric_limits<double>::infinity()},

@@ -278,12 +278,16 @@ TEST_F(RunFolders, BringNoMarkup) {
   const std::string name = "<script>alert(2)<";
   const std::string communication = fmt::format(
       R"("communication":{{"steps":3,"by_rank":[{{"exposed_seconds":1}}],"advice":{{"cause":"{0}","key":"{0}","value":"{0}","text":"{0}"}}}},)"
-      R"("stragglers":[{{"rank":1,"host":"{0}"}}],)",
+      R"("stragglers":[{{"rank":1,"host":"{0}"}}],"f1_by_class":[0.5],"confusion":[[1]],)",
       evil);
   write(name + "/metrics.jsonl", "{" + communication + std::string(kEpoch).substr(1));
   write(name + "/events.jsonl",
         fmt::format(R"({{"step":1,"kind":"{0}","cause":"{0}","text":"{0}"}})", evil) + "\n");
-  write(name + "/run.json", fmt::format(R"({{"host":"{0}","{0}":1,"device":"{0}","started":"{0}"}})", evil));
+  write(
+      name + "/run.json",
+      fmt::format(
+          R"({{"host":"{0}","{0}":1,"device":"{0}","started":"{0}","dataset":{{"class_names":["{0}"]}},"planned_bytes":{{"host":{{"{0}":1}}}}}})",
+          evil));
   write(name + "/config.toml", fmt::format("[model]\nname = \"{0}\"\n\"{0}\" = 1\n", evil));
   write(name + "/monitor.csv",
         "timestamp, name, <script>x [%], b [<script>]\n1, <script>, 3 %, 4\n2, <img src=x>, 3 %, 4\n");
@@ -309,6 +313,103 @@ TEST_F(RunFolders, TellAdviceOnceAndTheNewestFirst) {
   EXPECT_EQ(given[0].advice.text, "after 3");
   EXPECT_EQ(given[0].times, 2u);
   EXPECT_EQ(given[1].advice.text, "after 1");
+}
+
+// A line of an epoch with more members.
+std::string epoch_with(const std::string& members) {
+  return "{" + members + "," + std::string(kEpoch).substr(1);
+}
+
+TEST_F(RunFolders, TellWhichClassesWereTakenForWhich) {
+  const std::string earlier = R"("top5":0.5,"confusion":[[1,1,1],[1,1,1],[1,1,1]])";
+  const std::string last =
+      R"("top5":0.99,"f1_macro":0.7,"f1_by_class":[0.9,0.8,0.4],"precision_by_class":[0.91,0.81,0.41],)"
+      R"("recall_by_class":[0.92,0.82],"confusion":[[90,9,1],[0,100,0],[37,3,60]])";
+  write("a/metrics.jsonl", epoch_with(earlier) + epoch_with(last));
+  write("a/run.json", R"({"dataset":{"class_names":["cat","<b>","dog"]}})");
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, ">Classes<"));
+  EXPECT_TRUE(page_has(page, "title=\"dog taken for cat: 37 of 100, 37.0 %\">37</td>"));
+  EXPECT_TRUE(page_has(page, "title=\"&lt;b&gt; taken for &lt;b&gt;: 100 of 100, 100.0 %\">100</td>"));
+  const std::size_t mistakes = page.find("Most frequent mistakes");
+  EXPECT_LT(page.find("<td>dog</td><td>cat</td>", mistakes),
+            page.find("<td>cat</td><td>&lt;b&gt;</td>", mistakes));
+  EXPECT_TRUE(page_has(page, "40.0 %<span class=\"bar\">")) << "F1 of dogs";
+  EXPECT_TRUE(page_has(page, "Among the five largest"));
+  const RunFolder run = read("a");
+  EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}),
+                       "<td>among the five largest</td><td>99.0 %</td><td>99.0 %</td>"));
+}
+
+TEST_F(RunFolders, WithoutCountsOfClassesHaveNoSectionOfThem) {
+  write("a/metrics.jsonl", kEpoch);
+  EXPECT_FALSE(page_has(page_of("a"), ">Classes<"));
+  write("a/metrics.jsonl", epoch_with(R"("confusion":[[1,2],[3]],"f1_by_class":"none")"));
+  EXPECT_FALSE(page_has(page_of("a"), ">Classes<")) << "what is no matrix";
+  write("a/metrics.jsonl", epoch_with(R"("confusion":[[0,0],[0,null]])"));
+  EXPECT_TRUE(page_has(page_of("a"), ">Classes<"));
+}
+
+TEST_F(RunFolders, OfAHundredClassesMakeASmallPage) {
+  std::string rows;
+  for (int label = 0; label < 100; ++label) {
+    rows += rows.empty() ? "[" : ",[";
+    for (int taken = 0; taken < 100; ++taken) rows += (taken == 0 ? "" : ",") + std::to_string(label + taken);
+    rows += "]";
+  }
+  write("a/metrics.jsonl", epoch_with("\"confusion\":[" + rows + "]"));
+  EXPECT_LT(page_of("a").size(), 2'000'000u);
+}
+
+TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
+  write("a/metrics.jsonl", kEpoch);  // at step 100
+  write("a/evaluations.jsonl", R"({"epoch":1,"step":25,"test_loss":1.5,"test_accuracy":0.25,"top5":null})"
+                               "\n"
+                               R"({"epoch":1,"step":50,"test_loss":1,"test_accuracy":0.5})"
+                               "\n"
+                               R"({"epoch":1,"step":50,"test_loss":1,"test_accuracy":0.625})"
+                               "\n");
+  const RunFolder run = read("a");
+  std::string told;
+  for (const EvaluationPoint& point : evaluation_points(run))
+    told += fmt::format("{}:{} ", point.step, point.test_accuracy);
+  EXPECT_EQ(told, "25:0.25 50:0.625 100:0.8 ");
+  const std::string page = report_page({&run, 1});
+  EXPECT_TRUE(page_has(page, "step 25\nTest accuracy: 25 %"));
+  EXPECT_FALSE(page_has(page, "Among the five largest"));
+  EXPECT_FALSE(page_has(page, "evaluations.jsonl is not there"));
+}
+
+TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
+  const std::string communication =
+      R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1,"exposed_seconds_by_bucket":[0.25,0.75]},)"
+      R"({"exposed_seconds":4,"exposed_seconds_by_bucket":[0,4]}],"by_bucket":[{"bytes":1048576},{"bytes":2097152}]})";
+  write("a/metrics.jsonl", epoch_with(communication) + epoch_with(communication));
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, "0 \u00b7 1 MiB</th><th>1 \u00b7 2 MiB"));
+  EXPECT_TRUE(page_has(page, "title=\"rank 1, bucket 1: 40.0 ms a step\">40.0 ms</td>"));
+  EXPECT_TRUE(page_has(page, "title=\"rank 0, bucket 0: 2.50 ms a step\">2.50 ms</td>"));
+  write("a/metrics.jsonl",
+        epoch_with(R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1}],"by_bucket":[{}]})"));
+  EXPECT_FALSE(page_has(page_of("a"), "Exposed by rank and bucket")) << "of an older run";
+}
+
+TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
+  write("a/metrics.jsonl", epoch_with(R"("resident_bytes_by_rank":[3145728,4194304])"));
+  write("a/run.json", R"({"planned_bytes":{"host":{"activations":1048576,"gradients":2097152}}})");
+  const std::string page = page_of("a");
+  const std::size_t memory = page.find(">Memory<");
+  ASSERT_NE(memory, std::string::npos);
+  EXPECT_LT(page.find("<td>gradients</td>", memory), page.find("<td>activations</td>", memory))
+      << "the largest first";
+  EXPECT_TRUE(page_has(page, "<b>planned in all</b></td><td class=\"n\"><b>3 MiB</b>"));
+  EXPECT_TRUE(page_has(page, "libraries included</b></td><td class=\"n\"><b>4 MiB</b>"));
+  EXPECT_FALSE(page_has(page, "A rank\u2019s GPU"));
+  write("a/run.json",
+        R"({"planned_bytes":{"host":{"activations":1048576},"device":{"activations":1048576}}})");
+  write("a/monitor.csv", "timestamp, name, memory.used [MiB]\n2024/01/31 12:00:00.000, A, 7 MiB\n");
+  EXPECT_TRUE(page_has(page_of("a"), "A rank\u2019s GPU"));
+  EXPECT_TRUE(page_has(page_of("a"), "<b>7 MiB</b>")) << "of the device, by the monitor";
 }
 
 TEST(Numbers, AreAsPeopleReadThem) {

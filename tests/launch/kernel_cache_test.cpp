@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "launch/kernel_progress.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -167,21 +166,6 @@ TEST(KernelChoicesText, OfStrangersIsRefused) {
   for (const char* text :
        {"", "7", "[1]", "{\"3x3\": 7}", "{\"3x3\": {\"kernel\": 7}}", "{\"3x3\": {}}", "\xff"})
     EXPECT_NE(refused(text).find("kernel choices: "), std::string::npos) << text;
-}
-
-TEST(KernelProgressLine, SaysHowFarAndHowLong) {
-  EXPECT_EQ(kernel_progress_line({.held = 3, .expected = 12}, 7.2, 60),
-            "timing kernels  [######..................]  3/12  0:07 left");
-}
-
-TEST(KernelProgressLine, FitsInItsColumns) {
-  for (int columns = 1; columns < 100; ++columns)
-    EXPECT_LT(kernel_progress_line({.held = 3, .expected = 12}, 7.2, columns).size(),
-              static_cast<std::size_t>(columns));
-}
-
-TEST(KernelProgressLine, NeverEndsBeforeTheLast) {
-  EXPECT_NE(kernel_progress_line({.held = 12, .expected = 12}, 0, 80).find("12/13"), std::string::npos);
 }
 
 }  // namespace

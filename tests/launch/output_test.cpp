@@ -153,6 +153,17 @@ TEST(Output, EveryLineOfATrainingFitsATerminal) {
   }
 }
 
+TEST(Output, AnEvaluationHasABarWhereSomebodyWatches) {
+  const Workplace workplace("bars");
+  const std::string command =
+      lockstep("train " + workplace.path("config.toml").string() + " --set train.epochs=1");
+  const ProgramResult watched = run_on_terminal(command), piped = run_shell(command);
+  EXPECT_TRUE(says(watched, "\nevaluating  [")) << watched.output;
+  EXPECT_TRUE(says(watched, " batches/s  0:0")) << watched.output;
+  EXPECT_FALSE(says(piped, "evaluating")) << piped.output;
+  EXPECT_FALSE(says(piped, "[#")) << piped.output;
+}
+
 TEST(Output, EveryCommandFitsATerminal) {
   const Workplace workplace("commands");
   const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20";

@@ -170,6 +170,35 @@ TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
   expect_failure(inspect("nothing"), exit_code::io, {"nothing: cannot be read: No such file"});
 }
 
+std::string last_line_of(const std::string& text) {
+  const std::size_t end = text.find_last_not_of('\n');
+  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+
+// On a terminal what takes long has a bar with its rate, and the bar is gone when it is done; elsewhere
+// nothing of it, and nothing within JSON on either.
+TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
+  const auto command = [&](const std::string& arguments) { return program("lockstep") + " " + arguments; };
+  const std::string pack_it = command(fmt::format("pack cifar10_resnet18 {}{}", path("r"), kSynthetic));
+  const std::string inspect_it = command("inspect " + path("r"));
+  const ProgramResult packed = run_on_terminal(pack_it), inspected = run_on_terminal(inspect_it);
+  EXPECT_GE(count(packed.output, "packing  ["), 1) << packed.output;
+  EXPECT_GE(count(packed.output, " images/s  0:0"), 1) << packed.output;
+  EXPECT_EQ(last_line_of(packed.output), "  --set data.format=records --set data.path=" + path("r"));
+  EXPECT_GE(count(inspected.output, "verifying train  ["), 1) << inspected.output;
+  EXPECT_EQ(last_line_of(inspected.output), "All 20500 images are sound.");
+  EXPECT_LE(longest_line(packed.output), 80u);
+  const auto json = [](const ProgramResult& result) { return nlohmann::json::parse(result.output); };
+  EXPECT_EQ(json(run_on_terminal(inspect_it + " --json")), json(run_shell(inspect_it + " --json")));
+  fs::remove_all(path("r"));
+  for (const std::string& each : {pack_it, inspect_it}) {
+    const ProgramResult piped = run_shell(each);
+    EXPECT_EQ(piped.exit_code, 0) << piped.output;
+    for (const char* part : {"[.", "[#", "packing", "verifying", "\r", "\x1b"})
+      EXPECT_EQ(count(piped.output, part), 0) << piped.output;
+  }
+}
+
 // The program is killed at random moments, by a signal that it cannot catch.
 TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
   const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";

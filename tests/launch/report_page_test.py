@@ -125,13 +125,24 @@ class ReportPage(unittest.TestCase):
             self.skipTest("pages are sound; how they are laid out was not looked at: no chromium in PATH")
 
     def test_one_run(self):
-        run = self.train("run", ranks=2)
+        run = self.train("run", 'run.metrics="top5, f1, confusion"', "run.metrics_every=1", ranks=2)
         path = self.report(run)
         self.assertEqual(path, run / "report.html")
         text = self.checked(path).text()
         last = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
         self.assertIn(f"{100 * last['test_accuracy']:.1f} %", text)
         self.assertIn("By rank", text)
+        self.assertIn("Exposed by rank and bucket", text)
+        for rank in last["communication"]["by_rank"]:
+            buckets = rank["exposed_seconds_by_bucket"]
+            self.assertEqual(len(buckets), len(last["communication"]["by_bucket"]))
+            self.assertLessEqual(sum(buckets), rank["exposed_seconds"] + 1e-5)
+        confusion = last["confusion"]
+        most = max((confusion[label][taken], label, taken) for label in range(10) for taken in range(10) if label != taken)[0]
+        self.assertRegex(text, rf"Most frequent mistakes .*?samples of the label’s \d+ \d+ {most} ")
+        planned = sum(json.loads((run / "run.json").read_text())["planned_bytes"]["host"].values())
+        self.assertIn(f"planned in all {planned / 2**20:.0f} MiB", text)
+        self.assertTrue(all(planned < resident < planned + 2**30 for resident in last["resident_bytes_by_rank"]))
         for name in ("steps.jsonl", "config.toml", "run.json", "monitor.csv"):
             self.assertEqual(f"{name} is not there:" in text, not (run / name).exists(), name)
 

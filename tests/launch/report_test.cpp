@@ -91,6 +91,7 @@ EpochReport example_of_ranks() {
           {{.exposed = 0.11, .hidden = 0.99, .waited = 0.5, .wire = 0.5, .starved = 0.01, .no_core = 0.3},
            {.exposed = 0.01, .hidden = 0.59, .waited = 0.1, .wire = 0.5}},
       .bucket_bytes = {5e6},
+      .exposed_by_bucket = {{0.1000004}, {0.01}},
       .sent_bytes = 1e9,
       .advice = Advice{.cause = "late_rank",
                        .text = "rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it",
@@ -428,7 +429,9 @@ TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   EXPECT_EQ(told["late_rank"], 1);
   ASSERT_EQ(told["by_rank"].size(), 2u);
   EXPECT_EQ(told["by_rank"][0], json::parse(R"({"exposed_seconds": 0.11, "hidden_seconds": 0.99,
-      "waited_seconds": 0.5, "wire_seconds": 0.5, "starved_seconds": 0.01, "no_core_seconds": 0.3})"));
+      "waited_seconds": 0.5, "wire_seconds": 0.5, "starved_seconds": 0.01, "no_core_seconds": 0.3,
+      "exposed_seconds_by_bucket": [0.1]})"))
+      << "to the microsecond";
   ASSERT_EQ(told["by_bucket"].size(), 1u);
   EXPECT_EQ(told["by_bucket"][0], json::parse(R"({"bytes": 5e6, "lead_seconds": 3.0, "starved_seconds": 0.01,
       "late_seconds": 0.5, "wire_seconds": 0.5, "exposed_seconds": 0.1, "hidden_seconds": 0.99})"));

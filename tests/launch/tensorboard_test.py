@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """tensorboard_test.py LOCKSTEP: what a training leaves for TensorBoard is, step by step, what it leaves in metrics.jsonl
 and, under step/, in steps.jsonl: as protobuf's protoc reads it, with the checksums of each record made here anew, and as TensorBoard itself does, where the
-Python package is there. A training that goes on leaves one file without a gap or a doubled step."""
+Python package is there. So are the texts, which are config.toml and run.json, and the histograms, which are those of the
+weights that are exported and of the gradients that moved them. A training that goes on leaves one file without a gap or a
+doubled step."""
 
 import json
 import math
@@ -51,6 +53,18 @@ def decoded(payload):
             {tag: struct.unpack("<f", struct.pack("<I", int(bits, 16)))[0] for tag, bits in values})
 
 
+def tensors_of(path):
+    """{name: values} of a safetensors file."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    found = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name != "__metadata__":
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            found[name] = struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])
+    return found
+
+
 def numbers(line, path=""):
     found = {}
     for name, value in line.items():
@@ -67,10 +81,11 @@ class TensorBoard(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
 
-    def train(self, steps, *more):
-        settings = ["train.epochs=3", "run.log_every=1", f"train.steps={steps}", "train.batch=30000", "model.name=\"mlp\"",
+    def train(self, steps, *more, ranks=1, batch=30000):
+        settings = ["train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
                     f"run.dir=\"{self.run_dir}\""]
-        done = subprocess.run([LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
+        done = subprocess.run([*launcher, LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
@@ -106,7 +121,8 @@ class TensorBoard(unittest.TestCase):
     def events(self):
         first, *rest = payloads(self.event_file().read_bytes())
         self.assertIn(b"brain.Event:2", first)
-        return [decoded(payload) for payload in rest]
+        events = [decoded(payload) for payload in rest]
+        return [(step, values) for step, values in events if values]  # texts and histograms have no such values
 
     def test_files_say_what_metrics_say(self):
         self.train(6)
@@ -131,15 +147,114 @@ class TensorBoard(unittest.TestCase):
         self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
         self.expect_what_lines_say(self.events())
 
-    def test_tensorboard_reads_them(self):
+    def accumulator(self):
+        """What TensorBoard reads, all of it."""
+        accumulator = self.event_accumulator(str(self.run_dir / "tensorboard"),
+                                             size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
+        accumulator.Reload()
+        return accumulator
+
+    def need_tensorboard(self):
         sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         except ImportError:
             self.skipTest("the Python package tensorboard is not installed")
+        self.event_accumulator = EventAccumulator
+
+    def test_tensorboard_reads_what_the_run_was_told(self):
+        self.need_tensorboard()
+        self.train(3, "--set", "run.checkpoint_every=1")
+        first = (self.run_dir / "config.toml").read_text()
+        self.train(6, "--resume", "auto", "--resume-with", "train.steps")
+        accumulator = self.accumulator()
+        self.assertEqual(set(accumulator.Tags()["tensors"]), {"run/config", "run/machine"})
+        for tag, files in (("run/config", [first, (self.run_dir / "config.toml").read_text()]),
+                           ("run/machine", [None, (self.run_dir / "run.json").read_text()])):
+            self.assertEqual(accumulator.SummaryMetadata(tag).plugin_data.plugin_name, "text")
+            events = accumulator.Tensors(tag)
+            self.assertEqual([event.step for event in events], [0, 3])
+            for event, file in zip(events, files):
+                (text,) = event.tensor_proto.string_val
+                if file is not None:  # a block of code in Markdown is indented
+                    self.assertEqual("".join(f"    {line}\n" for line in file.splitlines()).strip(), text.decode().strip())
+
+    def test_tensorboard_shows_texts_as_blocks_of_code(self):
+        self.need_tensorboard()
+        from tensorboard import plugin_util
+        self.train(1)
+        (event,) = self.accumulator().Tensors("run/config")
+        html = plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0])
+        self.assertIn("<pre><code>", html)
+        self.assertEqual(html.count("<pre>"), 1)
+        self.assertNotIn("<h1>", html)
+
+    def test_tensorboard_reads_the_histograms_of_what_is_exported(self):
+        self.need_tensorboard()
+        exported = self.run_dir.parent / "end.safetensors"
+        self.train(4, "--set", "run.histograms=2", "--export", str(exported))
+        accumulator = self.accumulator()
+        tensors = tensors_of(exported)
+        tags = {f"{kind}/{name}" for kind in ("weights", "gradients") for name in tensors}
+        self.assertEqual(set(accumulator.Tags()["histograms"]), tags)
+        for name, values in tensors.items():
+            (event,) = accumulator.Histograms(f"weights/{name}")  # of the second of two epochs
+            self.assertEqual(event.step, 4)
+            told = event.histogram_value
+            self.assertEqual((told.min, told.max, told.num), (min(values), max(values), len(values)))
+            self.assertTrue(math.isclose(told.sum, math.fsum(values), rel_tol=1e-9, abs_tol=1e-9), name)
+            squares = math.fsum(value * value for value in values)
+            self.assertTrue(math.isclose(told.sum_squares, squares, rel_tol=1e-9), name)
+            begin = told.min
+            for limit, count in zip(told.bucket_limit, told.bucket):
+                width = 1e-9 * (told.max - told.min)  # where a limit itself belongs is not looked at
+                least = sum(begin + width < value < limit - width for value in values)
+                most = sum(begin - width <= value <= limit + width for value in values)
+                self.assertTrue(least <= count <= most, (name, limit, least, count, most))
+                begin = limit
+            self.assertEqual(sum(told.bucket), len(values))
+            (event,) = accumulator.Histograms(f"gradients/{name}")
+            self.assertEqual(sum(event.histogram_value.bucket), len(values))
+
+    def expect_gradients_to_move_weights(self, *more, ranks, tolerance):
+        """Steps of all samples, each an epoch: what the weights lost is the learning rate times the gradient."""
+        self.train(3, "--set", "run.histograms=1", "--set", "optimizer.momentum=0",
+                   "--set", "optimizer.weight_decay=0", *more, ranks=ranks, batch=60000 // ranks)
+        accumulator = self.accumulator()
+        rates = [line["learning_rate"] for line in self.lines("metrics.jsonl")]
+        norms = [line["gradient_norm"] for line in self.lines("steps.jsonl")]
+        weights = {tag[8:]: [event.histogram_value.sum for event in accumulator.Histograms(tag)]
+                   for tag in accumulator.Tags()["histograms"] if tag.startswith("weights/")}
+        gradients = {tag: [event.histogram_value for event in accumulator.Histograms("gradients/" + tag)] for tag in weights}
+        for tag in weights:
+            for step in (1, 2):
+                moved = weights[tag][step - 1] - weights[tag][step]
+                scale = math.sqrt(gradients[tag][step].sum_squares * gradients[tag][step].num)  # of a sum
+                self.assertLess(abs(moved / rates[step] - gradients[tag][step].sum), tolerance * scale, (tag, step))
+        for step in range(3):
+            norm = math.sqrt(sum(told[step].sum_squares for told in gradients.values()))
+            self.assertTrue(math.isclose(norm, norms[step], rel_tol=1e-5), (norm, norms[step]))
+
+    def test_histograms_of_gradients_are_of_the_mean_over_all_samples(self):
+        self.need_tensorboard()
+        self.expect_gradients_to_move_weights(ranks=2, tolerance=1e-5)
+
+    def test_histograms_of_gradients_have_no_loss_scale(self):
+        self.need_tensorboard()
+        self.expect_gradients_to_move_weights("--set", "train.precision=fp16", ranks=1, tolerance=1e-4)
+
+    def test_histograms_change_no_bit_of_training(self):
+        digests = []
+        for every in (0, 1):
+            digest = self.run_dir.parent / f"digest{every}"
+            self.train(4, "--set", f"run.histograms={every}", "--digest", str(digest))
+            digests.append(digest.read_text())
+        self.assertEqual(*digests)
+
+    def test_tensorboard_reads_them(self):
+        self.need_tensorboard()
         self.train(6)
-        accumulator = EventAccumulator(str(self.run_dir / "tensorboard"))
-        accumulator.Reload()
+        accumulator = self.accumulator()
         found = {}
         for tag in accumulator.Tags()["scalars"]:
             for event in accumulator.Scalars(tag):

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Events as bytes, as TensorBoard reads them. Each is a TFRecord: the length of the payload (8 bytes,
+// little-endian), a masked CRC-32C of these, the payload, and a masked CRC-32C of it. The payload is a
+// protobuf tensorflow.Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary =
+// 5}. A Summary's values are {string tag = 1}, with one of
+//   float simple_value = 2                        a scalar
+//   HistogramProto histo = 5                      a histogram
+//   SummaryMetadata metadata = 9, TensorProto tensor = 8   a text, of the plugin "text"
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct Scalar {
+  std::string tag;  // "account/forward": what is before the last slash groups charts
+  double value = 0;
+};
+
+// How values are distributed: counts[i] of them are above limits[i - 1], and at most limits[i]; the first
+// begin at min.
+struct Histogram {
+  std::string tag;
+  double min = 0, max = 0, sum = 0, sum_of_squares = 0;
+  std::int64_t values = 0;
+  std::vector<double> limits;
+  std::vector<double> counts;
+};
+
+// Shown as Markdown.
+struct EventText {
+  std::string tag;
+  std::string markdown;
+};
+
+// wall_time: seconds since 1970. A scalar that is not finite is left out, as TensorBoard has no place for it
+// on an axis.
+std::string event_record(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
+std::string event_record(double wall_time, std::int64_t step, std::span<const Histogram> histograms);
+std::string event_record(double wall_time, std::int64_t step, const EventText& text);
+// What a file begins with.
+std::string first_event_record(double wall_time);
+
+// What stands in a record that was written here.
+struct EventPlace {
+  std::int64_t step = 0;
+  std::string_view tag;   // of its first value; empty: it has none
+  std::size_t bytes = 0;  // of the record
+};
+// Of the first one; nothing where the bytes do not begin with a whole record.
+std::optional<EventPlace> first_event(std::string_view bytes);
+
+}  // namespace lockstep
