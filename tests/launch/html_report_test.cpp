@@ -420,6 +420,9 @@ TEST(Numbers, AreAsPeopleReadThem) {
   EXPECT_EQ(seconds_text(0.00123456), "1.23 ms");
   EXPECT_EQ(seconds_text(1e-6 * 811), "811 \u00b5s");
   EXPECT_EQ(seconds_text(12.345), "12.3 s");
+  EXPECT_EQ(seconds_text(0.9997), "1.00 s");
+  EXPECT_EQ(seconds_text(0.0009996), "1.00 ms");
+  EXPECT_EQ(bytes_text(1'023 * 1'048'576.0), "0.999 GiB");
   EXPECT_EQ(seconds_text(3723), "1:02:03");
   EXPECT_EQ(bytes_text(26'214'400), "25 MiB");
   EXPECT_EQ(utc_text(1'706'702'400), "2024-01-31 12:00:00");
