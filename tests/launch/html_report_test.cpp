@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -392,6 +393,24 @@ TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
   write("a/metrics.jsonl",
         epoch_with(R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1}],"by_bucket":[{}]})"));
   EXPECT_FALSE(page_has(page_of("a"), "Exposed by rank and bucket")) << "of an older run";
+}
+
+TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
+  std::string ranks;
+  for (int rank = 0; rank < 512; ++rank)
+    ranks +=
+        fmt::format(R"({}{{"exposed_seconds":{},"exposed_seconds_by_bucket":[{}]}})", rank == 0 ? "" : ",",
+                    rank % 8 == 5 ? 9 : 1, fmt::join(std::vector<int>(30, rank), ","));
+  std::string buckets = R"({"bytes":1})";
+  for (int bucket = 1; bucket < 30; ++bucket) buckets += R"(,{"bytes":1})";
+  write("a/metrics.jsonl",
+        epoch_with(
+            fmt::format(R"("communication":{{"steps":1,"by_rank":[{}],"by_bucket":[{}]}})", ranks, buckets)));
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, "Exposed by rank and bucket, of the 64 ranks that waited longest"));
+  EXPECT_TRUE(page_has(page, "title=\"rank 509, bucket 29: "));
+  EXPECT_FALSE(page_has(page, "title=\"rank 510, bucket 29: "));
+  EXPECT_LT(page.size(), 1'000'000u);
 }
 
 TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
