@@ -42,15 +42,15 @@ std::string seconds_text(double seconds) {
     return fmt::format("{:.{}f} {}", value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, unit);
   };
   if (seconds == 0) return "0 s";
-  if (seconds >= 1 || seconds < 0) return three_digits(seconds, "s");
-  if (seconds >= 1e-3) return three_digits(1e3 * seconds, "ms");
+  if (seconds >= 0.9995 || seconds < 0) return three_digits(seconds, "s");
+  if (seconds >= 0.9995e-3) return three_digits(1e3 * seconds, "ms");
   return three_digits(1e6 * seconds, "\u00b5s");
 }
 
 std::string bytes_text(double bytes) {
   if (!std::isfinite(bytes)) return kDash;
   for (const char* unit : {"B", "KiB", "MiB"}) {
-    if (std::abs(bytes) < 1024) return fmt::format("{:.3g} {}", bytes, unit);
+    if (std::abs(bytes) < 999.5) return fmt::format("{:.3g} {}", bytes, unit);
     bytes /= 1024;
   }
   return fmt::format("{:.3g} GiB", bytes);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -19,6 +21,7 @@ constexpr double kWorthAWord = 0.05;      // of the time
 constexpr std::size_t kMostAdvice = 4;    // pieces
 constexpr std::size_t kMostEvents = 200;  // rows
 constexpr std::size_t kMostBucketsWithNumbers = 30;
+constexpr std::size_t kMostExposedRanks = 64;
 
 // What to change where a phase takes long: launch/README.md has the same.
 const char* remedy_for(Phase phase) {
@@ -179,6 +182,18 @@ std::string bucket_table(const CommunicationLine& sum) {
   return to_html(table);
 }
 
+// Those that waited longest, by their numbers.
+std::vector<std::size_t> most_exposed(const std::vector<RankLine>& ranks) {
+  std::vector<std::size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t rank) {
+    return std::isfinite(ranks[rank].exposed) ? ranks[rank].exposed : 0.0;
+  });
+  order.resize(std::min(order.size(), kMostExposedRanks));
+  std::ranges::sort(order);
+  return order;
+}
+
 // Of ranks and buckets; nothing where ranks do not tell.
 std::string exposed_table(const CommunicationLine& sum) {
   double most = 0;
@@ -188,7 +203,8 @@ std::string exposed_table(const CommunicationLine& sum) {
   for (std::size_t i = 0; i < sum.by_bucket.size(); ++i)
     table.column_names.push_back(
         table.small ? "" : fmt::format("{} \u00b7 {}", i, bytes_text(sum.by_bucket[i].bytes)));
-  for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
+  const std::vector<std::size_t> ranks = most_exposed(sum.by_rank);
+  for (const std::size_t i : ranks) {
     const std::vector<double>& buckets = sum.by_rank[i].exposed_by_bucket;
     if (buckets.empty() || buckets.size() != sum.by_bucket.size()) continue;
     table.row_names.push_back(fmt::format("{}", i));
@@ -202,7 +218,10 @@ std::string exposed_table(const CommunicationLine& sum) {
     }
   }
   if (table.rows.empty()) return {};
-  return fmt::format("<div><h3>Exposed by rank and bucket</h3>\n<div class=\"panel\">{}</div></div>\n",
+  return fmt::format("<div><h3>Exposed by rank and bucket{}</h3>\n<div class=\"panel\">{}</div></div>\n",
+                     ranks.size() < sum.by_rank.size()
+                         ? fmt::format(", of the {} ranks that waited longest", ranks.size())
+                         : "",
                      to_html(table));
 }
 

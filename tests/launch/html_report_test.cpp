@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -394,6 +395,24 @@ TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
   EXPECT_FALSE(page_has(page_of("a"), "Exposed by rank and bucket")) << "of an older run";
 }
 
+TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
+  std::string ranks;
+  for (int rank = 0; rank < 512; ++rank)
+    ranks +=
+        fmt::format(R"({}{{"exposed_seconds":{},"exposed_seconds_by_bucket":[{}]}})", rank == 0 ? "" : ",",
+                    rank % 8 == 5 ? 9 : 1, fmt::join(std::vector<int>(30, rank), ","));
+  std::string buckets = R"({"bytes":1})";
+  for (int bucket = 1; bucket < 30; ++bucket) buckets += R"(,{"bytes":1})";
+  write("a/metrics.jsonl",
+        epoch_with(
+            fmt::format(R"("communication":{{"steps":1,"by_rank":[{}],"by_bucket":[{}]}})", ranks, buckets)));
+  const std::string page = page_of("a");
+  EXPECT_TRUE(page_has(page, "Exposed by rank and bucket, of the 64 ranks that waited longest"));
+  EXPECT_TRUE(page_has(page, "title=\"rank 509, bucket 29: "));
+  EXPECT_FALSE(page_has(page, "title=\"rank 510, bucket 29: "));
+  EXPECT_LT(page.size(), 1'000'000u);
+}
+
 TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
   write("a/metrics.jsonl", epoch_with(R"("resident_bytes_by_rank":[3145728,4194304])"));
   write("a/run.json", R"({"planned_bytes":{"host":{"activations":1048576,"gradients":2097152}}})");
@@ -420,6 +439,9 @@ TEST(Numbers, AreAsPeopleReadThem) {
   EXPECT_EQ(seconds_text(0.00123456), "1.23 ms");
   EXPECT_EQ(seconds_text(1e-6 * 811), "811 \u00b5s");
   EXPECT_EQ(seconds_text(12.345), "12.3 s");
+  EXPECT_EQ(seconds_text(0.9997), "1.00 s");
+  EXPECT_EQ(seconds_text(0.0009996), "1.00 ms");
+  EXPECT_EQ(bytes_text(1'023 * 1'048'576.0), "0.999 GiB");
   EXPECT_EQ(seconds_text(3723), "1:02:03");
   EXPECT_EQ(bytes_text(26'214'400), "25 MiB");
   EXPECT_EQ(utc_text(1'706'702'400), "2024-01-31 12:00:00");
