@@ -27,6 +27,7 @@ void add(StepLine& all, const StepLine& line) {
   if (line.peak) all.peak = mean(all.peak.value_or(0), *line.peak);
   all.account += line.account;
   all.without_core_seconds += line.without_core_seconds;
+  all.loader_seconds += line.loader_seconds;
   all.evaluation_seconds += line.evaluation_seconds;
   all.telling_seconds += line.telling_seconds;
   all.busy = busy_share(all.account, all.without_core_seconds);

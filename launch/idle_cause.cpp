@@ -18,7 +18,10 @@ class IdleTime {
   IdleTime(const StepLine& line, const IdleContext& context) : line_(line), context_(context) {}
 
   IdleCause data() const {
-    IdleCause cause = lost("data", line_.account[Phase::data_wait], "for data");
+    IdleCause cause = lost("data", line_.account[Phase::data_wait] + taken_by_loaders(),
+                           taken_by_loaders() > line_.account[Phase::data_wait]
+                               ? "for cores that load data, or for ranks that wait for those"
+                               : "for data");
     if (context_.decodes) {
       cause.change =
           "images are decoded for each epoch anew: lockstep pack makes records, which are only read";
@@ -165,8 +168,17 @@ class IdleTime {
     return passes_seconds() < longest * passes() * roof.kernels;
   }
 
+  double waited_for_cores() const {
+    return line_.without_core_seconds + line_.account[Phase::exposed_communication];
+  }
+  // Where compute threads have all cores, what loaders take of them compute waits for: a rank for its core,
+  // the others for that rank.
+  double taken_by_loaders() const {
+    if (context_.on_gpu || context_.local_ranks * context_.threads < context_.cores) return 0;
+    return std::min(line_.loader_seconds / context_.threads, waited_for_cores());
+  }
   IdleCause lost_to_cores() const {
-    return lost("allocation", line_.without_core_seconds + line_.account[Phase::exposed_communication],
+    return lost("allocation", waited_for_cores() - taken_by_loaders(),
                 "for a core, or for ranks that have none");
   }
   // More than all cores never compute.

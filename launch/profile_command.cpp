@@ -106,7 +106,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
     ProgressMeter meter("profiling", "steps", find_terminal());
     for (int step = 0; step < command.steps; ++step) {
       run.trainer->step();
-      if (first) meter.show(step + 1, command.steps);
+      if (world.rank() == 0) meter.show(step + 1, command.steps);
     }
   }
   const StepAccount account = run.trainer->take_account();

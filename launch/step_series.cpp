@@ -23,6 +23,7 @@ StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
   // What a GPU's steps did not take.
   line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
   line.without_core_seconds = place.without_core_seconds - last_.without_core_seconds;
+  line.loader_seconds = place.loader_seconds - last_.loader_seconds;
   line.busy = busy_share(line.account, line.without_core_seconds);
   last_ = place;
   last_ns_ = now;

@@ -28,6 +28,7 @@ struct StepLine {
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/busy.h)
   StepAccount account;              // of this rank; adds up to the wall time
   double without_core_seconds = 0;  // of its compute threads, their mean (Backend::seconds_without_core)
+  double loader_seconds = 0;        // of cores, that this rank's loader took meanwhile
   // Evaluations within the epoch that came before its steps: no part of the account.
   double evaluation_seconds = 0;
   double telling_seconds = 0;  // what telling of the line before took: of Phase::rest
@@ -45,6 +46,7 @@ class StepSeries {
     std::int64_t epoch_step = 0;  // steps that the epoch has come to
     StepAccount account;          // since any moment
     double without_core_seconds = 0;
+    double loader_seconds = 0;
     LossTotals totals;  // of the epoch
   };
 

@@ -91,6 +91,7 @@ StepSeries::Place Trainer::series_place() {
   return {.epoch_step = epoch_step_,
           .account = clock_.so_far(),
           .without_core_seconds = compute_without_core(),
+          .loader_seconds = parts_.train.processor_seconds(),
           .totals = epoch_step_ == 0 ? LossTotals{} : totals_};
 }
 

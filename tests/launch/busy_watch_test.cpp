@@ -87,6 +87,21 @@ TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
       "them more");
 }
 
+// All cores compute: what loaders take of them is missing, here on a core and there on ranks that wait.
+TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
+  StepLine line = line_of(10, Phase::exposed_communication, 2);
+  line.without_core_seconds = 1;
+  line.loader_seconds = 2.5;
+  IdleContext context{.local_ranks = 2, .threads = 1, .cores = 2, .decodes = true};
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "data");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 2.5);
+  EXPECT_NE(cause->evidence.find("for cores that load data"), std::string::npos) << cause->evidence;
+  context.cores = 4;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
+}
+
 // What is not training may compute: the line is idle all the same.
 TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
   StepLine line = line_of(10, Phase::rest, 0);
