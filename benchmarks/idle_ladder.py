@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """From an idle machine to a busy one, by nothing but the advice that a training is given: trains, takes what was told of the
-largest loss (events.jsonl), makes that one change, and trains again, until devices are busy for 90 % of the time or nothing
+largest loss that a program can do something about (events.jsonl), makes that one change, and trains again, until devices are busy for 90 % of the time or nothing
 is told that a program can do. Each rung says what was promised and what came of it.
 
 It begins with what a newcomer might: twice as many ranks as cores, images that are decoded by one thread for each epoch
@@ -60,6 +60,10 @@ def train(options, ranks, settings, folder):
     return {"busy": mean("busy"), "peak": mean("peak"), "samples_per_second": mean("samples_per_second")}, training_runs.lines_of(folder / "events.jsonl")
 
 
+def can_follow(event):
+    return "lockstep pack" in event["text"] or bool(event["key"]) or "start " in event["text"]
+
+
 def follow(options, event, ranks, settings, folder):
     """Ranks and settings as advised, and what that was; nothing where no program can do it."""
     packs = "lockstep pack" in event["text"]
@@ -85,7 +89,7 @@ def climb(options, folder):
         place = folder / str(number)
         place.mkdir()
         found, events = train(options, ranks, settings, place / "run")
-        event = max(events, key=lambda each: each["lost_seconds"], default=None)
+        event = max(events, key=lambda each: (can_follow(each), each["lost_seconds"]), default=None)
         rungs.append({"change": change, "ranks": ranks, **found,
                       "told": event and {name: event[name] for name in ("cause", "text", "samples_per_second", "samples_per_second_estimated")}})
         print(f"{change or 'as it was':<28} busy {100 * found['busy']:5.1f} %  peak {100 * found['peak']:5.1f} %  "
