@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """From an idle machine to a busy one, by nothing but the advice that a training is given: trains, takes what was told of the
-largest loss that a program can do something about (events.jsonl), makes that one change, and trains again, until devices are busy for 90 % of the time or nothing
-is told that a program can do, twice in a row. Each rung says what was promised and what came of it.
+largest loss that a program can do something about (events.jsonl), makes that one change, and trains again, until devices are
+busy for 90 % of the time or nothing is told that a program can do, twice in a row. Each rung says what was promised and what
+came of it.
 
-It begins with what a newcomer might: twice as many ranks as cores, images that are decoded by one thread for each epoch
+It begins with what a newcomer might: more ranks than cores, images that are decoded by one thread for each epoch
 anew, and small batches.
 
 Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""

@@ -62,7 +62,8 @@ class IdleTime {
       return cause;
     }
     if (context_.on_gpu || wanted <= context_.cores) {
-      IdleCause cause = lost("allocation", line_.without_core_seconds, "for a core");
+      IdleCause cause =
+          lost("allocation", std::max(0.0, line_.without_core_seconds - taken_by_loaders()), "for a core");
       cause.change = fmt::format(
           "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "
           "(top says which)",

@@ -100,6 +100,10 @@ TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   EXPECT_NE(cause->evidence.find("for cores that load data"), std::string::npos) << cause->evidence;
   context.cores = 4;
   EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
+  line = without_core(10, 3);
+  line.loader_seconds = 2;
+  context.cores = 2;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data") << "a third is somebody else's";
 }
 
 // What is not training may compute: the line is idle all the same.
