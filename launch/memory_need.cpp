@@ -89,7 +89,6 @@ void MemoryBudget::require() const {
 BatchRoom MemoryBudget::room_for(std::int64_t batch) const {
   BatchRoom room{.needed = need_(batch).total(), .available = shortage_.available};
   room.fits = room.needed <= room.available;
-  if (!room.fits) room.remedies = shortage_.remedies;
   return room;
 }
 

@@ -46,8 +46,9 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
 // Whether a batch has room in what was available.
 struct BatchRoom {
   bool fits = true;
-  std::size_t needed = 0, available = 0;   // bytes, of a rank
-  std::vector<std::string> remedies = {};  // in words; empty where it fits
+  std::size_t needed = 0, available = 0;  // bytes, of a rank
+  std::vector<std::string> remedies =
+      {};  // with which it would, in words; empty where it fits, or none is known
 };
 
 // "12.5 MiB", "1.50 GiB"
@@ -62,6 +63,7 @@ class MemoryBudget {
 
   // That there is what is planned.
   void require() const;
+  // Remedies are for who knows more.
   BatchRoom room_for(std::int64_t batch) const;
   // Says more of memory that runs out in the work than which allocation it was.
   void keep_within(const std::function<void()>& work) const;

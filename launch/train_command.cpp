@@ -178,7 +178,7 @@ IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor*
           .metrics_every = config.trainer.evaluate_every,
           .log_every = config.trainer.log_every,
           .roof = attainable ? roof_of(training, attainable->gigaflops) : nullptr,
-          .room = [&training](std::int64_t batch) { return training.room_for(batch); },
+          .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },
           .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }
 

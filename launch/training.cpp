@@ -110,16 +110,35 @@ void Training::prepare_plan(const World& world, const DeviceChoice& choice) {
   backend_for(device).set_threads(threads_);
   planning_.emplace(config_, find_network(registry_.networks, config_.model.name), train_set(), device,
                     host_.size());
-  budget_.emplace(MemoryShortage{.device = device,
-                                 .batch = config_.loader.batch,
-                                 .available = available,
-                                 .sharing = sharing,
-                                 .remedies = planning_->remedies()},
-                  [this, &world](std::int64_t batch) { return memory_need(batch, world); });
+  budget_.emplace(
+      MemoryShortage{.device = device,
+                     .batch = config_.loader.batch,
+                     .available = available,
+                     .sharing = sharing,
+                     .remedies = planning_->remedies()},
+      [this, &world](std::int64_t batch) { return memory_need(batch, planning_->memory(batch), world); });
 }
 
-MemoryNeed Training::memory_need(std::int64_t batch, const World& world) {
-  const MemoryPlan plan = planning_->memory(batch);
+BatchRoom Training::room_for(std::int64_t batch, const World& world) {
+  BatchRoom room = budget_->room_for(batch);
+  if (room.fits) return room;
+  const auto try_with = [&](const std::string& words, const std::function<void(Config&)>& change) {
+    Config config = config_;
+    change(config);
+    NetworkPlanning planning(config, find_network(registry_.networks, config.model.name), train_set(),
+                             network_->device(), host_.size());
+    if (memory_need(batch, planning.memory(batch), world).total() <= room.available)
+      room.remedies.push_back(words);
+  };
+  if (config_.network.recompute == Recompute::nothing && !graph().blocks().empty())
+    try_with("train.recompute=true", [](Config& config) { config.network.recompute = Recompute::blocks; });
+  if (storage_type(config_.network.precision) == DType::f32)
+    try_with("train.precision=bf16", [](Config& config) { config.network.precision = Precision::bf16; });
+  return room;
+}
+
+// Of a plan for so large a batch.
+MemoryNeed Training::memory_need(std::int64_t batch, const MemoryPlan& plan, const World& world) {
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
   planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
   return {

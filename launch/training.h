@@ -74,8 +74,8 @@ class Training {
   std::size_t codec_bytes() const;
   // What advice on communication depends on, beside what was measured.
   AdviceContext advice_context(const World& world) const;
-  // Whether micro-batches of so many samples have room in what there was at the start.
-  BatchRoom room_for(std::int64_t batch) const { return budget_->room_for(batch); }
+  // Whether micro-batches of so many samples have room in what there was at the start, and what would make it.
+  BatchRoom room_for(std::int64_t batch, const World& world);
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
@@ -86,7 +86,7 @@ class Training {
   void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
-  MemoryNeed memory_need(std::int64_t batch, const World& world);
+  MemoryNeed memory_need(std::int64_t batch, const MemoryPlan& plan, const World& world);
   std::size_t sums_bytes(const MemoryPlan& plan) const;
   void connect(World& world, const DeviceChoice& choice);
   TracedRun traced_run(const World& world) const;

@@ -29,16 +29,19 @@ std::string told_cause(const Workplace& workplace, const std::string& cause, con
   return {};
 }
 
-// Its host is slow, and what would make up for it does not fit.
+// Its host is slow, and what would make up for it does not fit; nor would it in bf16, in which this network's
+// rows are padded.
 TEST(EmulatedIdle, ADeviceWithoutRoomForALargerBatchIsMemory) {
   const Workplace workplace("emulated_memory", "lockstep-emulated", 28);
-  const std::string text =
-      told_cause(workplace, "memory",
-                 "LOCKSTEP_EMULATED_MEMORY=6900KiB " +
-                     workplace.train(kToldOfEachLine, "--inject slow:rank=0,step=1,ms=200"));
-  EXPECT_NE(text.find("a batch of 64 needs 6.8 MiB of memory where there are 6.7 MiB"), std::string::npos)
+  std::vector<std::string> settings = kToldOfEachLine;
+  settings.insert(settings.end(), {"train.batch=256", "train.epochs=6"});
+  const std::string text = told_cause(
+      workplace, "memory",
+      "LOCKSTEP_EMULATED_MEMORY=12MiB " + workplace.train(settings, "--inject slow:rank=0,step=1,ms=400"));
+  EXPECT_NE(
+      text.find("a batch of 512 needs 11.8 MiB of memory where there are 11.5 MiB; train.accumulation=2"),
+      std::string::npos)
       << text;
-  EXPECT_NE(text.find("train.precision = \"bf16\", and then train.batch=64"), std::string::npos) << text;
 }
 
 TEST(EmulatedIdle, AGpuThatIsTooHotIsAllocation) {

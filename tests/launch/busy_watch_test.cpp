@@ -132,14 +132,14 @@ TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
     return BatchRoom{.fits = false,
                      .needed = std::size_t{3} << 30,
                      .available = std::size_t{2} << 30,
-                     .remedies = {"set train.recompute = true"}};
+                     .remedies = {"train.recompute=true", "train.precision=bf16"}};
   };
   const auto cause = find_idle_cause(line_of(10, Phase::rest, 4), context, std::nullopt);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "memory");
   EXPECT_NE(cause->evidence.find("128 needs 3.00 GiB of memory where there are 2.00 GiB"), std::string::npos)
       << cause->evidence;
-  EXPECT_EQ(cause->change, "set train.recompute = true, and then train.batch=128");
+  EXPECT_EQ(cause->change, "train.recompute=true or train.precision=bf16, and then train.batch=128");
   context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
 }
