@@ -36,7 +36,9 @@ class IdleTime {
   }
 
   IdleCause communication(const std::optional<Advice>& advice) const {
-    IdleCause cause = lost("communication", line_.account[Phase::exposed_communication], "for other ranks");
+    // A rank alone waits for no other, but for its own thread that communicates.
+    const double exposed = context_.ranks > 1 ? line_.account[Phase::exposed_communication] : 0;
+    IdleCause cause = lost("communication", exposed, "for other ranks");
     if (advice) {
       cause.key = advice->key;
       cause.value = advice->value;
@@ -62,8 +64,9 @@ class IdleTime {
       return cause;
     }
     if (context_.on_gpu || wanted <= context_.cores) {
-      IdleCause cause =
-          lost("allocation", std::max(0.0, line_.without_core_seconds - taken_by_loaders()), "for a core");
+      const bool alone = context_.ranks == 1 && !context_.on_gpu;
+      const double waited = alone ? waited_for_cores() : line_.without_core_seconds;
+      IdleCause cause = lost("allocation", std::max(0.0, waited - taken_by_loaders()), "for a core");
       cause.change = fmt::format(
           "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "
           "(top says which)",

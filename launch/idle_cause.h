@@ -24,10 +24,11 @@ struct IdleContext {
   bool on_gpu = false;
   bool records_steps = false;    // a GPU's are recorded and replayed (train.cuda_graph)
   bool halves_are_fast = false;  // and the precision is not one of them
-  int local_ranks = 1;           // of rank 0's node
-  int threads = 1;               // of a rank
-  int cores = 1;                 // that the ranks of rank 0's node may use
-  int machine_cores = 0;         // that it has; 0: not known
+  int ranks = 1;
+  int local_ranks = 1;    // of rank 0's node
+  int threads = 1;        // of a rank
+  int cores = 1;          // that the ranks of rank 0's node may use
+  int machine_cores = 0;  // that it has; 0: not known
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   bool decodes = false;  // loaders decode images: records would not have to

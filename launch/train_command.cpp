@@ -166,6 +166,7 @@ IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor*
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
           .halves_are_fast = training.advice_context(world).halves_are_fast,
+          .ranks = world.size(),
           .local_ranks = world.local_size(),
           .threads = training.threads(),
           .cores = training.node_cores(),

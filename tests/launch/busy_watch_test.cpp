@@ -33,7 +33,9 @@ StepLine without_core(std::int64_t step, double seconds) {
   return line;
 }
 
-std::string cause_of(const StepLine& line, const IdleContext& context = {}) {
+const IdleContext kTwoRanks{.ranks = 2};
+
+std::string cause_of(const StepLine& line, const IdleContext& context = kTwoRanks) {
   const auto cause = find_idle_cause(line, context, std::nullopt);
   return cause ? cause->cause + ": " + cause->change : "none";
 }
@@ -92,7 +94,7 @@ TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   StepLine line = line_of(10, Phase::exposed_communication, 2);
   line.without_core_seconds = 1;
   line.loader_seconds = 2.5;
-  IdleContext context{.local_ranks = 2, .threads = 1, .cores = 2, .decodes = true};
+  IdleContext context{.ranks = 2, .local_ranks = 2, .threads = 1, .cores = 2, .decodes = true};
   const auto cause = find_idle_cause(line, context, std::nullopt);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "data");
@@ -122,6 +124,12 @@ TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=2");
   line.telling_seconds = 1;
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
+}
+
+// A rank alone waits for its own thread.
+TEST(IdleCause, OfOneRankIsNoCommunication) {
+  const StepLine line = line_of(10, Phase::exposed_communication, 4);
+  EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
 }
 
 // Where twice the batch has no room, it is memory.
@@ -185,7 +193,7 @@ TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
   EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "of twice the batch a sample has half the cost";
   Advice advice{.cause = "slow_wire"};
   advice.key = "comm.codec";
-  const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), {}, advice);
+  const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), kTwoRanks, advice);
   EXPECT_EQ(known->key, "comm.codec");
   EXPECT_EQ(known->samples_per_second, 100) << "never less than now";
 }
