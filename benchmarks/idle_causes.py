@@ -59,12 +59,13 @@ def cases(options, records):
                 "data.loader": "stream", "train.batch": 256, "train.steps": 60}
     return [
         Case("small_work", "a batch of one sample", {**MLP, "train.batch": 1, "train.steps": 2000}),
-        Case("data", "JPEG files, decoded by one thread, for a small network", {**MLP, **jpeg, "train.batch": 256, "train.steps": 150}, preset="cifar10_resnet18",
+        Case("data", "JPEG files, decoded by one thread, for a small network", {**MLP, **jpeg, "train.batch": 256, "train.steps": 150, "train.threads": 2,
+             "run.busy_below": 0.9}, preset="cifar10_resnet18",
              change={"settings": {"data.format": "records", "data.path": records}}),
         Case("architecture", "MobileNetV2: depthwise convolutions and batch norm",
              {**MLP, "model.name": "mobilenet_v2", "train.batch": 16, "train.steps": 40, "run.peak_below": 0.9, "run.busy_below": 0.5,
               "kernels.choose": "direct"}, change={"settings": {"kernels.choose": "time"}}, preset="fashion_mnist_cnn"),
-        Case("memory", "the emulated device, with 12 MiB and a slow host", emulated, before=["env", "LOCKSTEP_EMULATED_MEMORY=12MiB"],
+        Case("memory", "the emulated device, with 11.2 MiB and a slow host", emulated, before=["env", "LOCKSTEP_EMULATED_MEMORY=11500KiB"],
              flags=["--inject", "slow:rank=0,step=1,ms=400"]),
         Case("communication", "one of two ranks is 20 ms late", {**MLP, "train.steps": 100}, ranks=2,
              flags=["--inject", "slow:rank=1,step=1,ms=20"]),
