@@ -291,6 +291,27 @@ def report_cost(results):
             f"gradients {100 * parts['norms']:.3f} %, the monitor {100 * parts['monitor']:.3f} %", result)
 
 
+def idle_ladder(results):
+    result = results("idle_ladder")
+    first, last = result["rungs"][0], result["rungs"][-1]
+    changes = ", ".join(f"`{rung['change']}`" if "=" in rung["change"] or "lockstep" in rung["change"] else rung["change"]
+                        for rung in result["rungs"][1:])
+    return (f"from idle to busy by the advice of each training alone: `cnn` on CIFAR-10 as JPEG, {first['ranks']} ranks on {result['cores']} cores at first",
+            f"busy {100 * first['busy']:.0f} % -> {100 * last['busy']:.0f} %, {first['samples_per_second']:,.0f} -> "
+            f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
+
+
+def idle_cause(cause):
+    def row(results):
+        result = results("idle_causes")
+        found = next(each for each in result["rows"] if each["cause"] == cause)
+        promised = f"promised {found['promised_percent']:+.0f} %" if found["promised_percent"] else "nothing promised"
+        return (f"idle by `{cause}`: {found['provoked_by']}",
+                f"{promised}; gained {found['gained_percent']:+.0f} % ({found['gained_percent_least']:+.0f} to "
+                f"{found['gained_percent_most']:+.0f} %). Said: {found['said'].replace('|', '/')}", result)
+    return row
+
+
 def snapshot(results):
     result = results("snapshot")
     height, width, _ = result["options"]["image"]
@@ -336,7 +357,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, half_precision, pinning,
-       faults, soak, guards, report_cost, snapshot, loader, data_wait]
+       faults, soak, guards, report_cost, idle_ladder,
+       *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 
