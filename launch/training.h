@@ -74,7 +74,8 @@ class Training {
   std::size_t codec_bytes() const;
   // What advice on communication depends on, beside what was measured.
   AdviceContext advice_context(const World& world) const;
-  // Whether micro-batches of so many samples have room in what there was at the start, and what would make it.
+  // Whether micro-batches of so many samples have room in what there was at the start, and what would make
+  // it.
   BatchRoom room_for(std::int64_t batch, const World& world);
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
