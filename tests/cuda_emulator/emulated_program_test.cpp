@@ -391,6 +391,8 @@ done
 for rank in $ranks; do
   for log in /dev/shm/lockstep.$rank.*; do [ ! -e $log ] || {{ echo "$log is there to be read"; rm $log; }}; done
 done
+# What ranks show of themselves stays for lockstep monitor, which tells that they died; the next training removes it.
+rm -f $(for file in $shared; do case $file in /dev/shm/lockstep-rank.*) echo $file;; esac; done)
 for file in $shared; do [ ! -e $file ] || echo "$file is left"; done
 cat {output}
 exit $code
