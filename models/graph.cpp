@@ -75,7 +75,7 @@ Value Graph::append(Layer layer, const Shape& shape) {
 }
 
 Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::string& name,
-                         std::source_location place) {
+                         SourcePlace place) {
   const Shape in = checked(x);
   require_image(in, name);
   require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
@@ -97,8 +97,7 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
                 {in[0], options.channels, shape.out_height(), shape.out_width()});
 }
 
-Value Graph::linear(Value x, const LinearOptions& options, const std::string& name,
-                    std::source_location place) {
+Value Graph::linear(Value x, const LinearOptions& options, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
   require(options.features > 0, name, "features must be at least 1");
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
@@ -106,14 +105,14 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
 }
 
 Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
-                        std::source_location place) {
+                        SourcePlace place) {
   const Shape in = checked(x);
   require(!options.residual, name, "no residual is given");
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
 }
 
 Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
-                        std::source_location place) {
+                        SourcePlace place) {
   const Shape in = checked(x);
   require(in == checked(residual), name,
           fmt::format("{} and the residual {} differ", to_string(in), to_string(checked(residual))));
@@ -122,7 +121,7 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
                 in);
 }
 
-Value Graph::pooling(Value x, const PoolingOptions& options, std::source_location place) {
+Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) {
   const Shape in = checked(x);
   require_image(in, "pooling");
   const bool fits = options.global ||
@@ -136,20 +135,20 @@ Value Graph::pooling(Value x, const PoolingOptions& options, std::source_locatio
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }
 
-Value Graph::activation(Value x, Activation activation, std::source_location place) {
+Value Graph::activation(Value x, Activation activation, SourcePlace place) {
   const Shape in = checked(x);
   return append(
       {.name = "", .operation = ActivationOptions{activation}, .inputs = {x}, .output = {}, .place = place},
       in);
 }
 
-Value Graph::add(Value a, Value b, std::source_location place) {
+Value Graph::add(Value a, Value b, SourcePlace place) {
   const Shape in = checked(a);
   require(in == checked(b), "add", fmt::format("{} and {} differ", to_string(in), to_string(checked(b))));
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
 }
 
-Value Graph::dropout(Value x, double probability, const std::string& name, std::source_location place) {
+Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
   require(probability >= 0 && probability < 1, name,
           fmt::format("dropout probability {}: at least 0 and below 1 is expected", probability));

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,6 +14,7 @@
 #include "core/tensor.h"
 #include "kernels/batch_norm.h"
 #include "kernels/pooling.h"
+#include "models/source_place.h"
 
 namespace lockstep {
 
@@ -73,7 +73,7 @@ struct Layer {
   Operation operation;
   std::vector<Value> inputs;
   Value output;
-  std::source_location place = {};  // where the network's code appended it
+  SourcePlace place = {};  // where the network's code appended it
 };
 
 // Layers [first, end) of a graph.
@@ -91,27 +91,25 @@ class Graph {
   // Each appends a layer. name becomes the parameters' prefix, PyTorch's way ("layer1.0.conv1"), and must be
   // unique. place: of the caller; who appends a layer for somebody else may pass on theirs.
   Value convolution(Value x, const ConvolutionOptions& options, const std::string& name,
-                    std::source_location place = std::source_location::current());
+                    SourcePlace place = SourcePlace::current());
   // [N, ...] is flattened.
   Value linear(Value x, const LinearOptions& options, const std::string& name,
-               std::source_location place = std::source_location::current());
+               SourcePlace place = SourcePlace::current());
   Value batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
-                   std::source_location place = std::source_location::current());
+                   SourcePlace place = SourcePlace::current());
   // activation(normalised x + residual)
   Value batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
-                   std::source_location place = std::source_location::current());
-  Value pooling(Value x, const PoolingOptions& options,
-                std::source_location place = std::source_location::current());
-  Value relu(Value x, std::source_location place = std::source_location::current()) {
+                   SourcePlace place = SourcePlace::current());
+  Value pooling(Value x, const PoolingOptions& options, SourcePlace place = SourcePlace::current());
+  Value relu(Value x, SourcePlace place = SourcePlace::current()) {
     return activation(x, Activation::relu, place);
   }
-  Value activation(Value x, Activation activation,
-                   std::source_location place = std::source_location::current());
-  Value add(Value a, Value b, std::source_location place = std::source_location::current());
+  Value activation(Value x, Activation activation, SourcePlace place = SourcePlace::current());
+  Value add(Value a, Value b, SourcePlace place = SourcePlace::current());
   // In training, drops each element with this probability, in [0, 1), and scales the rest; nothing in
   // evaluation, and no layer at all for 0. The name sets its random numbers apart from other dropouts'.
   Value dropout(Value x, double probability, const std::string& name,
-                std::source_location place = std::source_location::current());
+                SourcePlace place = SourcePlace::current());
   // Layers between the two form a block, of which only the last one's output may be used outside (another
   // throws ConfigError): its inside can be computed again in backward instead of being kept
   // (NetworkOptions::recompute). Blocks do not nest.

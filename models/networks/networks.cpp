@@ -59,7 +59,7 @@ void build_network(Graph& graph, const NetworkChoice& choice) {
 }
 
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
-                         std::source_location place) {
+                         SourcePlace place) {
   options.padding = options.kernel / 2;
   options.bias = false;
   options.initialization = Initialization::he_normal;

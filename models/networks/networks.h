@@ -94,7 +94,7 @@ void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
 
 // The convolution of networks with batch norm: half its kernel as padding, no bias, He's initial weights.
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
-                         std::source_location place = std::source_location::current());
+                         SourcePlace place = SourcePlace::current());
 
 // What choice.dropout means for a network with a dropout of its own.
 double dropout_of(const NetworkChoice& choice, double own);

@@ -12,8 +12,7 @@ struct ResNetBlock {
   bool zero_init_residual = false;
 };
 
-Value normalized(Graph& graph, Value x, const std::string& name,
-                 std::source_location place = std::source_location::current()) {
+Value normalized(Graph& graph, Value x, const std::string& name, SourcePlace place = SourcePlace::current()) {
   return graph.batch_norm(x, {.activation = Activation::relu}, name, place);
 }
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SourcePlace: where in the source something was called: std::source_location's file and line, also for
+// compilers that lack it (clang before 16).
+#pragma once
+
+namespace lockstep {
+
+class SourcePlace {
+ public:
+  constexpr SourcePlace() = default;  // nowhere: line 0
+  // As the default of a parameter: of that function's caller.
+  static constexpr SourcePlace current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    SourcePlace place;
+    place.file_ = file;
+    place.line_ = line;
+    return place;
+  }
+
+  constexpr const char* file_name() const { return file_; }
+  constexpr int line() const { return line_; }
+
+ private:
+  const char* file_ = "";
+  int line_ = 0;
+};
+
+}  // namespace lockstep
