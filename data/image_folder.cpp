@@ -208,7 +208,6 @@ class ImageList final : public ImageFiles {
   std::int64_t size() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t classes() const override { return static_cast<std::int64_t>(classes_.size()); }
   std::vector<std::string> class_names() const override { return classes_; }
-  bool resizes() const override { return true; }
 
  protected:
   std::string path_of(std::int64_t index) const override { return paths_[static_cast<std::size_t>(index)]; }

@@ -114,6 +114,8 @@ std::vector<std::string> training_images(const fs::path& class_folder, LeftOut& 
 
 }  // namespace
 
+bool is_image_name(const fs::path& name) { return is_read(suffix_of(name)); }
+
 ImageNames::ImageNames(const fs::path& folder, Split split) : folder_(split_folder(folder, split)) {
   const fs::path train = folder / "train";
   classes_ = folders_in(train);

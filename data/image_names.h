@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// Whether a file of this name is read as an image: .jpg, .jpeg or .png, in any case.
+bool is_image_name(const std::filesystem::path& name);
+
 class ImageNames {
  public:
   // The files of a split that end in .jpg, .jpeg or .png, in any case: those of train/CLASS/ and test/CLASS/,

@@ -13,6 +13,7 @@
 #include "comm/agreement.h"
 #include "core/log.h"
 #include "core/near_processors.h"
+#include "launch/device_choice.h"
 
 namespace lockstep {
 
@@ -119,10 +120,9 @@ int keep_near(const cpu_set_t& near) {
 }
 
 void keep_near(Device device) {
-  if (device.kind != DeviceKind::cuda) return;
-  const CudaStatus status = cuda_status();
-  if (static_cast<std::size_t>(device.index) >= status.devices.size()) return;
-  const std::string& address = status.devices[static_cast<std::size_t>(device.index)].pci_address;
+  const std::optional<CudaDevice> known = known_gpu(device);
+  if (!known) return;
+  const std::string& address = known->pci_address;
   const std::optional<cpu_set_t> near = processors_near(address);
   if (!near)
     return log::debug("the system does not say which cores {} ({}) is near to", to_string(device), address);

@@ -136,6 +136,13 @@ bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int>
   return false;
 }
 
+std::optional<CudaDevice> known_gpu(Device device) {
+  if (device.kind != DeviceKind::cuda) return std::nullopt;
+  const CudaStatus cuda = cuda_status();
+  const auto index = static_cast<std::size_t>(device.index);
+  return index < cuda.devices.size() ? std::optional(cuda.devices[index]) : std::nullopt;
+}
+
 DeviceChoice choose_device(const DeviceSettings& settings, const World& world, Communicator& host) {
   const std::string& wanted = settings.device;
   if (wanted == "cpu") return {};

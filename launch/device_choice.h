@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ struct DeviceSettings {
   bool share_device = false;    // several ranks on one GPU, for correctness only
   bool near_cores = true;       // a rank keeps to the cores that its GPU hangs on (launch/cores.h)
 };
+
+// What CUDA tells of a GPU; nothing of the CPU.
+std::optional<CudaDevice> known_gpu(Device device);
 
 struct DeviceChoice {
   Device device;

@@ -16,6 +16,7 @@
 #include "launch/job_end.h"
 #include "launch/metric_lines.h"
 #include "launch/progress_line.h"
+#include "launch/progress_meter.h"
 #include "launch/terminal.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
@@ -61,7 +62,8 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   Communicator& communicator = *run.communicator;
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
-  const Config& config = *agreed;
+  Config config = *agreed;
+  config.loader_mode = LoaderMode::stream;  // nothing is read twice, and of training's samples nothing at all
   const auto& flags = command.own<EvalFlags>();
   if (flags.init.empty() == flags.resume.from.empty())
     throw_agreed(
@@ -76,9 +78,14 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
       config, world, communicator, Training::Options{.init = flags.init, .registry = command.registry});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
   if (run.saved) go_on_from(*run.saved, flags.resume, communicator.host(), training, trainer);
+  std::optional<ProgressMeter> meter;
+  if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
   const std::int64_t begin = now_ns();
-  const Evaluation evaluation = trainer.evaluate();
+  const Evaluation evaluation = trainer.evaluate([&](std::int64_t batch, std::int64_t batches) {
+    if (meter) meter->show(batch, batches);
+  });
   const double seconds = seconds_between(begin, now_ns());
+  meter.reset();
   if (world.rank() != 0) return exit_code::done;
   if (flags.json) {
     fmt::print("{}\n", to_json(evaluation, seconds));
@@ -117,7 +124,7 @@ extern const CommandEntry eval_command = {
     .description = "Evaluate a trained network on the test set",
     .example =
         "lockstep eval fashion_mnist_cnn --init own.safetensors --set run.metrics=f1\n"
-        "mpirun -np 2 --bind-to none lockstep eval fashion_mnist_cnn --resume runs/fashion_mnist_cnn",
+        "mpirun -np 2 --bind-to none lockstep eval runs/mine/config.toml --resume runs/mine",
     .flags = eval_flags,
     .in_world = run_eval};
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "models/compute_roof.h"
 #include "models/work.h"
 
 namespace lockstep {
@@ -83,6 +84,8 @@ void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 4>{}
 
 std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) const {
   const Precision precision = network_.precision();
+  const DeviceRates rates{.gigaflops = gigaflops_in(peak, precision),
+                          .gigabytes_per_second = peak.gigabytes_per_second};
   std::vector<Row> rows;
   for (std::size_t node = 0; node < seconds_.size(); ++node) {
     const PlannedNode& planned = network_.nodes()[node];
@@ -90,22 +93,20 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
     const LayerFlops flops = layer == nullptr ? LayerFlops{} : flops_of(graph_, *layer);
     for (const Direction direction : kDirections) {
       const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
-      const auto operations = static_cast<double>(flops_in(flops, direction));
+      const std::int64_t operations = flops_in(flops, direction);
       // A gradient reads and writes tensors of the sizes that forward does.
-      const double bytes =
-          layer == nullptr ? 0 : static_cast<double>(forward_bytes(graph_, *layer, precision));
+      const std::int64_t bytes = layer == nullptr ? 0 : forward_bytes(graph_, *layer, precision);
       if (seconds < 1e-6) continue;
-      const double least_to_compute = operations / gigaflops_in(peak, precision) * 1e-9;
-      const double least_to_move = bytes / peak.gigabytes_per_second * 1e-9;
+      const PassRoof roof(operations, bytes, rates);
       rows.push_back({.name = names_[node],
                       .kind = kind_of_node(layer),
                       .direction = direction_name(layer, direction),
                       .kernel = planned.layer->choice(direction),
                       .milliseconds = seconds * 1e3,
-                      .gigaflops = operations / seconds * 1e-9,
-                      .gigabytes_per_second = bytes / seconds * 1e-9,
-                      .share_of_peak = std::max(least_to_compute, least_to_move) / seconds,
-                      .memory_bound = least_to_move > least_to_compute});
+                      .gigaflops = static_cast<double>(operations) / seconds * 1e-9,
+                      .gigabytes_per_second = static_cast<double>(bytes) / seconds * 1e-9,
+                      .share_of_peak = roof.seconds() / seconds,
+                      .memory_bound = roof.memory_bound()});
     }
   }
   std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);

@@ -61,9 +61,11 @@ std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& n
   const LongerStep step = longer_step(epoch, now.ranks);
   more.samples_per_second *= step.now / step.then;
   more.text = fmt::format(
-      "{}: about {:.0f} samples/s ({:+.0f} %) with {:.2g} ms of communication exposed in a step of {:.2g} ms",
+      "{}: about {:.0f} samples/s ({:+.0f} %) with {:.2g} ms of communication exposed in a step of {:.2g} "
+      "ms, "
+      "where their wire carries the {:.3g} MB/s that this one does",
       begin, more.samples_per_second, 100 * (more.samples_per_second / epoch.samples_per_second - 1),
-      1e3 * step.exposed, 1e3 * step.then);
+      1e3 * step.exposed, 1e3 * step.then, 1e-6 * epoch.communication->wire_bytes_per_second());
   return more;
 }
 

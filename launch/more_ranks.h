@@ -2,7 +2,7 @@
 //
 // MoreRanks: what twice as many ranks would bring where devices are busy already, and nothing that a rank
 // changes alone is left to gain. A pure function over an epoch, by the model of overlap.h: each rank computes
-// as it does now, and its buckets travel along a ring of twice the length.
+// as it does now, and its buckets travel along a ring of twice the length, as fast as they do now.
 #pragma once
 
 #include <optional>

@@ -51,12 +51,14 @@ MemoryPlan NetworkPlanning::memory(std::int64_t batch) {
   return Network::planned_memory(build_graph(batch), options());
 }
 
-std::vector<std::string> NetworkPlanning::remedies() const {
-  std::vector<std::string> remedies;
+std::vector<MemoryRemedy> NetworkPlanning::remedies() const {
+  std::vector<MemoryRemedy> remedies;
   if (config_.network.recompute == Recompute::nothing && !graph_.blocks().empty())
-    remedies.emplace_back("set train.recompute = true");
+    remedies.push_back({.setting = "train.recompute=true",
+                        .apply = [](Config& config) { config.network.recompute = Recompute::blocks; }});
   if (storage_type(config_.network.precision) == DType::f32)
-    remedies.emplace_back("train.precision = \"bf16\"");
+    remedies.push_back({.setting = "train.precision=bf16",
+                        .apply = [](Config& config) { config.network.precision = Precision::bf16; }});
   return remedies;
 }
 

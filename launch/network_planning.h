@@ -19,6 +19,11 @@
 
 namespace lockstep {
 
+struct MemoryRemedy {
+  std::string setting;  // "train.recompute=true"
+  void (*apply)(Config& config);
+};
+
 class NetworkPlanning {
  public:
   // Builds the graph, for images of a shape and so many classes. ranks: with which batch norm is synchronised
@@ -29,8 +34,8 @@ class NetworkPlanning {
   const Graph& graph() const { return graph_; }
   // Of the network for micro-batches of so many samples, without making it.
   MemoryPlan memory(std::int64_t batch);
-  // What would make that less, in words.
-  std::vector<std::string> remedies() const;
+  // What would make that less: settings that are not what they would have to be.
+  std::vector<MemoryRemedy> remedies() const;
   // Kernels of an earlier run (to_text of its choices), to be used again where they can be. The same on every
   // rank. Throws DataError.
   void prefer(const std::string& choices);

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "data/image_folder.h"
+#include "data/image_names.h"
 #include "data/resized.h"
 #include "launch/commands.h"
 #include "launch/cores.h"
@@ -35,12 +36,6 @@ struct PredictFlags {
   bool csv = false;
 };
 
-bool is_image(const std::filesystem::path& path) {
-  std::string ending = path.extension().string();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
-
 // Files as they are given, and of folders what lies in them, sorted.
 std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   std::vector<std::string> paths;
@@ -54,7 +49,7 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
     }
     const auto begin = static_cast<std::ptrdiff_t>(paths.size());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(each))
-      if (is_image(entry.path())) paths.push_back(entry.path().string());
+      if (is_image_name(entry.path())) paths.push_back(entry.path().string());
     std::sort(paths.begin() + begin, paths.end());
   }
   if (paths.empty()) throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .png)", fmt::join(given, ", ")));
@@ -172,9 +167,12 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
   const std::vector<std::string> paths = image_paths(flags.images);
   const auto images = resized(open_image_list(paths, facts.image, facts.classes), resize_of(facts, config));
   const DeviceChoice choice = choose_device(config.device, world, host);
-  const int threads = choose_threads(config.threads, world, host).threads;
+  const ThreadChoice threads = choose_threads(config.threads, world, host);
   Predictor predictor(config, command.registry, *images, host,
-                      {.device = choice.device, .threads = threads, .weights = flags.weights});
+                      {.device = choice.device,
+                       .threads = threads.threads,
+                       .loader_threads = threads.node_cores,
+                       .weights = flags.weights});
   Printer printer(paths, facts.classes, flags);
   predictor.run([&](std::int64_t image, std::span<const float> each) { printer(image, each); });
   printer.finish();

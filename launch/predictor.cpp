@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "core/buffer.h"
 #include "core/timeline.h"
@@ -50,7 +49,7 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
   LoaderOptions loading{.batch = network_->batch(),
                         .tail = Tail::pad,
                         .threads = 0,
-                        .most_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
+                        .most_threads = options.loader_threads,
                         .kept = DeviceBatches::loader_keeps(staging),
                         .device = options.device};
   loader_.emplace(images, Shard{}, loading);

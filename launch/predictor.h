@@ -28,7 +28,8 @@ class Predictor {
  public:
   struct Options {
     Device device;
-    int threads = 1;  // that compute, on a CPU
+    int threads = 1;         // that compute, on a CPU
+    int loader_threads = 1;  // at most
     std::filesystem::path weights;
   };
   // Of a configuration's network and batch, for images of its input's shape and as many classes as they say;

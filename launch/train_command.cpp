@@ -165,7 +165,7 @@ IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor*
   Training& training = *run.training;
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
-          .halves_are_fast = training.advice_context(world).halves_are_fast,
+          .halves_are_fast = training.halves_are_fast(),
           .ranks = world.size(),
           .local_ranks = world.local_size(),
           .threads = training.threads(),

@@ -121,16 +121,19 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 
+Trainer::EvaluationTeller Trainer::teller_of(Report& report) {
+  return [&report](std::int64_t batch, std::int64_t batches) { report.evaluating(batch, batches); };
+}
+
 void Trainer::fit(Report& report, FitObserver* observer) {
   observer_ = observer;
-  report_ = &report;
   while (!done()) {
     std::optional<EpochReport> trained = train_epoch(report, observer);
     if (!trained) break;
     EpochReport& line = *trained;
     std::vector<Histogram> histograms = last_gradients();
     const std::int64_t begin = now_ns();
-    const Evaluation evaluation = evaluate();
+    const Evaluation evaluation = evaluate(teller_of(report));
     line.test_loss = evaluation.loss;
     line.test_accuracy = evaluation.accuracy;
     line.evaluation_seconds += seconds_between(begin, now_ns());
@@ -147,7 +150,6 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     if (observer != nullptr) observer->evaluated(evaluation);
   }
   observer_ = nullptr;
-  report_ = nullptr;
 }
 
 std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {

@@ -123,7 +123,9 @@ class Trainer {
   // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
   // train apart, of the parameters, which exports and digests hold until the next step. Training does not see
   // it. Collective.
-  Evaluation evaluate();
+  // told: behind each batch of so many.
+  using EvaluationTeller = std::function<void(std::int64_t batch, std::int64_t batches)>;
+  Evaluation evaluate(const EvaluationTeller& told = nullptr);
   // Everything the next step depends on: the network's and the optimizer's state, where training stands
   // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
   // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
@@ -230,6 +232,7 @@ class Trainer {
     double seconds = 0, metric_seconds = 0, without_core = 0;
     ProcessorAccount processor;
   };
+  static EvaluationTeller teller_of(Report& report);
   // Collective. Adds to what the epoch's evaluations took so far.
   void pause_to_evaluate(Report& report, Pause& pause);
   // See RankCommunication::no_core; of all steps so far.
@@ -298,7 +301,6 @@ class Trainer {
   std::int64_t epoch_step_ = 0;
   std::int64_t reported_ = 0;        // 1: with all that was trained of the epoch
   FitObserver* observer_ = nullptr;  // of fit()
-  Report* report_ = nullptr;         // of fit()
   std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
   std::string began_;                // what find_not_finite() found
   StepPlace place_;                  // of the step that is being enqueued

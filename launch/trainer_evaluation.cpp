@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-Evaluation Trainer::evaluate() {
+Evaluation Trainer::evaluate(const EvaluationTeller& told) {
   const ShownActivity evaluating(shown_, Activity::evaluating);
   set_current_step(0);
   settle_but(0);
@@ -26,7 +26,7 @@ Evaluation Trainer::evaluate() {
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
     if (metrics_) metrics_->counted();
-    if (report_ != nullptr) report_->evaluating(step + 1, steps);
+    if (told) told(step + 1, steps);
   }
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);
@@ -40,7 +40,7 @@ void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
   const double without_core = compute_without_core();
   const ProcessorAccount processor = processor_account();
   const std::int64_t begin = now_ns();
-  const Evaluation evaluation = evaluate();
+  const Evaluation evaluation = evaluate(teller_of(report));
   EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
   line.test_loss = evaluation.loss;
   line.test_accuracy = evaluation.accuracy;

@@ -47,6 +47,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   network_ = planning_->plan(host, *budget_);
+  planned_codec_bytes_ = codec_bytes_for(network_->memory(), world);
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty()) load_state(*network_, options.init);
   });
@@ -110,37 +111,36 @@ void Training::prepare_plan(const World& world, const DeviceChoice& choice) {
   backend_for(device).set_threads(threads_);
   planning_.emplace(config_, find_network(registry_.networks, config_.model.name), train_set(), device,
                     host_.size());
-  budget_.emplace(
-      MemoryShortage{.device = device,
-                     .batch = config_.loader.batch,
-                     .available = available,
-                     .sharing = sharing,
-                     .remedies = planning_->remedies()},
-      [this, &world](std::int64_t batch) { return memory_need(batch, planning_->memory(batch), world); });
+  std::vector<std::string> remedies;
+  for (const MemoryRemedy& each : planning_->remedies()) remedies.push_back(each.setting);
+  budget_.emplace(MemoryShortage{.device = device,
+                                 .batch = config_.loader.batch,
+                                 .available = available,
+                                 .sharing = sharing,
+                                 .remedies = std::move(remedies)},
+                  [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
 }
 
-BatchRoom Training::room_for(std::int64_t batch, const World& world) {
+BatchRoom Training::room_for(std::int64_t batch, const World& world) const {
   BatchRoom room = budget_->room_for(batch);
   if (room.fits) return room;
-  const auto try_with = [&](const std::string& words, const std::function<void(Config&)>& change) {
+  for (const MemoryRemedy& each : planning_->remedies()) {
     Config config = config_;
-    change(config);
-    NetworkPlanning planning(config, find_network(registry_.networks, config.model.name), train_set(),
+    each.apply(config);
+    NetworkPlanning planning(config, find_network(registry_.networks, config.model.name), *data_->sets.train,
                              network_->device(), host_.size());
-    if (memory_need(batch, planning.memory(batch), world).total() <= room.available)
-      room.remedies.push_back(words);
-  };
-  if (config_.network.recompute == Recompute::nothing && !graph().blocks().empty())
-    try_with("train.recompute=true", [](Config& config) { config.network.recompute = Recompute::blocks; });
-  if (storage_type(config_.network.precision) == DType::f32)
-    try_with("train.precision=bf16", [](Config& config) { config.network.precision = Precision::bf16; });
+    if (memory_need(planning, batch, world).total() <= room.available) room.remedies.push_back(each.setting);
+  }
   return room;
 }
 
-// Of a plan for so large a batch.
-MemoryNeed Training::memory_need(std::int64_t batch, const MemoryPlan& plan, const World& world) {
+std::size_t Training::codec_bytes_for(const MemoryPlan& plan, const World& world) const {
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
-  planned_codec_bytes_ = planned_codec_bytes(bucket_options(config_, registry_), elements, world);
+  return planned_codec_bytes(bucket_options(config_, registry_), elements, world);
+}
+
+MemoryNeed Training::memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const {
+  const MemoryPlan plan = planning.memory(batch);
   return {
       .activations = plan.activations,
       .parameters = plan.parameters + plan.weight_copies + plan.statistics +
@@ -152,7 +152,7 @@ MemoryNeed Training::memory_need(std::int64_t batch, const MemoryPlan& plan, con
                         ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters)
                         : 0) +
                    (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
-      .codecs = planned_codec_bytes_,
+      .codecs = codec_bytes_for(plan, world),
       .batches = data_->device_bytes(batch)};
 }
 
@@ -199,12 +199,15 @@ Trainer::Parts Training::parts(LayerObserver* observer) {
           .step_statistics = step_statistics_.get()};
 }
 
+bool Training::halves_are_fast() const {
+  return config_.network.precision == Precision::fp32 && !is_host_memory(network_->device());
+}
+
 AdviceContext Training::advice_context(const World& world) const {
-  const bool fp32 = config_.network.precision == Precision::fp32;
   const Device device = network_->device();
   return {.nodes = world.nodes(),
           .threads = threads_,
-          .halves_are_fast = fp32 && !is_host_memory(device),
+          .halves_are_fast = halves_are_fast(),
           .buckets = bucket_choices(network_->parameters(), host_.size()),
           .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
                        cross_barrier_needs(config_).empty(),

@@ -72,11 +72,13 @@ class Training {
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // What codecs hold on a rank; of those that "auto" may choose, about the most.
   std::size_t codec_bytes() const;
+  // Whether 16 bits would be computed with faster, and are not.
+  bool halves_are_fast() const;
   // What advice on communication depends on, beside what was measured.
   AdviceContext advice_context(const World& world) const;
   // Whether micro-batches of so many samples have room in what there was at the start, and what would make
   // it.
-  BatchRoom room_for(std::int64_t batch, const World& world);
+  BatchRoom room_for(std::int64_t batch, const World& world) const;
   // What a Trainer works with; valid as long as this and `host` are.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
@@ -87,8 +89,9 @@ class Training {
   void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
-  MemoryNeed memory_need(std::int64_t batch, const MemoryPlan& plan, const World& world);
+  MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
   std::size_t sums_bytes(const MemoryPlan& plan) const;
+  std::size_t codec_bytes_for(const MemoryPlan& plan, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);
   TracedRun traced_run(const World& world) const;
 

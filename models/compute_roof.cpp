@@ -36,6 +36,16 @@ std::vector<std::string> dearest(const std::map<std::string, double>& seconds, d
   return kinds;
 }
 
+// Forward, and the gradients; layers without products make theirs at once. A gradient reads and writes
+// tensors of the sizes that forward does.
+std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, const DeviceRates& rates) {
+  if (flops.forward == 0) return {2, PassRoof(0, bytes, rates)};
+  std::vector<PassRoof> passes;
+  for (const std::int64_t operations : {flops.forward, flops.backward_inputs, flops.backward_parameters})
+    if (operations > 0) passes.emplace_back(operations, bytes, rates);
+  return passes;
+}
+
 }  // namespace
 
 ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels) {
@@ -43,38 +53,31 @@ ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRa
         rates.gigaflops, rates.gigabytes_per_second);
   ComputeRoof roof;
   std::map<std::string, double> by_kind;
-  double with_full_vectors = 0, most_lost = 0;
+  double lost_in_all = 0, most_lost = 0;
   for (const Layer& layer : graph.layers()) {
     const LayerFlops flops = flops_of(graph, layer);
-    const double moving =
-        static_cast<double>(forward_bytes(graph, layer, precision)) / rates.gigabytes_per_second * 1e-9;
-    const double weights =
-        static_cast<double>(weight_bytes(graph, layer, precision)) / rates.gigabytes_per_second * 1e-9;
-    // A gradient reads and writes tensors of the sizes that forward does; layers without products make theirs
-    // at once.
-    const std::int64_t passes[] = {flops.forward, flops.backward_inputs, flops.backward_parameters};
-    const bool multiplies = flops.forward > 0;
-    for (std::size_t pass = 0; pass < (multiplies ? 3 : 2); ++pass) {
-      if (multiplies && passes[pass] == 0) continue;
+    const double weights = PassRoof(0, weight_bytes(graph, layer, precision), rates).memory;
+    double products = 0;
+    for (const PassRoof& pass : passes_of(flops, forward_bytes(graph, layer, precision), rates)) {
       ++roof.kernels;
-      const double computing = multiplies ? static_cast<double>(passes[pass]) / rates.gigaflops * 1e-9 : 0;
-      roof.products += computing;
-      if (moving <= computing) continue;
-      roof.memory += moving - computing;
-      roof.weights += std::min(weights, moving - computing);
-      by_kind[std::string(kind_of(layer.operation))] += moving - computing;
+      products += pass.products;
+      if (!pass.memory_bound()) continue;
+      const double beyond = pass.memory - pass.products;
+      roof.memory += beyond;
+      roof.weights += std::min(weights, beyond);
+      by_kind[std::string(kind_of(layer.operation))] += beyond;
     }
-    if (!multiplies) continue;
+    if (products == 0) continue;
+    roof.products += products;
     const std::int64_t used = vector_channels(graph, layer);
     const std::int64_t held = (used + channels - 1) / channels * channels;
-    const double computing = static_cast<double>(flops.total()) / rates.gigaflops * 1e-9;
-    const double lost = computing * (static_cast<double>(held) / static_cast<double>(used) - 1);
-    with_full_vectors += computing + lost;
+    const double lost = products * (static_cast<double>(held) / static_cast<double>(used) - 1);
+    lost_in_all += lost;
     if (lost <= most_lost) continue;
     most_lost = lost;
     roof.unfilled_layer = fmt::format("{} ({} channels)", layer.name, used);
   }
-  if (with_full_vectors > 0) roof.unfilled = 1 - roof.products / with_full_vectors;
+  if (lost_in_all > 0) roof.unfilled = lost_in_all / (roof.products + lost_in_all);
   roof.bound_by_memory = dearest(by_kind, roof.memory);
   return roof;
 }

@@ -4,6 +4,7 @@
 // measured rates, and what bounds them (Williams et al., "Roofline", 2009, for each layer).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,17 @@ namespace lockstep {
 struct DeviceRates {
   double gigaflops = 0;             // of products in the network's precision
   double gigabytes_per_second = 0;  // of its memory, read and written
+};
+
+// Of one pass over a layer, in seconds: all its products, and all that it must move, at these rates.
+struct PassRoof {
+  double products = 0, memory = 0;
+
+  PassRoof(std::int64_t operations, std::int64_t bytes, const DeviceRates& rates)
+      : products(static_cast<double>(operations) / rates.gigaflops * 1e-9),
+        memory(static_cast<double>(bytes) / rates.gigabytes_per_second * 1e-9) {}
+  double seconds() const { return memory_bound() ? memory : products; }
+  bool memory_bound() const { return memory > products; }
 };
 
 // Of one micro-batch, in seconds.

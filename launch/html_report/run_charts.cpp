@@ -36,23 +36,26 @@ struct TrainingNumber {
   double top = 0;
 };
 
-constexpr TrainingNumber kSpeedNumbers[] = {
-    {.title = "Busy",
-     .unit = "%",
-     .of_steps = &StepPoint::busy,
-     .of_epochs = &EpochLine::busy,
-     .factor = 100,
-     .top = 100},
-    {.title = "Samples per second",
-     .unit = "samples/s",
-     .of_steps = &StepPoint::samples_per_second,
-     .of_epochs = &EpochLine::samples_per_second},
-    {.title = "Peak", .unit = "%", .of_epochs = &EpochLine::peak, .factor = 100},
-    {.title = "Exposed communication",
-     .unit = "% of the time",
-     .of_steps = &StepPoint::exposed,
-     .of_epochs = &EpochLine::exposed,
-     .factor = 100}};
+constexpr TrainingNumber kSpeedNumbers[] = {{.title = "Busy",
+                                             .unit = "%",
+                                             .of_steps = &StepPoint::busy,
+                                             .of_epochs = &EpochLine::busy,
+                                             .factor = 100,
+                                             .top = 100},
+                                            {.title = "Samples per second",
+                                             .unit = "samples/s",
+                                             .of_steps = &StepPoint::samples_per_second,
+                                             .of_epochs = &EpochLine::samples_per_second},
+                                            {.title = "Peak",
+                                             .unit = "%",
+                                             .of_steps = &StepPoint::peak,
+                                             .of_epochs = &EpochLine::peak,
+                                             .factor = 100},
+                                            {.title = "Exposed communication",
+                                             .unit = "% of the time",
+                                             .of_steps = &StepPoint::exposed,
+                                             .of_epochs = &EpochLine::exposed,
+                                             .factor = 100}};
 constexpr TrainingNumber kLearningNumbers[] = {
     {.title = "Training loss",
      .unit = "nats",
@@ -116,13 +119,12 @@ bool are_zero(const std::vector<Curve>& curves) {
 }
 
 std::string busy_figure(const RunFolder& run) {
-  const TrainingNumber& busy = kSpeedNumbers[0];
+  const TrainingNumber &busy = kSpeedNumbers[0], &peak = kSpeedNumbers[2];
   return to_figure(
       {.title = "Busy and peak",
        .unit = "%",
        .top = 100,
-       .curves = {{"busy", training_points(run, busy), 0},
-                  {"peak", points_of(run.epochs, &EpochLine::steps, &EpochLine::peak, 100), 1}}});
+       .curves = {{"busy", training_points(run, busy), 0}, {"peak", training_points(run, peak), 1}}});
 }
 
 std::string loss_figure(const RunFolder& run) {

@@ -276,6 +276,7 @@ std::vector<StepPoint> read_step_lines(std::string_view text, const std::string&
                    .gradient_norm = number_in(line, "gradient_norm"),
                    .samples_per_second = number_in(line, "samples_per_second"),
                    .busy = number_in(line, "busy"),
+                   .peak = number_in(line, "peak"),
                    .account = account_in(line)};
     step.exposed = exposed_share(step.account);
     add_newest(step, steps);

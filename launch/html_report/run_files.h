@@ -30,6 +30,7 @@ struct StepPoint {
   double gradient_norm = kNotTold;
   double samples_per_second = kNotTold;
   double busy = kNotTold;
+  double peak = kNotTold;
   double exposed = kNotTold;  // communication that nothing hid, as a share of the account
   StepAccount account = {};   // since the line before
 };

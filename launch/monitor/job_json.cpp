@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/monitor/job_json.h"
 
-#include <cmath>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -15,10 +14,6 @@ namespace {
 using SeenJson = nlohmann::ordered_json;
 
 SeenJson text_or_null(const std::string& text) { return text.empty() ? SeenJson() : SeenJson(text); }
-
-SeenJson number_or_null(std::optional<double> value) {
-  return value && std::isfinite(*value) ? SeenJson(*value) : SeenJson();
-}
 
 void add_identity(const SeenRank& rank, SeenJson& json) {
   const RankIdentity& identity = rank.identity;
@@ -46,7 +41,7 @@ void add_progress(const SeenRank& rank, std::int64_t now, SeenJson& json) {
       progress.step_ns > 0 ? SeenJson(seconds_between(progress.step_ns, now)) : SeenJson();
   const bool hold = figures_hold(rank, now);
   const auto figure = [&](const char* name, double value) {
-    json[name] = hold ? number_or_null(value) : SeenJson();
+    json[name] = hold ? json_or_null(value) : SeenJson();
   };
   figure("busy", progress.busy);
   figure("peak", progress.peak);
@@ -81,7 +76,7 @@ SeenJson job_json(const SeenJob& job, const NodeView& view, double idle_seconds)
                 {"since", identity.since},       {"ranks", identity.ranks},
                 {"epochs", identity.epochs},     {"global_batch", identity.global_batch}};
   const bool hold = figures_hold(speaker, view.time_ns);
-  json["samples_per_second"] = hold ? number_or_null(speaker.progress.samples_per_second) : SeenJson();
+  json["samples_per_second"] = hold ? json_or_null(speaker.progress.samples_per_second) : SeenJson();
   json["here"] = SeenJson::array();
   for (const SeenRank& rank : job.ranks) json["here"].push_back(rank_json(rank, view, idle_seconds));
   return json;
@@ -92,11 +87,11 @@ SeenJson device_json(const std::string& uuid, const DeviceFigures& figures) {
     return value ? SeenJson(*value) : SeenJson();
   };
   SeenJson json{{"uuid", uuid}, {"name", figures.name}, {"pci_bus_id", figures.pci_bus_id}};
-  json["utilization"] = number_or_null(figures.utilization);  // per cent
+  json["utilization"] = json_or_null(figures.utilization);  // per cent
   json["memory_used_bytes"] = bytes(figures.memory_used_bytes);
   json["memory_bytes"] = bytes(figures.memory_bytes);
-  json["watts"] = number_or_null(figures.watts);
-  json["celsius"] = number_or_null(figures.celsius);
+  json["watts"] = json_or_null(figures.watts);
+  json["celsius"] = json_or_null(figures.celsius);
   return json;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/monitor/job_table.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <optional>
 
 #include <fmt/chrono.h>
@@ -105,6 +107,18 @@ std::string remark_of(const SeenRank& rank, const NodeView& view, double idle_se
   return {};
 }
 
+// Of a job of which no rank lives.
+std::string end_of(const SeenJob& job, const NodeView& view) {
+  std::int64_t step = 0;
+  double quiet = std::numeric_limits<double>::max();
+  for (const SeenRank& rank : job.ranks) {
+    step = std::max(step, rank.progress.step);
+    quiet = std::min(quiet, quiet_seconds(rank, view.time_ns));
+  }
+  return fmt::format("died {} ago, after step {}: its processes were killed or have failed", age_text(quiet),
+                     step);
+}
+
 }  // namespace
 
 std::string table_of(const NodeView& view, double idle_seconds, const Terminal& terminal) {
@@ -114,6 +128,10 @@ std::string table_of(const NodeView& view, double idle_seconds, const Terminal& 
   for (const SeenJob& job : view.jobs) {
     text += '\n';
     add_line(job_line(job, view));
+    if (job.died()) {
+      add_line(end_of(job, view));
+      continue;
+    }
     text += fmt::format(fmt::runtime(kRow), "rank", "device", "state", "epoch", "step", "busy", "peak",
                         "samples/s", "data", "comm", "last");
     for (const SeenRank& rank : job.ranks) text += printable(row_of(rank, view.time_ns));

@@ -23,7 +23,9 @@
 #include "core/backtrace.h"
 #include "core/log.h"
 #include "core/processor_name.h"
+#include "launch/device_choice.h"
 #include "launch/monitor/monitor_file.h"
+#include "launch/monitor/process.h"
 
 namespace lockstep {
 namespace {
@@ -224,18 +226,13 @@ MonitoredRank monitored_rank(const std::string& text) {
 }
 
 MonitoredRank this_monitored_rank(const World& world, Device device) {
-  std::error_code error;
   MonitoredRank mine{.node = world.node(),
                      .host = world.host(),
                      .process = getpid(),
-                     .process_space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string(),
+                     .process_space = std::to_string(own_process_space()),
                      .device = {}};
-  if (device.kind != DeviceKind::cuda) return mine;
-  const CudaStatus cuda = cuda_status();
-  if (const auto index = static_cast<std::size_t>(device.index); index < cuda.devices.size()) {
-    const CudaDevice& known = cuda.devices[index];
-    mine.device = {.uuid = known.uuid, .pci_address = known.pci_address, .name = known.name};
-  }
+  if (const std::optional<CudaDevice> known = known_gpu(device))
+    mine.device = {.uuid = known->uuid, .pci_address = known->pci_address, .name = known->name};
   return mine;
 }
 

@@ -28,14 +28,11 @@ void add_training(Training& training, RankIdentity& rank) {
   rank.epochs = training.length().epochs;
   rank.global_batch = training.train_loader().global_batch();
   rank.device = to_string(device);
-  if (device.kind != DeviceKind::cuda) return;
-  const CudaStatus cuda = cuda_status();
-  const auto index = static_cast<std::size_t>(device.index);
-  if (index >= cuda.devices.size()) return;
-  const CudaDevice& known = cuda.devices[index];
-  rank.device_name = known.name;
-  rank.device_uuid = known.uuid;
-  rank.device_address = known.pci_address;
+  const std::optional<CudaDevice> known = known_gpu(device);
+  if (!known) return;
+  rank.device_name = known->name;
+  rank.device_uuid = known->uuid;
+  rank.device_address = known->pci_address;
 }
 
 }  // namespace lockstep

@@ -129,6 +129,16 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+TEST(JobTable, OfAJobThatDiedIsALine) {
+  SeenRank rank = training_rank();
+  rank.life = RankLife::died;
+  rank.progress.step = 41;
+  rest_for(rank, 300);
+  const std::vector<std::string> lines = lines_of(table_of(view_of(rank), kIdle, {}));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[3], "died 300s ago, after step 41: its processes were killed or have failed");
+}
+
 TEST(JobTable, HasARowForEachRank) {
   const std::vector<std::string> lines = lines_of(table_of(view_of(training_rank()), kIdle, {}));
   ASSERT_EQ(lines.size(), 5u);
