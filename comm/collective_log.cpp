@@ -132,7 +132,7 @@ void remove_abandoned_logs(std::chrono::seconds older_than) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     if (!entry.path().filename().string().starts_with(kFilePrefix)) continue;
-    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (descriptor < 0) continue;  // another user's
     const bool abandoned = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
     const auto log = abandoned ? read_collective_log(descriptor) : std::nullopt;
@@ -222,7 +222,7 @@ std::optional<CollectiveRecord> CollectiveLog::find_record(std::uint64_t sequenc
 std::vector<CollectiveRecord> CollectiveLog::read() const { return read_slots(*memory_); }
 
 std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw IoError(fmt::format("{}: {}", path.string(), system_words()));
   auto file = read_collective_log(descriptor);
   close(descriptor);

@@ -8,6 +8,7 @@
 #include <future>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,24 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   remove_abandoned_logs(std::chrono::seconds(-1));
   EXPECT_FALSE(std::filesystem::exists(left[0]));
   EXPECT_TRUE(std::filesystem::exists(mine->log().path())) << "its process lives";
+}
+
+// What somebody else put there under such a name.
+TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
+  const std::string pipe = fmt::format("/dev/shm/lockstep.pipe_{}", getpid());
+  if (mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR) != 0) GTEST_SKIP() << "no pipes in /dev/shm";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(10);  // ends who waits
+    remove_abandoned_logs(std::chrono::seconds(-1));
+    _exit(read_collective_log(pipe) ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  unlink(pipe.c_str());
+  EXPECT_TRUE(WIFEXITED(status)) << "it waited";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
