@@ -42,11 +42,18 @@ void require_same_init(Communicator& communicator, const std::string& path) {
 
 }  // namespace
 
-std::optional<Config> agreed_config(Communicator& communicator, const Command& command) {
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
+                                    const AgreedConfigOptions& options) {
   const bool first = communicator.rank() == 0;
   Config config;
   run_agreed(communicator, [&] {
     config = load_config(command.config, command.overrides, command.registry);
+    if (config.loader.batch == 0 && !options.finds_batch && !command.print_config) {
+      throw ConfigError(fmt::format(
+          "train.batch = \"auto\": lockstep {} finds none; give a number (lockstep find-batch tells one): "
+          "--set train.batch=64",
+          command.name));
+    }
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})
       require_writable_folder(*path);

@@ -15,6 +15,11 @@ namespace lockstep {
 // Collective. Returns nothing when the configuration was only to be printed, which is done then. Throws
 // agreed errors: what load_config throws, ConfigError for ranks that were told different things, and IoError
 // for files that could not be written at the end.
-std::optional<Config> agreed_config(Communicator& communicator, const Command& command);
+// finds_batch: the command goes on with train.batch = "auto"; else that is a ConfigError.
+struct AgreedConfigOptions {
+  bool finds_batch = false;
+};
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
+                                    const AgreedConfigOptions& options = {});
 
 }  // namespace lockstep

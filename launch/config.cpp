@@ -99,6 +99,17 @@ std::optional<std::int64_t> read_integer(const toml::node& node, const detail::I
   return given && !integer.set(integer.place, *given) ? given : std::nullopt;
 }
 
+// Likewise; 0 is the word's.
+std::optional<std::int64_t> read_integer(const toml::node& node, const detail::IntegerOrAuto& integer) {
+  if (node.value_exact<std::string>() == detail::kAutoWord) {
+    integer.set(integer.place, 0);
+    return std::nullopt;
+  }
+  const auto given = node.value_exact<std::int64_t>();
+  if (given == 0) return given;
+  return read_integer(node, static_cast<const detail::Integer&>(integer));
+}
+
 // Returns what is no word of the choice.
 std::optional<std::string> read_word(const toml::node& node, const detail::Choice& choice) {
   const auto given = node.value_exact<std::string>();
@@ -269,6 +280,9 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
     } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Integer>) {
       place.no_room_for = read_integer(node, member);
       return node.is_integer();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::IntegerOrAuto>) {
+      place.no_room_for = read_integer(node, member);
+      return node.is_integer() || node.value_exact<std::string>() == detail::kAutoWord;
     } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Flag>) {
       return read(node, member);
     } else {
@@ -333,8 +347,10 @@ void Loader::read_override(const std::string& text) {
     return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
   const Key* key = find_key(name);
   if (!key) return complaints_.add("", 0, unknown_key(name, keys_));
-  const bool is_string = detail::is_text(key->member(config_));
+  const detail::Member member = key->member(config_);
   const std::string value = trimmed(text.substr(equals + 1));
+  const bool is_string = detail::is_text(member) || (std::holds_alternative<detail::IntegerOrAuto>(member) &&
+                                                     value == detail::kAutoWord);
   if (value.empty() && !is_string) {
     return complaints_.add(
         "", 0, fmt::format("--set {}: no value is given; {} is expected", text, detail::expected(*key)));

@@ -206,7 +206,10 @@ std::vector<Key> keys_of(const Registry& registry) {
        "job with exit code 65"},
       {"data.verify", MEMBER(verify.extent),
        "before the first step: read the header of every image, decode every image whole, or neither"},
-      {"train.batch", MEMBER(loader.batch), "samples per rank and micro-batch", kSamples},
+      {"train.batch", [](Config& config) -> Member { return IntegerOrAuto(&config.loader.batch); },
+       "samples per rank and micro-batch; auto: what lockstep train measures before it begins to be the "
+       "smallest that is nearly the fastest",
+       kSamples},
       {"train.accumulation", MEMBER(loader.accumulation), "micro-batches per step", kSamples},
       {"train.epochs", MEMBER(trainer.epochs), "passes over the training data", {1, kMostEpochs}},
       {"train.steps",
@@ -505,6 +508,7 @@ struct Noun {
 Noun noun_of(const Member& member) {
   static constexpr Noun kNouns[] = {{"true or false", "true, false"},
                                     {"an integer", "integers"},
+                                    {"an integer", "integers"},
                                     {"a number", "numbers"},
                                     {"a string", "strings that are not empty"},
                                     {"a list of{} numbers", "lists of{} numbers"},
@@ -518,7 +522,8 @@ std::string describe(const Key& key, const char* Noun::*number) {
   Config config;
   const std::string noun =
       fmt::format(fmt::runtime(noun_of(key.member(config)).*number), key.ascending ? " ascending" : "");
-  return noun + range_text(key.range);
+  const bool may_be_auto = std::holds_alternative<IntegerOrAuto>(key.member(config));
+  return noun + range_text(key.range) + (may_be_auto ? fmt::format(", or \"{}\"", kAutoWord) : "");
 }
 
 bool in_range(const Range& range, double value) {
@@ -543,6 +548,9 @@ struct Checker {
   std::string operator()(const Choice&) const { return {}; }
   std::string operator()(const Integer& value) const {
     return number(static_cast<double>(value.get(value.place)));
+  }
+  std::string operator()(const IntegerOrAuto& value) const {
+    return value.is_auto() ? "" : (*this)(static_cast<const Integer&>(value));
   }
   std::string operator()(const double* value) const { return number(*value); }
   std::string operator()(const std::string* value) const {
@@ -599,6 +607,9 @@ std::string value_text(const Member& member) {
   struct Printer {
     std::string operator()(const Flag& flag) const { return flag.get(flag.place) ? "true" : "false"; }
     std::string operator()(const Integer& value) const { return fmt::format("{}", value.get(value.place)); }
+    std::string operator()(const IntegerOrAuto& value) const {
+      return value.is_auto() ? quoted(std::string(kAutoWord)) : (*this)(static_cast<const Integer&>(value));
+    }
     std::string operator()(const double* value) const { return fmt::format("{}", *value); }
     std::string operator()(const std::string* value) const { return quoted(*value); }
     std::string operator()(const std::vector<double>* list) const {

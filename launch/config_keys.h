@@ -45,6 +45,14 @@ concept EnumOfWords = std::is_enum_v<T> && requires(T value) {
   words_of(value);
 };
 
+// An integer, or the word "auto", which the member keeps as 0.
+struct IntegerOrAuto : Integer {
+  template <std::integral T>
+  explicit IntegerOrAuto(T* value) : Integer(value) {}
+  bool is_auto() const { return get(place) == 0; }
+};
+inline constexpr std::string_view kAutoWord = "auto";
+
 // A bool, or an enum of two values without words: the second is true.
 struct Flag {
   template <typename T>
@@ -73,8 +81,8 @@ struct Choice {
   void (*set)(void* to, std::size_t index);
 };
 
-using Member =
-    std::variant<Flag, Integer, double*, std::string*, std::vector<double>*, std::array<double, 3>*, Choice>;
+using Member = std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
+                            std::array<double, 3>*, Choice>;
 
 inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);

@@ -92,6 +92,12 @@ BatchRoom MemoryBudget::room_for(std::int64_t batch) const {
   return room;
 }
 
+std::int64_t MemoryBudget::largest_batch(std::int64_t most, double share) const {
+  const auto room = static_cast<std::size_t>(share * static_cast<double>(shortage_.available));
+  if (need_(most).total() <= room) return most;
+  return lockstep::largest_batch(need_, most, room);
+}
+
 void MemoryBudget::keep_within(const std::function<void()>& work) const {
   try {
     return work();

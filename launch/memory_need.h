@@ -63,6 +63,9 @@ class MemoryBudget {
 
   // That there is what is planned.
   void require() const;
+  // The largest batch of at most so many samples that has room in a share of what was available at the start;
+  // 0: none.
+  std::int64_t largest_batch(std::int64_t most, double share) const;
   // Remedies are for who knows more.
   BatchRoom room_for(std::int64_t batch) const;
   // Says more of memory that runs out in the work than which allocation it was.

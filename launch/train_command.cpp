@@ -21,6 +21,7 @@
 #include "launch/digest.h"
 #include "launch/engine_options.h"
 #include "launch/export_facts.h"
+#include "launch/find_batch/automatic_batch.h"
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/monitor/monitor.h"
@@ -209,10 +210,14 @@ void tell_digest(TrainRun& run) {
 int train(TrainRun& run, const Command& command, World& world) {
   const bool first = world.rank() == 0;
   run.communicator = world.communicator();
-  const std::optional<Config> config = agreed_config(*run.communicator, command);
+  std::optional<Config> config = agreed_config(*run.communicator, command, {.finds_batch = true});
   if (!config) return exit_code::done;
-  run.config = *config;
   make_failed_writes_errors();
+  if (config->loader.batch == 0) {
+    config = agreed_config(*run.communicator, with_batch_found(world, *run.communicator, command, *config,
+                                                               command.own<ResumeFlags>()));
+  }
+  run.config = *config;
   run.signals.emplace(config->checkpoints.grace_seconds);
   run_agreed(*run.communicator, [&] {
     if (first) run.lock.emplace(config->run_dir);

@@ -173,6 +173,14 @@ class Trainer {
   OwnSeconds own_seconds() {
     return {.host = clock_.own_host_seconds(), .device = clock_.own_device_seconds()};
   }
+  // Seconds for which the threads that compute had no core, their mean, since any moment; but for what
+  // followed a wait for other ranks.
+  double compute_without_core();
+  // The micro-batches of a step without its exchange and update: `behind` finds gradients that are this
+  // rank's own, the mean over one micro-batch times the loss scale. For who measures: the order of samples
+  // goes on, and running statistics move. Before the first step anything; later not where a step ends within
+  // the next. Collective only with synchronised batch norm.
+  void rehearse(const std::function<void()>& behind = nullptr);
   // Whether all ranks stand at the same step between any two.
   bool in_lockstep() const { return end_->in_lockstep(); }
   // What this process has taken of cores so far. With one rank nothing of it is communication; nor is what
@@ -209,8 +217,6 @@ class Trainer {
   std::optional<MoreRanks> more_ranks(const EpochReport& line, std::int64_t steps) const;
   // Collective, with several ranks. Of the epoch whose line this is.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
-  // Of the threads that compute, their mean, since any moment; but for what followed a wait for other ranks.
-  double compute_without_core();
   // Rank 0's, behind an epoch that ends with them: of the gradients that its last step took. Where they are
   // no more there, as what is late or averaged took their place, there are none.
   std::vector<Histogram> last_gradients();

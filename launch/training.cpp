@@ -56,13 +56,17 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   budget_->keep_within([&] {
     buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
                                                  bucket_options(config_, registry_), timeline_.get());
-    if (config_.reproducible) {
-      step_statistics_ =
-          std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
-    }
-    const auto gradients = buckets_->one_by_one() ? buckets_->bucket_gradients() : buckets_->gradients();
-    optimizer_ = optimizer_kind().make(trained_memory(*network_, gradients), config_.optimizer,
-                                       loss_scale_options(config_));
+  });
+  run_agreed(host, [&] {
+    budget_->keep_within([&] {
+      if (config_.reproducible) {
+        step_statistics_ =
+            std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
+      }
+      const auto gradients = buckets_->one_by_one() ? buckets_->bucket_gradients() : buckets_->gradients();
+      optimizer_ = optimizer_kind().make(trained_memory(*network_, gradients), config_.optimizer,
+                                         loss_scale_options(config_));
+    });
   });
   broadcast_state(*communicator_, *network_);
   if (timeline_) timeline_->describe(to_json(traced_run(world)));

@@ -72,6 +72,11 @@ class Training {
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // What codecs hold on a rank; of those that "auto" may choose, about the most.
   std::size_t codec_bytes() const;
+  // By plan, the largest batch of at most so many samples that a rank's memory has room for; 0: none. Of a
+  // CPU's a tenth is left: whoever takes it all is not refused, but killed.
+  std::int64_t largest_batch(std::int64_t most) const {
+    return budget_->largest_batch(most, is_host_memory(network_->device()) ? 0.9 : 1);
+  }
   // Whether 16 bits would be computed with faster, and are not.
   bool halves_are_fast() const;
   // What advice on communication depends on, beside what was measured.

@@ -217,6 +217,23 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   return saved;
 }
 
+std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
+                          const Registry& registry, const std::string& key) {
+  const Candidates candidates = agreed_candidates(host, config, flags, registry);
+  std::string found;
+  for (const fs::path& folder : candidates.folders) {
+    if (host.rank() != 0) break;
+    try {
+      for (const KeyDifference& each : differences(whole_manifest(folder).config, ""))
+        if (each.key == key) found = each.value;
+      break;
+    } catch (const Error& error) {
+      log::debug("{}: {}", folder.string(), error.what());
+    }
+  }
+  return broadcast_text(host, found, 0);
+}
+
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {
   const Manifest& manifest = saved.manifest;
   const std::int64_t of_one = config.loader.batch * ranks;

@@ -47,6 +47,11 @@ struct SavedTraining {
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
                                         const Registry& registry);
 
+// Collective. What the newest of the checkpoints that find_saved() would look at says of a key, as TOML;
+// empty where there is none that can be read.
+std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
+                          const Registry& registry, const std::string& key);
+
 // Where the flags say so: gives the configuration the accumulation with which these ranks take the saved
 // training's samples in a step, and tells of it. Behind find_saved(), which has made sure that there is one.
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config);

@@ -6,9 +6,6 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "kernels/backend.h"
-#include "launch/engine_options.h"
 
 namespace lockstep {
 namespace {
@@ -23,22 +20,13 @@ constexpr std::int64_t kCpuWarmUpSteps = 3;
 
 double seconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) * 1e-9; }
 
-// What every candidate says again was said of the configuration as it is.
-class QuietBuilds {
- public:
-  QuietBuilds() { log::set_level(log::Level::error); }
-  ~QuietBuilds() { log::set_level(log::Level::info); }
-  QuietBuilds(const QuietBuilds&) = delete;
-  QuietBuilds& operator=(const QuietBuilds&) = delete;
-};
-
 }  // namespace
 
 TuneBench::TuneBench(World& world, Communicator& control, const Config& as_configured,
                      const Registry& registry)
     : world_(world), control_(control), as_configured_(as_configured), registry_(registry) {
   default_ = build(as_configured_);
-  Training& training = *default_->training;
+  Training& training = default_->training();
   Network& network = training.network();
   const auto parameters = network.parameters();
   facts_ = {.device = network.device(),
@@ -48,41 +36,23 @@ TuneBench::TuneBench(World& world, Communicator& control, const Config& as_confi
             .backend = network.backend().describe()};
 }
 
-std::unique_ptr<TuneBench::Built> TuneBench::build(const Config& config) {
-  auto built = std::make_unique<Built>();
-  built->between_nodes = config.between_nodes;
-  built->communicator = world_.communicator();
-  Training& training =
-      built->training.emplace(config, world_, *built->communicator,
-                              Training::Options{.init = "", .registry = registry_, .datasets = datasets_});
-  datasets_ = training.datasets();
-  TrainerOptions options = trainer_options(config);
-  options.max_steps = 0;
-  built->trainer.emplace(training.parts(), training.schedule(), options);
-  built->trainer->hold_codecs(true);  // "auto" stands for what it begins with: codecs are tried by name
+std::unique_ptr<BenchTraining> TuneBench::build(const Config& config) {
+  auto built = std::make_unique<BenchTraining>(world_, config, registry_, datasets_);
+  datasets_ = built->training().datasets();
   return built;
 }
 
-void TuneBench::warm_up(Built& built, std::int64_t steps) {
-  backend_for(facts_.device).set_threads(built.training->threads());
-  world_.set_between_nodes(built.between_nodes);  // it holds for all communicators of the process
-  for (std::int64_t step = 0; step < steps; ++step) built.trainer->step();
-  built.trainer->take_account();  // waits for them
+void TuneBench::warm_up(BenchTraining& built, std::int64_t steps) {
+  built.warm_up(steps);
   steps_done_ += steps;
 }
 
-TuneBlock TuneBench::block(Built& built, std::int64_t settling, std::int64_t steps) {
+TuneBlock TuneBench::block(BenchTraining& built, std::int64_t settling, std::int64_t steps) {
   warm_up(built, settling);
-  gather_values<std::int32_t>(control_, 0);  // all begin together
-  built.trainer->take_account();
-  const std::int64_t begin = now_ns();
-  for (std::int64_t step = 0; step < steps; ++step) built.trainer->step();
-  const StepAccount account = built.trainer->take_account();
-  const TuneBlock mine{.step_seconds = seconds_since(begin) / static_cast<double>(steps),
-                       .exposed_seconds = account[Phase::exposed_communication] / static_cast<double>(steps)};
+  const BenchBlock mine = built.block(control_, steps);
   steps_done_ += steps;
   TuneBlock slowest;
-  for (const TuneBlock& block : gather_values(control_, mine)) {
+  for (const BenchBlock& block : gather_values(control_, mine)) {
     slowest.step_seconds = std::max(slowest.step_seconds, block.step_seconds);
     slowest.exposed_seconds = std::max(slowest.exposed_seconds, block.exposed_seconds);
   }
@@ -126,8 +96,7 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
       if (turn_teller_) turn_teller_(visit.seconds, visit.steps);
     });
   } catch (const Error& error) {
-    const bool is_candidates = error.exit_code() == exit_code::config || error.exit_code() == exit_code::io;
-    if (!error.agreed() || !is_candidates) throw;
+    if (!is_of_configuration(error)) throw;
     visit.blocks.clear();
     visit.problem = error.what();
   }
@@ -137,9 +106,9 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
 
 void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit,
                         const std::function<void()>& behind_turn) {
-  const std::unique_ptr<Built> other = default_ ? build_beside(candidate) : nullptr;
+  const std::unique_ptr<BenchTraining> other = default_ ? build_beside(candidate) : nullptr;
   if (other) warm_up(*other, warm_up_steps_);
-  const auto turn = [&](Built* of, const Config& config) {
+  const auto turn = [&](BenchTraining* of, const Config& config) {
     visit.blocks.push_back(take_turn(of, config));
     behind_turn();
   };
@@ -150,18 +119,18 @@ void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit,
   }
 }
 
-TuneBlock TuneBench::take_turn(Built* of, const Config& config) {
+TuneBlock TuneBench::take_turn(BenchTraining* of, const Config& config) {
   if (of != nullptr) return block(*of, settling_steps_, block_steps_);
-  const std::unique_ptr<Built> alone = build(config);
+  const std::unique_ptr<BenchTraining> alone = build(config);
   return block(*alone, warm_up_steps_, block_steps_);
 }
 
 // What is short of memory beside the configuration may have room without it.
-std::unique_ptr<TuneBench::Built> TuneBench::build_beside(const Config& candidate) {
+std::unique_ptr<BenchTraining> TuneBench::build_beside(const Config& candidate) {
   try {
     return build(candidate);
   } catch (const Error& error) {
-    if (!error.agreed() || error.exit_code() != exit_code::io) throw;
+    if (!is_shortage(error)) throw;
   }
   default_.reset();
   return nullptr;

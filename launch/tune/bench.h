@@ -14,8 +14,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/trainer.h"
-#include "launch/training.h"
+#include "launch/bench_training.h"
 #include "launch/tune/search.h"
 
 namespace lockstep {
@@ -51,30 +50,22 @@ class TuneBench {
   void tell_turns(TurnTeller teller) { turn_teller_ = std::move(teller); }
 
  private:
-  // A configuration that is built. Each has a communicator of its own.
-  struct Built {
-    AllReduceWay between_nodes = AllReduceWay::automatic;
-    std::unique_ptr<Communicator> communicator;
-    std::optional<Training> training;
-    std::optional<Trainer> trainer;
-  };
-
-  std::unique_ptr<Built> build(const Config& config);
-  void warm_up(Built& built, std::int64_t steps);
+  std::unique_ptr<BenchTraining> build(const Config& config);
+  void warm_up(BenchTraining& built, std::int64_t steps);
   // of: what is built; null: built for this alone.
-  TuneBlock take_turn(Built* of, const Config& config);
-  TuneBlock block(Built& built, std::int64_t settling, std::int64_t steps);
+  TuneBlock take_turn(BenchTraining* of, const Config& config);
+  TuneBlock block(BenchTraining& built, std::int64_t settling, std::int64_t steps);
   void measure(const Config& candidate, int pairs, TuneVisit& visit,
                const std::function<void()>& behind_turn);
   // Builds the candidate beside the configuration; null where there is no room for two.
-  std::unique_ptr<Built> build_beside(const Config& candidate);
+  std::unique_ptr<BenchTraining> build_beside(const Config& candidate);
 
   World& world_;
   Communicator& control_;
   Config as_configured_;
   Registry registry_;
-  Datasets datasets_;               // which all read
-  std::unique_ptr<Built> default_;  // null: one at a time
+  Datasets datasets_;                       // which all read
+  std::unique_ptr<BenchTraining> default_;  // null: one at a time
   Facts facts_;
   TurnTeller turn_teller_;  // null: nobody tells
   std::int64_t steps_done_ = 0;

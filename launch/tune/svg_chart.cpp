@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -178,5 +179,21 @@ std::string Picture::text() && {
 }  // namespace
 
 std::string to_svg(const LineChart& chart) { return Picture(chart).text(); }
+
+std::string to_svg(std::span<const LineChart> charts) {
+  double width = 0, height = 0;
+  std::string pictures;
+  for (const LineChart& chart : charts) {
+    const std::string picture = to_svg(chart);
+    constexpr std::string_view kBegin = "<svg ";
+    pictures += fmt::format("<svg y=\"{:.0f}\" {}", height, picture.substr(kBegin.size()));
+    width = std::max(width, chart.width);
+    height += chart.height;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+      "{1:.0f}\">\n{2}</svg>\n",
+      width, height, pictures);
+}
 
 }  // namespace lockstep

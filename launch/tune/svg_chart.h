@@ -4,6 +4,7 @@
 // chart gives the same text, on any machine; a browser shows a point's numbers where the pointer rests on it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,7 @@ struct LineChart {
 // The y axis begins at 0, or below the lowest point where that is negative. Names and titles may hold any
 // UTF-8 text. Throws an Error for a point of a logarithmic axis that is not above 0.
 std::string to_svg(const LineChart& chart);
+// One picture of several, one below the other.
+std::string to_svg(std::span<const LineChart> charts);
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ TEST(ConfigErrors, AllAreToldAtOnceWithFileAndLine) {
             "8 errors in the configuration:\n"
             "  own.toml:2: optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?\n"
             "  own.toml:3: unknown key optimizer.lr; did you mean optimizer.learning_rate?\n"
-            "  own.toml:5: train.batch = \"many\": an integer from 1 to 1048576 is expected\n"
+            "  own.toml:5: train.batch = \"many\": an integer from 1 to 1048576, or \"auto\" is expected\n"
             "  own.toml:6: train.epochs = 0: allowed are integers from 1 to 1000000\n"
             "  own.toml:7: unknown section [elsewhere]\n"
             "  unknown key train.stepz; did you mean train.steps?\n"
@@ -72,7 +72,7 @@ TEST(ConfigErrors, ALonelyOneHasFileAndLine) {
             "comm.codec_limit = \"int9\": allowed are none, fp16, bf16, int8, powersgd, sign, topk; did you "
             "mean int8?");
   EXPECT_EQ(error_of("own.toml", {"data.mean=[]", "train.batch=0"}),
-            "train.batch = 0: allowed are integers from 1 to 1048576")
+            "train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\"")
       << "what --set gave stands in no line";
 }
 
@@ -113,7 +113,7 @@ TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
   EXPECT_EQ(lines[0], "3 errors in the configuration:");
   EXPECT_EQ(lines[1], "  own.toml:2: data.path = 1: a string is expected");
   EXPECT_TRUE(lines[2].starts_with("  own.toml:3:11: ")) << lines[2];
-  EXPECT_EQ(lines[3], "  own.toml:6: train.batch = 0: allowed are integers from 1 to 1048576");
+  EXPECT_EQ(lines[3], "  own.toml:6: train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\"");
 }
 
 // Of what was not read nothing is said: neither that it lacks, nor that it does not go with the rest.

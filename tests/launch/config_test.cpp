@@ -118,6 +118,8 @@ TEST(Config, TextKeepsAwkwardValues) {
 
 TEST(Config, OverridesApplyInOrder) {
   EXPECT_EQ(with({"train.batch=16", "train.batch=8"}).loader.batch, 8);
+  EXPECT_EQ(with({"train.batch=auto"}).loader.batch, 0);
+  EXPECT_EQ(with({"train.batch=\"auto\""}).loader.batch, 0);
   EXPECT_EQ(with({"train.batch=0", "train.batch=8"}).loader.batch, 8) << "only the last value counts";
 }
 
@@ -154,7 +156,7 @@ TEST(Config, EveryDatasetFormatIsAllowed) {
 
 TEST(Config, ValuesOutOfRange) {
   const std::map<std::string, std::string> errors = {
-      {"train.batch=0", "train.batch = 0: allowed are integers from 1 to 1048576"},
+      {"train.batch=0", "train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\""},
       {"train.accumulation=0", "train.accumulation = 0: allowed are integers from 1 to 1048576"},
       {"train.epochs=0", "train.epochs = 0: allowed are integers from 1 to 1000000"},
       {"train.steps=-1", "train.steps = -1: allowed are integers from 0 to 1000000000000"},
@@ -291,10 +293,10 @@ TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
 
 TEST(Config, ValuesOfTheWrongType) {
   const std::map<std::string, std::string> errors = {
-      {"train.batch=1.5", "train.batch = 1.5: an integer from 1 to 1048576 is expected"},
-      {"train.batch=64.0", "train.batch = 64.0: an integer from 1 to 1048576 is expected"},
-      {"train.batch=many", "train.batch = \"many\": an integer from 1 to 1048576 is expected"},
-      {"train.batch=[1]", "train.batch = [ 1 ]: an integer from 1 to 1048576 is expected"},
+      {"train.batch=1.5", "train.batch = 1.5: an integer from 1 to 1048576, or \"auto\" is expected"},
+      {"train.batch=64.0", "train.batch = 64.0: an integer from 1 to 1048576, or \"auto\" is expected"},
+      {"train.batch=many", "train.batch = \"many\": an integer from 1 to 1048576, or \"auto\" is expected"},
+      {"train.batch=[1]", "train.batch = [ 1 ]: an integer from 1 to 1048576, or \"auto\" is expected"},
       {"optimizer.learning_rate=fast",
        "optimizer.learning_rate = \"fast\": a number > 0 and <= 1e+30 is expected"},
       {"optimizer.learning_rate=true",
@@ -373,7 +375,7 @@ TEST(Config, MalformedOverrides) {
   EXPECT_EQ(set_error("=3"), "--set =3: section.key=value is expected");
   EXPECT_EQ(set_error(""), "--set : section.key=value is expected");
   EXPECT_EQ(set_error("train.batch="),
-            "--set train.batch=: no value is given; an integer from 1 to 1048576 is expected");
+            "--set train.batch=: no value is given; an integer from 1 to 1048576, or \"auto\" is expected");
   EXPECT_EQ(set_error("data.mean=[0.1"), "--set data.mean=[0.1: the value is not valid TOML");
   EXPECT_EQ(set_error("data.path=\"x"), "--set data.path=\"x: the value is not valid TOML");
   EXPECT_NE(set_error("train.batch=1\nother=2").find("train.batch = "), std::string::npos)
@@ -400,7 +402,7 @@ TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
   EXPECT_TRUE(text_error("[data]\npath = '''\n\xc3\xa9'''\n")
                   .ends_with(":2:8: strings of several lines are not supported"));
   EXPECT_EQ(set_error("train.batch=1\xc3\xa9"),
-            "train.batch = \"1\xc3\xa9\": an integer from 1 to 1048576 is expected");
+            "train.batch = \"1\xc3\xa9\": an integer from 1 to 1048576, or \"auto\" is expected");
   EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run_dir, "\xc3\xa9");
 }
 
@@ -444,8 +446,7 @@ TEST(Config, FirstDifferenceNamesKeyAndValues) {
 
 TEST(Config, EveryKeyIsDescribedAndPrinted) {
   const std::string described = describe_keys(), printed = to_toml(Config());
-  EXPECT_NE(described.find(
-                "  train.batch = 32\n      samples per rank and micro-batch (integers from 1 to 1048576)\n"),
+  EXPECT_NE(described.find("  train.batch = 32\n      samples per rank and micro-batch; auto: "),
             std::string::npos)
       << described;
   EXPECT_NE(described.find("(constant, step, cosine)"), std::string::npos);

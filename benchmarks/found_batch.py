@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether `lockstep find-batch` keeps what it promises: for each configuration it is asked once, and then the program trains
+as configured and as recommended, in turns. What samples per second gained, the median of all pairs of neighbours, is held
+against what was promised, and the seconds that the search took are told.
+
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"found_batch.py: {message}; see --help\n")
+    parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=45, help="of a search")
+    parser.add_argument("--train-seconds", type=float, default=5, help="of each training, about")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more", help="for all configurations")
+    parser.add_argument("configurations", nargs="+", metavar="PRESET[,KEY=VALUE ..]")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def run(options, *words):
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = suite.execute([*(training_runs.launcher(options.ranks) if options.ranks > 1 else []), options.lockstep, *words],
+                         environment=environment)
+    if done.status != "ok":
+        raise training_runs.Failed(f"{done.text}: {done.reason}")
+
+
+def told(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def train(options, preset, settings, steps, folder):
+    run(options, "train", preset, *told([*settings, f"train.steps={steps}", "run.measure_peak=false", f"run.dir={folder}"]))
+    epochs = training_runs.lines_of(folder / "metrics.jsonl")
+    seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    return sum(epoch["samples_per_second"] * epoch["train_seconds"] for epoch in epochs) / seconds
+
+
+def examine(options, configuration, folder):
+    preset, *given = configuration.split(",")
+    settings = [*options.more, *given]
+    run(options, "find-batch", preset, "--seconds", options.seconds, "--out", folder / "found", *told([*settings, f"run.dir={folder / 'found'}"]))
+    found = json.loads((folder / "found" / "found_batch.json").read_text())
+    before, after = found["configured"], found["recommended"]
+    result = {"configuration": configuration, "configured": before, "recommended": after, "seconds": found["seconds"],
+              "critical_batch": found["gradient_noise"]["critical_batch"], "largest": found["largest"]["batch"], "batches": found["batches"]}
+    if after["changes"]:
+        recommended = [f"train.batch={after['batch']}", f"train.accumulation={after['accumulation']}",
+                       f"optimizer.learning_rate={after['learning_rate']}"]
+        rate = next(each["samples_per_second"] for each in found["batches"] if each["batch"] == before["batch"])
+
+        def one(more, global_batch, place):
+            steps = max(3, round(options.train_seconds * rate / global_batch))
+            return train(options, preset, [*settings, *more], steps, folder / place)
+
+        pairs = [(one([], before["global_batch"], f"{turn}a"), one(recommended, after["global_batch"], f"{turn}b"))
+                 for turn in range(options.turns)]
+        gains = [new / old for old, new in pairs]
+        result |= {"promised": after["samples_per_second_ratio"], "gained": statistics.median(gains), "gains": gains,
+                   "as_configured": statistics.median(old for old, _ in pairs), "as_recommended": statistics.median(new for _, new in pairs)}
+    return result
+
+
+def line_of(result):
+    text = f"{result['configuration']:<50} batch {result['configured']['batch']} -> {result['recommended']['batch']}  {result['seconds']:.0f} s"
+    if "gained" not in result:
+        return text + "  stays"
+    return text + f"  promised {result['promised']:.2f}x  gained {result['gained']:.2f}x ({min(result['gains']):.2f} to {max(result['gains']):.2f})"
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, configuration in enumerate(options.configurations):
+            results.append(examine(options, configuration, pathlib.Path(folder) / str(number)))
+            print(line_of(results[-1]), flush=True)
+    options.json.write_text(json.dumps({"benchmark": "found_batch", "cores": os.cpu_count(), "ranks": options.ranks, "results": results}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except training_runs.Failed as failure:
+        print(f"found_batch.py: {failure}", file=sys.stderr)
+        sys.exit(70)

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/find_batch/find_batch.h"
+
+#include <algorithm>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/find_batch/batch_bench.h"
+
+namespace lockstep {
+namespace {
+
+// Shares of the time: when the search ends, and what of the rest each may take.
+constexpr double kSearchShare = 0.6;
+constexpr double kConfirmShare = 0.15;
+constexpr double kNoiseShare = 0.15;
+constexpr double kProofShare = 0.2;  // about; a pass that would take longer is not run
+constexpr int kPairs = 2;
+constexpr int kConfirmPairs = 5;
+
+class BatchFinder {
+ public:
+  BatchFinder(World& world, Communicator& control, const Config& config, const Registry& registry,
+              const FindBatchOptions& options, const FindBatchTeller& teller)
+      : control_(control),
+        options_(options),
+        teller_(teller),
+        bench_(world, control, config, registry),
+        least_(config.network.augmentation.mixes() ? 2 : 1) {
+    found_.configured = {.batch = config.loader.batch,
+                         .accumulation = config.loader.accumulation,
+                         .ranks = control.size(),
+                         .learning_rate = config.schedule.learning_rate,
+                         .rule = options.rule};
+    if (options.start > 0) found_.configured.batch = options.start;
+  }
+
+  FoundBatch find() {
+    begins("planning memory");
+    found_.most = bench_.most_by_plan();
+    search();
+    recommend();
+    if (options_.measures_noise) {
+      begins("comparing gradients");
+      found_.noise = bench_.measure_noise(kNoiseShare * options_.seconds);
+    }
+    if (options_.proves_most) prove_most();
+    found_.seconds = elapsed();
+    return std::move(found_);
+  }
+
+ private:
+  // The same on every rank.
+  double elapsed() { return std::ranges::max(gather_values(control_, seconds_between(begin_ns_, now_ns()))); }
+
+  void begins(const std::string& what) {
+    if (teller_.begins) teller_.begins(what, seconds_between(begin_ns_, now_ns()));
+  }
+
+  void search() {
+    BatchSearch search({.start = found_.configured.batch, .least = least_, .most = found_.most});
+    while (const std::optional<std::int64_t> batch =
+               search.next(kSearchShare * options_.seconds - elapsed())) {
+      begins(fmt::format("batch {}", *batch));
+      const BatchFigure figure = bench_.visit(*batch, kPairs);
+      search.tell(figure);
+      if (teller_.measured) teller_.measured(figure);
+    }
+    found_.figures = search.figures();
+  }
+
+  // What was chosen for its figure is measured once more, for a figure that did not choose it.
+  void recommend() {
+    const std::optional<BatchRecommendation> found = recommend_batch(found_.figures, found_.configured);
+    if (!found) throw_agreed(MemoryError(fmt::format("no batch can be trained with: {}", last_problem())));
+    found_.recommended = *found;
+    const bool comparable = figure_of_batch(found_.figures, found_.configured.batch) != nullptr;
+    if (!found->changes || !comparable) return;
+    begins(fmt::format("batch {} once more", found->batch));
+    found_.ratio =
+        bench_.compare(found->batch, found->accumulation, kConfirmPairs, kConfirmShare * options_.seconds);
+  }
+
+  std::string last_problem() const {
+    return found_.figures.empty() ? "none was tried" : found_.figures.front().problem;
+  }
+
+  // Where the plan was wrong, an eighth less, and so on, down to what was measured.
+  void prove_most() {
+    std::int64_t measured = 0;
+    double rate = 0;  // of a rank
+    for (const BatchFigure& each : found_.figures) {
+      if (!each.measured()) found_.most = std::min(found_.most, each.batch - 1);
+      if (!each.measured() || each.batch < measured) continue;
+      measured = each.batch;
+      rate = each.samples_per_second / found_.configured.ranks;
+    }
+    while (found_.most > measured &&
+           static_cast<double>(found_.most) / rate < kProofShare * options_.seconds) {
+      begins(fmt::format("batch {}, the largest by plan", found_.most));
+      const std::string problem = bench_.prove(found_.most);
+      found_.most_was_run = problem.empty();
+      if (problem.empty()) return;
+      found_.most_problem = problem;
+      found_.most = std::max(measured, found_.most * 7 / 8);
+    }
+    if (found_.most == measured) found_.most_was_run = true;
+  }
+
+  Communicator& control_;
+  FindBatchOptions options_;
+  const FindBatchTeller& teller_;
+  BatchBench bench_;
+  std::int64_t least_;
+  std::int64_t begin_ns_ = now_ns();
+  FoundBatch found_;
+};
+
+}  // namespace
+
+FoundBatch find_batch(World& world, Communicator& control, const Config& config, const Registry& registry,
+                      const FindBatchOptions& options, const FindBatchTeller& teller) {
+  return BatchFinder(world, control, config, registry, options, teller).find();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/find_batch/recommendation.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak) {
+  return fmt::format("{:.0f} % of the most samples/s that were measured",
+                     100 * figure.samples_per_second / peak.samples_per_second);
+}
+
+}  // namespace
+
+std::span<const std::string_view> words_of(RateRule) {
+  static constexpr std::array<std::string_view, 3> kWords = {"none", "linear", "sqrt"};
+  return kWords;
+}
+
+RateRule rule_for(std::string_view optimizer) {
+  return optimizer == "sgd" ? RateRule::linear : RateRule::square_root;
+}
+
+double scaled_rate(double rate, RateRule rule, double factor) {
+  if (rule == RateRule::none || factor == 1) return rate;
+  const double scaled = rate * (rule == RateRule::linear ? factor : std::sqrt(factor));
+  return std::stod(fmt::format("{:.3g}", scaled));  // as people would write it
+}
+
+std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
+                                                   const AsConfigured& configured) {
+  const BatchFigure* peak = fastest_batch(figures);
+  if (peak == nullptr) return std::nullopt;
+  const BatchFigure* now = figure_of_batch(figures, configured.batch);
+  const BatchFigure& fast = *smallest_fast_batch(figures);
+  BatchRecommendation found{.batch = configured.batch,
+                            .accumulation = configured.accumulation,
+                            .global_batch = configured.global_batch(),
+                            .learning_rate = configured.learning_rate};
+  if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
+    found.reason = "as configured it reaches " + per_cent_of_peak(*now, *peak);
+    if (fast.batch < now->batch)
+      found.reason += fmt::format("; so does {}, where memory is short", fast.batch);
+    return found;
+  }
+  const double wanted =
+      static_cast<double>(configured.global_batch()) / static_cast<double>(fast.batch * configured.ranks);
+  found.batch = fast.batch;
+  found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
+  found.global_batch = found.batch * found.accumulation * configured.ranks;
+  const double factor =
+      static_cast<double>(found.global_batch) / static_cast<double>(configured.global_batch());
+  found.learning_rate = scaled_rate(configured.learning_rate, configured.rule, factor);
+  found.changes = true;
+  found.reason = fmt::format("the smallest batch with at least {:.0f} % of the most samples/s",
+                             100 * BatchSearch::kFast);
+  if (now == nullptr) found.reason += fmt::format("; {} has no room", configured.batch);
+  return found;
+}
+
+std::string describe_noise(double critical_batch, std::int64_t global_batch,
+                           const std::vector<BatchFigure>& figures, const AsConfigured& configured) {
+  if (critical_batch <= 0) return {};
+  if (!std::isfinite(critical_batch))
+    return "the gradient cannot be told from its noise by as few samples: larger batches waste none";
+  const auto step = static_cast<double>(global_batch);
+  std::string text = fmt::format(
+      "gradient noise scale (critical batch) at the start of training: {:.3g} samples; it grows as training "
+      "goes on. A step of {} needs {:.2f} times the samples of a small one for the same progress",
+      critical_batch, global_batch, 1 + step / critical_batch);
+  if (step <= 2 * critical_batch) return text;
+  const BatchFigure* below = nullptr;
+  for (const BatchFigure& each : figures) {
+    const bool fits = static_cast<double>(each.batch * configured.ranks) <= critical_batch;
+    if (each.measured() && fits) below = &each;
+  }
+  if (below != nullptr)
+    text += fmt::format("; the largest measured batch below it is {}, with {:.0f} samples/s", below->batch,
+                        below->samples_per_second);
+  return text;
+}
+
+}  // namespace lockstep

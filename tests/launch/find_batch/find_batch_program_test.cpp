@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep find-batch` and train.batch = "auto" as a user runs them.
+
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+std::string find_batch(const Workplace& workplace, const std::string& flags) {
+  return program("lockstep") + " find-batch " + workplace.path("config.toml").string() +
+         " --set model.name=cnn " + flags;
+}
+
+TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
+  const Workplace workplace("find_batch");
+  const ProgramResult result = run_ranks(2, find_batch(workplace, "--seconds 6"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";
+  for (const char* part : {"of best", "as configured", "The largest batch that fits", "found_batch.toml",
+                           "gradient noise scale"})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  const auto run = workplace.path("run");
+  const auto json = nlohmann::json::parse(text_of(run / "found_batch.json"));
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["configured"]["global_batch"], 16);
+  ASSERT_GE(json["batches"].size(), 2u);
+  for (const auto& batch : json["batches"]) {
+    EXPECT_GT(batch["samples_per_second"], 0);
+    EXPECT_GT(batch["busy"], 0);
+    EXPECT_GT(batch["device_bytes"], 0);
+  }
+  EXPECT_EQ(json["largest"]["batch"], 256) << "two ranks share 512 samples";
+  EXPECT_TRUE(json["largest"]["run"]);
+  EXPECT_GT(json["gradient_noise"]["variance"], 0);
+  EXPECT_NE(text_of(run / "found_batch.svg").find("<circle"), std::string::npos);
+
+  const ProgramResult trained =
+      run_ranks(2, fmt::format("{} train {} --set train.steps=1", program("lockstep"),
+                               (run / "found_batch.toml").string()));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+}
+
+TEST(FindBatch, PrintsJsonAlone) {
+  const Workplace workplace("find_batch_json");
+  const ProgramResult result = run_shell(find_batch(
+      workplace, "--seconds 2 --json --out " + workplace.path("elsewhere").string() + " 2>/dev/null"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(nlohmann::json::parse(result.output)["ranks"], 1);
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("elsewhere") / "found_batch.svg"));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+}
+
+TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
+  const Workplace workplace("find_batch_accuracy");
+  const ProgramResult result = run_shell(find_batch(
+      workplace, "--seconds 1 --accuracy --epochs 2 --set optimizer.learning_rate=0.05 --json 2>/dev/null"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto json = nlohmann::json::parse(result.output);
+  for (const auto& batch : json["batches"]) {
+    const auto& accuracy = batch["accuracy"];
+    EXPECT_EQ(accuracy["equal_steps"]["steps"], 2 * 512 / 8) << "as the configured batch in two epochs";
+    EXPECT_EQ(accuracy["equal_epochs"]["steps"], 2 * (512 / batch["batch"].get<int>()));
+    EXPECT_GT(accuracy["equal_steps"]["test_accuracy"], 0.3);
+    if (batch["batch"] == 8) {
+      EXPECT_EQ(accuracy["equal_epochs"]["test_accuracy"], accuracy["equal_steps"]["test_accuracy"]);
+    }
+  }
+}
+
+// A limit of rank 1's process: its memory ends where the others' does not.
+TEST(FindBatch, OneRanksMemoryIsEveryRanksLimit) {
+  const Workplace workplace("find_batch_memory");
+  const std::string find =
+      find_batch(workplace, "--seconds 6 --set model.name=resnet20 --set data.loader_threads=1");
+  const ProgramResult free = run_ranks(2, find);
+  ASSERT_EQ(free.exit_code, 0) << free.output;
+  const auto without = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
+  const std::string limited = workplace.script("ulimit -v 700000; exec \"$@\"");
+  const ProgramResult result = run_shell(
+      fmt::format("mpirun --oversubscribe --bind-to none -np 1 {0} : -np 1 sh {1} {0}", find, limited));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto within = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
+  EXPECT_LT(within["largest"]["batch"], without["largest"]["batch"]) << result.output;
+  EXPECT_NE(result.output.find("memory"), std::string::npos) << result.output;
+}
+
+TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
+  const Workplace workplace("auto_batch");
+  const auto digest = workplace.path("digest");
+  const std::vector<std::string> settings = {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"};
+  const auto with = [&](std::vector<std::string> more, const std::string& flags) {
+    more.insert(more.begin(), settings.begin(), settings.end());
+    return run_ranks(2, workplace.train(more, "--digest " + digest.string() + " " + flags));
+  };
+  const ProgramResult automatic = with({"train.batch=auto"}, "");
+  ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
+  const std::string of_automatic = text_of(digest);
+  std::smatch found;
+  const std::regex said("train.batch = \"auto\": (\\d+), the smallest");
+  ASSERT_TRUE(std::regex_search(automatic.output, found, said)) << automatic.output;
+  const std::string kept = text_of(workplace.path("run") / "config.toml");
+  EXPECT_NE(kept.find("batch = " + found[1].str() + "\n"), std::string::npos) << kept;
+
+  const ProgramResult given = with({fmt::format("train.batch={}", found[1].str())}, "");
+  ASSERT_EQ(given.exit_code, 0) << given.output;
+  EXPECT_EQ(text_of(digest), of_automatic);
+
+  // What is saved has its batch: nothing is searched.
+  const ProgramResult resumed = with({"train.batch=auto"}, "--resume auto");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(resumed.output.find("the smallest with"), std::string::npos) << resumed.output;
+  EXPECT_EQ(text_of(digest), of_automatic);
+}
+
+TEST(AutomaticBatch, IsOfTrainingAlone) {
+  const Workplace workplace("auto_batch_elsewhere");
+  const std::string config = workplace.path("config.toml").string() + " --set train.batch=auto";
+  expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
+                 {"train.batch = \"auto\": lockstep plan finds none"});
+  const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
+  EXPECT_NE(printed.output.find("\nbatch = \"auto\"\n"), std::string::npos) << printed.output;
+  expect_failure(run_shell(workplace.train({"train.batch=0"})), exit_code::config,
+                 {"train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\""});
+  expect_failure(run_shell(workplace.train({"train.batch=\"big\""})), exit_code::config,
+                 {"an integer from 1 to 1048576, or \"auto\" is expected"});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/find_batch/recommendation.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "launch/find_batch/report.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<BatchFigure> kFigures = {
+    {.batch = 8, .samples_per_second = 500, .step_seconds = 0.016, .busy = 0.5, .bytes = 1 << 20},
+    {.batch = 32, .samples_per_second = 960, .step_seconds = 0.033, .busy = 0.8, .bytes = 4 << 20},
+    {.batch = 64, .samples_per_second = 1000, .step_seconds = 0.064, .busy = 0.9, .bytes = 8 << 20},
+    {.batch = 128, .problem = "out of memory"}};
+
+AsConfigured configured(std::int64_t batch, std::int64_t accumulation = 1, RateRule rule = RateRule::linear) {
+  return {.batch = batch, .accumulation = accumulation, .ranks = 2, .learning_rate = 0.1, .rule = rule};
+}
+
+TEST(Recommendation, LeavesWhatIsFastEnough) {
+  for (const std::int64_t batch : {32, 64}) {
+    const auto found = recommend_batch(kFigures, configured(batch));
+    EXPECT_FALSE(found->changes);
+    EXPECT_EQ(found->batch, batch);
+    EXPECT_EQ(found->global_batch, 2 * batch);
+    EXPECT_EQ(found->learning_rate, 0.1);
+  }
+}
+
+TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
+  const auto linear = recommend_batch(kFigures, configured(8));
+  EXPECT_TRUE(linear->changes);
+  EXPECT_EQ(linear->batch, 32);
+  EXPECT_EQ(linear->accumulation, 1);
+  EXPECT_EQ(linear->global_batch, 64);
+  EXPECT_DOUBLE_EQ(linear->learning_rate, 0.4);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateRule::square_root))->learning_rate, 0.2);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateRule::none))->learning_rate, 0.1);
+}
+
+TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
+  // What has no room in one piece has it in four.
+  const auto in_pieces = recommend_batch(kFigures, configured(128));
+  EXPECT_EQ(in_pieces->batch, 32);
+  EXPECT_EQ(in_pieces->accumulation, 4);
+  EXPECT_EQ(in_pieces->global_batch, 256);
+  EXPECT_EQ(in_pieces->learning_rate, 0.1);
+  const auto fewer = recommend_batch(kFigures, configured(8, 8));
+  EXPECT_EQ(fewer->batch, 32);
+  EXPECT_EQ(fewer->accumulation, 2);
+  EXPECT_EQ(fewer->learning_rate, 0.1);
+}
+
+TEST(Recommendation, NeedsAMeasurement) {
+  EXPECT_FALSE(recommend_batch({{.batch = 1, .problem = "out of memory"}}, configured(1)).has_value());
+}
+
+TEST(Recommendation, FollowsTheOptimizersRule) {
+  EXPECT_EQ(rule_for("sgd"), RateRule::linear);
+  EXPECT_EQ(rule_for("adamw"), RateRule::square_root);
+  EXPECT_EQ(rule_for("lars"), RateRule::square_root);
+}
+
+TEST(Recommendation, TellsWhatACriticalBatchMeans) {
+  const auto told = [&](double critical, std::int64_t global) {
+    return describe_noise(critical, global, kFigures, configured(64));
+  };
+  EXPECT_EQ(told(0, 128), "");
+  EXPECT_NE(told(std::numeric_limits<double>::infinity(), 128).find("cannot be told"), std::string::npos);
+  EXPECT_NE(told(64, 128).find("3.00 times"), std::string::npos) << told(64, 128);
+  EXPECT_EQ(told(64, 128).find("largest measured"), std::string::npos);
+  EXPECT_NE(told(30, 128).find("below it is 8, with 500 samples/s"), std::string::npos) << told(30, 128);
+}
+
+FoundBatch found() {
+  FoundBatch found{.configured = configured(8), .figures = kFigures, .most = 100, .most_was_run = true};
+  found.recommended = *recommend_batch(kFigures, found.configured);
+  found.ratio = 1.9;
+  return found;
+}
+
+TEST(BatchReport, HasALineForEachBatch) {
+  const std::string table = batch_table(found(), {{.batch = 8, .of_epochs = 0.5, .of_steps = 0.25},
+                                                  {.batch = 32, .problem = "the loss is not finite"}});
+  for (const char* part : {"    96.0 %", "  recommended", "as configured", "    128  out of memory",
+                           "50.00 %", "25.00 %", "not trained: the loss is not finite", "8.0 MiB"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << " in\n" << table;
+}
+
+TEST(BatchReport, SaysWhatToChange) {
+  EXPECT_EQ(recommended_settings(found()),
+            (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4"}));
+  std::string verdict;
+  for (const std::string& line : batch_verdict(found())) verdict += line + '\n';
+  for (const char* part : {"and run: 100", "Recommended: batch 32", "learning rate 0.4 (linear rule)",
+                           "1.90 times the samples/s"})
+    EXPECT_NE(verdict.find(part), std::string::npos) << part << " in\n" << verdict;
+}
+
+TEST(BatchReport, IsJsonAndPictures) {
+  const auto json = nlohmann::json::parse(batch_json(found(), {}));
+  EXPECT_EQ(json["batches"].size(), 4u);
+  EXPECT_EQ(json["batches"][3]["problem"], "out of memory");
+  EXPECT_EQ(json["recommended"]["batch"], 32);
+  EXPECT_EQ(json["gradient_noise"]["critical_batch"], 0);
+  const std::string svg = batch_charts(found(), {{.batch = 8, .of_epochs = 0.5}}, "a <network>");
+  for (const char* part :
+       {"a &lt;network&gt;", ">Busy<", ">Device memory<", ">Test accuracy<", "<svg y=\"900\""})
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+}
+
+}  // namespace
+}  // namespace lockstep
