@@ -35,9 +35,8 @@ std::string overview(std::span<const CommandHelp> commands) {
   for (const CommandHelp& command : commands)
     text += entry(command.name, command.description, kCommandColumns);
   return text +
-         "\nExample: mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
-         "Exit codes: 0 done, 64 wrong command line, 65 corrupt data, 70 failed,\n"
-         "74 file, disk or memory, 75 can be resumed, 78 impossible configuration\n";
+         "Example: mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+         "Exits: 0 done, 64 usage, 65 data, 70 failed, 74 file, 75 resumable, 78 config\n";
 }
 
 std::string help_of(const CommandHelp& command) {

@@ -360,6 +360,21 @@ TEST_F(EmulatedDigest, MemoryThatRunsOutIsToldBeforeTraining) {
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
 }
 
+// The plan has room for them, and rank 1's device has not: nobody waits for it, and the others learn of it.
+TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
+  const std::string found = workplace_.path("found").string();
+  const ProgramResult result = run_ranks(
+      2, fmt::format(
+             "env LOCKSTEP_EMULATED_FAULTS=1/cudaMalloc@600000=2 {} find-batch {} --set world.device=cuda "
+             "--set model.name=cnn --set kernels.choose=direct --set train.batch=2 --seconds 4 --out {}",
+             program("lockstep-emulated"), workplace_.path("config.toml").string(), found));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json json = nlohmann::json::parse(text_of(found + "/found_batch.json"));
+  EXPECT_GT(json["recommended"]["batch"], 0);
+  EXPECT_LT(json["largest"]["batch"], 256) << "of 512 samples for two ranks";
+  EXPECT_NE(json["largest"]["problem"].get<std::string>().find("memory"), std::string::npos) << json;
+}
+
 TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:300=700"};
   const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));

@@ -75,23 +75,6 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
   }
 }
 
-// A limit of rank 1's process: its memory ends where the others' does not.
-TEST(FindBatch, OneRanksMemoryIsEveryRanksLimit) {
-  const Workplace workplace("find_batch_memory");
-  const std::string find =
-      find_batch(workplace, "--seconds 6 --set model.name=resnet20 --set data.loader_threads=1");
-  const ProgramResult free = run_ranks(2, find);
-  ASSERT_EQ(free.exit_code, 0) << free.output;
-  const auto without = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
-  const std::string limited = workplace.script("ulimit -v 700000; exec \"$@\"");
-  const ProgramResult result = run_shell(
-      fmt::format("mpirun --oversubscribe --bind-to none -np 1 {0} : -np 1 sh {1} {0}", find, limited));
-  ASSERT_EQ(result.exit_code, 0) << result.output;
-  const auto within = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
-  EXPECT_LT(within["largest"]["batch"], without["largest"]["batch"]) << result.output;
-  EXPECT_NE(result.output.find("memory"), std::string::npos) << result.output;
-}
-
 TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
   const Workplace workplace("auto_batch");
   const auto digest = workplace.path("digest");
