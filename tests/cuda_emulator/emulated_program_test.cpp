@@ -366,7 +366,7 @@ TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
   const ProgramResult result = run_ranks(
       2, fmt::format(
              "env LOCKSTEP_EMULATED_FAULTS=1/cudaMalloc@600000=2 {} find-batch {} --set world.device=cuda "
-             "--set model.name=cnn --set kernels.choose=direct --set train.batch=2 --seconds 4 --out {}",
+             "--set model.name=cnn --set kernels.choose=direct --set train.batch=2 --seconds 12 --out {}",
              program("lockstep-emulated"), workplace_.path("config.toml").string(), found));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const nlohmann::json json = nlohmann::json::parse(text_of(found + "/found_batch.json"));
