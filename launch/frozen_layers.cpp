@@ -2,6 +2,7 @@
 #include "launch/frozen_layers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include <fmt/ranges.h>
