@@ -172,7 +172,7 @@ def accuracy_beside_pytorch(results):
 def fine_tuning_beside_pytorch(results):
     result = results("fine_tuning_beside_pytorch")
     told = [f"{result[side]['mean_accuracy']:.2f} % (deviation {result[side]['deviation']:.2f})" for side in ("Lockstep", "PyTorch")]
-    return (f"`{result['network']}` of torchvision's weights fine-tuned on other classes of Fashion-MNIST, frozen up to "
+    return (f"torchvision's `{result['network']}`, trained by PyTorch and fine-tuned on other classes of Fashion-MNIST, frozen up to "
             f"`{result['frozen'][-1]}`, {len(result['Lockstep']['runs'])} seeds with the same recipe",
             f"{told[0]} test accuracy; PyTorch {result['pytorch'].split('+')[0]} {told[1]}", result)
 
