@@ -88,6 +88,42 @@ TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {
   }
 }
 
+// Whatever else keeps, averages, brings back or predicts parameters and statistics.
+TEST_F(FineTuning, FrozenLayersStayBitForBitHoweverRanksMeet) {
+  const std::string frozen = R"(model.freeze=["conv1", "bn1", "fc1"])";
+  for (const Settings& way : std::vector<Settings>{{"train.staleness=1"},
+                                                   {"comm.cross_barrier=true"},
+                                                   {"train.average_every=2"},
+                                                   {"comm.topology=ring"},
+                                                   {"comm.codec=powersgd", "comm.compress_within_node=true"},
+                                                   {"model.sync_batch_norm=true"},
+                                                   {"train.precision=bf16"},
+                                                   {"train.precision=fp16"},
+                                                   {"train.recompute=true", "optimizer.name=lars"}}) {
+    SCOPED_TRACE(way.front());
+    for (const auto& [name, values] :
+         exported(2, together({frozen, "train.steps=12"}, way), from_trained(), "tuned.safetensors")) {
+      const bool stays = name.starts_with("conv1.") || name.starts_with("bn1.") || name.starts_with("fc1.");
+      EXPECT_EQ(values == trained_.at(name), stays) << name;
+    }
+  }
+}
+
+TEST_F(FineTuning, IsReproducibleOnAnyNumberOfRanks) {
+  std::vector<std::string> digests;
+  for (const int ranks : {1, 2, 4}) {
+    const std::string file = workplace_.path("digest").string();
+    const ProgramResult result = run_ranks(
+        ranks, command(together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.reproducible=true",
+                                                "train.accumulation=" + std::to_string(4 / ranks)}),
+                       from_trained() + " --digest " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    digests.push_back(text_of(file));
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+  EXPECT_EQ(digests[0], digests[2]);
+}
+
 TEST_F(FineTuning, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
   const auto planned = [&](const Settings& settings) {
     std::string text = command(settings, "");

@@ -190,6 +190,23 @@ TEST_F(NetworkStateTest, AParameterThatFp16CannotHoldStaysFp32AndIsNamed) {
   EXPECT_TRUE(StateSnapshot(trained.network()).save(file_, {}, DType::bf16).empty()) << "bf16 holds it";
 }
 
+TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyThatTellsStems) {
+  const auto with_kernel = [](std::int64_t kernel) {
+    return [kernel](Graph& graph) {
+      const Value x =
+          graph.convolution(graph.input(), {.channels = 4, .kernel = kernel, .padding = kernel / 2}, "conv1");
+      graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
+    };
+  };
+  NetworkFixture large(kStateInput, with_kernel(7)), small(kStateInput, with_kernel(3));
+  StateSnapshot(large.network()).save(file_);
+  const std::string refused = error_of_loading(small.network(), file_);
+  EXPECT_NE(refused.find("\"conv1.weight\" is F32 [4, 3, 7, 7], the network has F32 [4, 3, 3, 3]"),
+            std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("model.stem = \"imagenet\""), std::string::npos) << refused;
+}
+
 TEST_F(NetworkStateTest, OtherTypesAreRefusedByName) {
   Graph graph({.batch = 1, .height = 1, .width = 1, .channels = 2, .classes = 2});
   graph.classify(graph.linear(graph.input(), {.features = 2, .bias = false}, "fc"));
