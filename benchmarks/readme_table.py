@@ -169,6 +169,14 @@ def accuracy_beside_pytorch(results):
             result)
 
 
+def fine_tuning_beside_pytorch(results):
+    result = results("fine_tuning_beside_pytorch")
+    told = [f"{result[side]['mean_accuracy']:.2f} % (deviation {result[side]['deviation']:.2f})" for side in ("Lockstep", "PyTorch")]
+    return (f"torchvision's `{result['network']}`, trained by PyTorch and fine-tuned on other classes of Fashion-MNIST, frozen up to "
+            f"`{result['frozen'][-1]}`, {len(result['Lockstep']['runs'])} seeds with the same recipe",
+            f"{told[0]} test accuracy; PyTorch {result['pytorch'].split('+')[0]} {told[1]}", result)
+
+
 def half_precision(results):
     result = results("half_precision_cnn")
     means = [f"{name} {row['mean']:.2f} %" for name, row in result["test_accuracy_percent_after_5_epochs"].items()]
@@ -356,7 +364,8 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
-       recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, half_precision, pinning,
+       recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, fine_tuning_beside_pytorch,
+       half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
        *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}

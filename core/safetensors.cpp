@@ -162,6 +162,24 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   throw DataError(fmt::format("{}: at byte {}: {}", path.string(), offset, what));
 }
 
+// What torch.save writes, today's zip archive or a bare pickle, is what people try first.
+[[noreturn]] void refuse_other_format(const std::filesystem::path& path, std::uint64_t first_bytes) {
+  constexpr std::uint64_t kZip = 0x04034b50;  // "PK\3\4"
+  const bool pickle = (first_bytes & 0xff) == 0x80 && (first_bytes >> 8 & 0xff) <= 5;
+  if ((first_bytes & 0xffffffff) != kZip && !pickle)
+    corrupt(path, kPrefix, "not a safetensors file: those have a JSON object here");
+  const std::string target = std::filesystem::path(path).replace_extension("safetensors").string();
+  throw DataError(
+      fmt::format("{0}: a file of torch.save, which can run any program when it is opened and is not read "
+                  "here. Convert it "
+                  "with Python:\n"
+                  "  import torch; from safetensors.torch import save_file\n"
+                  "  save_file({{name: value.clone() for name, value in torch.load(\"{0}\", "
+                  "map_location=\"cpu\").items()}}, "
+                  "\"{1}\")",
+                  path.string(), target));
+}
+
 // Tensors must tile the data part: no hole, no overlap, nothing behind.
 void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
                   std::uint64_t data_offset, std::uint64_t data_bytes) {
@@ -221,8 +239,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
 
   std::uint64_t header_bytes = 0;
   file_.read(reinterpret_cast<char*>(&header_bytes), kPrefix);
-  if (file_bytes > kPrefix && file_.peek() != '{')
-    corrupt(path, kPrefix, "not a safetensors file: those have a JSON object here");
+  if (file_bytes > kPrefix && file_.peek() != '{') refuse_other_format(path, header_bytes);
   if (header_bytes > kMaxHeader || header_bytes > file_bytes - kPrefix) {
     corrupt(path, 0,
             fmt::format("a header of {} bytes does not fit into a file of {}", header_bytes, file_bytes));

@@ -31,7 +31,7 @@ struct SafetensorsEntry {
 class SafetensorsReader {
  public:
   // Follows symbolic links. Throws IoError when the file cannot be read, DataError (file, offset, what) when
-  // it is not sound.
+  // it is not sound; of what torch.save wrote, with how to convert it.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::span<const SafetensorsEntry> entries() const { return entries_; }

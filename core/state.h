@@ -27,6 +27,8 @@ struct StateTensor {
   float* value = nullptr;
   // Of its memory: those of the layout and, in a flat arena, the zeros up to the next tensor.
   std::int64_t elements = 0;
+  // Moved by what passes through the network, not by gradients: batch norm's running mean and variance.
+  bool is_statistic = false;
 };
 
 // In host memory, for the time of the call.

@@ -8,8 +8,10 @@
 namespace lockstep {
 
 std::size_t AffineKernel::scratch_bytes() const {
-  const std::size_t always = std::max(plan_.forward.scratch_bytes, plan_.backward_weights.scratch_bytes);
-  return plan_.backward_data ? std::max(always, plan_.backward_data->scratch_bytes) : always;
+  std::size_t bytes = plan_.forward.scratch_bytes;
+  for (const auto* backward : {&plan_.backward_data, &plan_.backward_weights})
+    if (*backward) bytes = std::max(bytes, (*backward)->scratch_bytes);
+  return bytes;
 }
 
 std::string AffineKernel::choice(AffineDirection direction) const {
@@ -21,7 +23,7 @@ std::string AffineKernel::choice(AffineDirection direction) const {
     case AffineDirection::backward_weights:
       break;
   }
-  return plan_.backward_weights.name;
+  return plan_.backward_weights ? plan_.backward_weights->name : "";
 }
 
 void AffineKernel::forward(Stream& stream, const void* input, const void* weights, const float* bias,
@@ -43,12 +45,13 @@ void AffineKernel::backward_data(Stream& stream, const void* output_gradient, co
 void AffineKernel::backward_weights(Stream& stream, const void* input, const void* output_gradient,
                                     void* weights_gradient, float* bias_gradient, Write write,
                                     void* scratch) const {
-  plan_.backward_weights.run(stream, {.x = input,
-                                      .w = weights_gradient,
-                                      .y = output_gradient,
-                                      .bias = bias_gradient,
-                                      .write = write,
-                                      .scratch = scratch});
+  CHECK(plan_.backward_weights, "this kernel was planned without the gradient of its weights");
+  plan_.backward_weights->run(stream, {.x = input,
+                                       .w = weights_gradient,
+                                       .y = output_gradient,
+                                       .bias = bias_gradient,
+                                       .write = write,
+                                       .scratch = scratch});
 }
 
 }  // namespace lockstep

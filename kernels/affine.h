@@ -38,6 +38,7 @@ struct ConvolutionShape {
   bool bias = false;
   Activation activation = Activation::none;  // output = activation(weights * input + bias)
   bool input_gradient = true;                // false: backward_data is not planned
+  bool weight_gradient = true;               // false: backward_weights is not planned
   // fp32 on a GPU: operands may be rounded to TF32's 10 bits of mantissa.
   bool tf32 = false;
 
@@ -58,6 +59,7 @@ struct LinearShape {
   bool bias = true;
   Activation activation = Activation::none;
   bool input_gradient = true;
+  bool weight_gradient = true;
   bool tf32 = false;
 };
 
@@ -107,8 +109,8 @@ class AffineKernel {
     Layout output;
     Layout weights;  // its shape is the one above; only the arrangement is the kernel's
     AffineProduct forward;
-    std::optional<AffineProduct> backward_data;  // none: planned without the gradient of the input
-    AffineProduct backward_weights;
+    std::optional<AffineProduct> backward_data;     // none: planned without the gradient of the input
+    std::optional<AffineProduct> backward_weights;  // none: without that of its weights
   };
   explicit AffineKernel(Plan plan) : plan_(std::move(plan)) {}
 

@@ -21,6 +21,9 @@ struct BatchNormOptions {
   Activation activation = Activation::none;
   bool residual = false;       // a second input is added before the activation
   float initial_scale = 1.0f;  // of gamma, where training starts
+  // Training, too, normalises with the running statistics and leaves them alone; backward then gives the
+  // gradients of the inputs alone.
+  bool frozen = false;
   // Whose batches are normalised together in training, all of one size (synchronised batch norm): moments,
   // and in backward the sums they depend on, are gathered and added along the tree over ranks, in fp64.
   int ranks = 1;
@@ -55,8 +58,8 @@ struct BatchNormBackward {
   const void* saved = nullptr;
   void* x_gradient = nullptr;         // may be y_gradient where there is no residual
   void* residual_gradient = nullptr;  // may be y_gradient
-  float* scale_gradient = nullptr;    // [C]
-  float* shift_gradient = nullptr;    // [C]
+  float* scale_gradient = nullptr;    // [C]; not read where frozen
+  float* shift_gradient = nullptr;    // [C]; not read where frozen
   Write write = Write::overwrite;     // of scale and shift gradients, which are this rank's
   RankGather* across = nullptr;       // as in forward
   void* scratch = nullptr;

@@ -87,6 +87,14 @@ bool read(const toml::node& node, std::string& value) {
   return given.has_value();
 }
 
+bool read(const toml::node& node, std::vector<std::string>& list) {
+  if (!node.is_array()) return false;
+  list.clear();
+  for (const toml::node& element : *node.as_array())
+    if (!read(element, list.emplace_back())) return false;
+  return true;
+}
+
 bool read(const toml::node& node, const detail::Flag& flag) {
   const auto given = node.value_exact<bool>();
   if (given) flag.set(flag.place, *given);

@@ -19,6 +19,7 @@
 #include "data/verify.h"
 #include "launch/checkpoint/settings.h"
 #include "launch/device_choice.h"
+#include "launch/export_precision.h"
 #include "launch/kernel_cache.h"
 #include "launch/profile/schedule.h"
 #include "launch/registry.h"
@@ -56,6 +57,7 @@ struct Config {
   KernelSettings kernels;
   DeviceSettings device;
   std::string run_dir = "runs/latest";
+  ExportPrecision export_precision = ExportPrecision::fp32;
   std::string metrics = "none";  // see metric_choice()
   bool measure_peak = true;
   BusyOptions busy;

@@ -93,6 +93,13 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(model.dropout),
        "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
        {.least = -1, .most = 1, .below_most = true}},
+      {"model.freeze", MEMBER(model.freeze),
+       "layers that are not trained, by the beginnings of their names (\"layer1\", \"layer2.0\"): parameters "
+       "stay "
+       "as they are, and batch norm normalises with its running statistics and leaves them alone"},
+      {"model.reset_head", MEMBER(model.reset_head),
+       "with --init: the last linear layer, which tells the classes, is not read but starts anew, for other "
+       "classes than the file's"},
       {"data.format", MEMBER(dataset.format), "file format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(dataset.path), "folder of the dataset"},
       {"data.synthetic.height", MEMBER(dataset.synthetic.height),
@@ -375,6 +382,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "in "
        "memory"},
       {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
+      {"run.export_precision", MEMBER(export_precision),
+       "type in which --export stores parameters, rounded to the nearest; running statistics are fp32 in "
+       "any"},
       {"run.log_every",
        MEMBER(trainer.log_every),
        "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
@@ -513,7 +523,8 @@ Noun noun_of(const Member& member) {
                                     {"a string", "strings that are not empty"},
                                     {"a list of{} numbers", "lists of{} numbers"},
                                     {"a list of 3 numbers", "lists of 3 numbers"},
-                                    {"a word", "words"}};
+                                    {"a word", "words"},
+                                    {"a list of strings", "lists of strings that are not empty"}};
   static_assert(std::size(kNouns) == std::variant_size_v<Member>);
   return kNouns[member.index()];
 }
@@ -571,6 +582,9 @@ struct Checker {
     }
     return {};
   }
+  std::string operator()(const std::vector<std::string>* list) const {
+    return std::ranges::count(*list, "") > 0 ? refusal("allowed are " + allowed(key)) : "";
+  }
   template <typename List>
   std::string operator()(const List* list) const {
     for (const double value : *list) {
@@ -620,6 +634,11 @@ std::string value_text(const Member& member) {
     }
     std::string operator()(const std::array<double, 3>* list) const {
       return fmt::format("[{}]", fmt::join(*list, ", "));
+    }
+    std::string operator()(const std::vector<std::string>* list) const {
+      std::vector<std::string> texts;
+      std::ranges::transform(*list, std::back_inserter(texts), quoted);
+      return fmt::format("[{}]", fmt::join(texts, ", "));
     }
   };
   return std::visit(Printer{}, member);

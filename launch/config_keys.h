@@ -82,7 +82,7 @@ struct Choice {
 };
 
 using Member = std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
-                            std::array<double, 3>*, Choice>;
+                            std::array<double, 3>*, Choice, std::vector<std::string>*>;
 
 inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);

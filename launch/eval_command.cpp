@@ -64,6 +64,7 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   if (!agreed) return exit_code::done;
   Config config = *agreed;
   config.loader_mode = LoaderMode::stream;  // nothing is read twice, and of training's samples nothing at all
+  config.model.reset_head = false;          // the head is evaluated, too
   const auto& flags = command.own<EvalFlags>();
   if (flags.init.empty() == flags.resume.from.empty())
     throw_agreed(

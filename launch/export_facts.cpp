@@ -20,9 +20,13 @@ constexpr const char *kSettings = "lockstep.settings", *kImage = "lockstep.image
                      *kClasses = "lockstep.classes";
 constexpr std::int64_t kMostSide = 1 << 16, kMostClasses = 1 << 20;
 
+// How a network came to its weights is not what it computes.
+constexpr const char* kOfTraining[] = {"model.freeze", "model.reset_head"};
+
 // Of data, what is made of an image before the network sees it. Paths are nobody's business.
 bool is_of_the_network(std::string_view key) {
   constexpr std::array kOfData = {"data.resize", "data.center_crop", "data.mean", "data.deviation"};
+  if (std::ranges::find(kOfTraining, key) != std::end(kOfTraining)) return false;
   return key.starts_with("model.") || std::ranges::find(kOfData, key) != kOfData.end();
 }
 

@@ -4,6 +4,7 @@
 #include "comm/agreement.h"
 #include "core/log.h"
 #include "launch/engine_options.h"
+#include "launch/frozen_layers.h"
 #include "launch/kernel_cache.h"
 #include "launch/kernel_progress.h"
 #include "launch/terminal.h"
@@ -37,6 +38,7 @@ Graph NetworkPlanning::build_graph(std::int64_t batch) const {
   input.batch = batch;
   Graph graph(input);
   network_.build(graph, config_.model);
+  freeze_layers(graph, config_.model.freeze);
   return graph;
 }
 

@@ -34,6 +34,7 @@ struct PredictFlags {
   int batch = 64;
   int top = 1;
   bool csv = false;
+  bool logits = false;
 };
 
 // Files as they are given, and of folders what lies in them, sorted.
@@ -75,13 +76,13 @@ class Printer {
   Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
           const PredictFlags& flags)
       : paths_(paths), classes_(classes), flags_(flags) {
-    if (flags.csv) put("file,class,label,probability\n");
+    if (flags.csv) put(fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
   }
 
-  void operator()(std::int64_t image, std::span<const float> probabilities) {
+  void operator()(std::int64_t image, const Predictor::Scores& scores) {
     const std::string& path = paths_[static_cast<std::size_t>(image)];
-    if (probabilities.empty()) ++undecoded_;
-    flags_.csv ? put_csv(path, probabilities) : put_json(path, probabilities);
+    if (scores.probabilities.empty()) ++undecoded_;
+    flags_.csv ? put_csv(path, scores) : put_json(path, scores);
   }
   std::int64_t undecoded() const { return undecoded_; }
   // To be called behind the last one.
@@ -115,20 +116,25 @@ class Printer {
     return order;
   }
 
-  void put_csv(const std::string& path, std::span<const float> probabilities) {
-    if (probabilities.empty()) return put(in_csv(path) + ",,,\n");
-    for (const std::size_t label : best(probabilities))
-      put(fmt::format("{},{},{},{:.6g}\n", in_csv(path), in_csv(classes_[label]), label,
-                      probabilities[label]));
+  void put_csv(const std::string& path, const Predictor::Scores& scores) {
+    if (scores.probabilities.empty())
+      return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
+    for (const std::size_t label : best(scores.probabilities))
+      put(fmt::format("{},{},{},{:.6g}{}\n", in_csv(path), in_csv(classes_[label]), label,
+                      scores.probabilities[label],
+                      flags_.logits ? fmt::format(",{}", scores.logits[label]) : ""));
   }
-  void put_json(const std::string& path, std::span<const float> probabilities) {
+  void put_json(const std::string& path, const Predictor::Scores& scores) {
     nlohmann::ordered_json line{{"file", path}};
-    if (probabilities.empty()) {
+    if (scores.probabilities.empty()) {
       line["error"] = "it cannot be decoded";
     } else {
-      const std::vector<std::size_t> order = best(probabilities);
-      const auto json_of = [&](std::size_t label) -> nlohmann::ordered_json {
-        return {{"class", classes_[label]}, {"label", label}, {"probability", probabilities[label]}};
+      const std::vector<std::size_t> order = best(scores.probabilities);
+      const auto json_of = [&](std::size_t label) {
+        nlohmann::ordered_json one{
+            {"class", classes_[label]}, {"label", label}, {"probability", scores.probabilities[label]}};
+        if (flags_.logits) one["logit"] = scores.logits[label];
+        return one;
       };
       line.update(json_of(order.front()));
       if (order.size() > 1)
@@ -174,7 +180,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                        .loader_threads = threads.node_cores,
                        .weights = flags.weights});
   Printer printer(paths, facts.classes, flags);
-  predictor.run([&](std::int64_t image, std::span<const float> each) { printer(image, each); });
+  predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
   printer.finish();
   log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", paths.size(), predictor.seconds(),
             thousands(static_cast<double>(paths.size()) / predictor.seconds()), 100 * predictor.busy());
@@ -197,6 +203,7 @@ void predict_flags(CLI::App& app, Command& command) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   app.add_flag("--csv", flags.csv, "Print CSV in place of lines of JSON");
+  app.add_flag("--logits", flags.logits, "Tell the logit beside the probability of each class");
   app.add_option("--batch", flags.batch, "Images that are computed at once")
       ->check(CLI::Range(1, 65536))
       ->type_name("N");

@@ -19,8 +19,9 @@ MemoryBudget budget_for(NetworkPlanning& planning, const Config& config, Device 
                          .remedies = {}},
           [&planning](std::int64_t batch) {
             const MemoryPlan plan = planning.memory(batch);
-            return MemoryNeed{.activations = plan.activations,
-                              .parameters = plan.parameters + plan.weight_copies + plan.statistics};
+            return MemoryNeed{
+                .activations = plan.activations,
+                .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen};
           }};
 }
 
@@ -112,8 +113,9 @@ void Predictor::tell(std::int64_t step, const Answer& answer) {
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(i);
     const bool decoded = told.weights[place] > 0;
-    if (decoded) softmax(std::span(told.logits).subspan(place * classes, classes), probabilities_);
-    answer(first + i, decoded ? std::span<const float>(probabilities_) : std::span<const float>());
+    const std::span<const float> logits = std::span(told.logits).subspan(place * classes, classes);
+    if (decoded) softmax(logits, probabilities_);
+    answer(first + i, decoded ? Scores{.probabilities = probabilities_, .logits = logits} : Scores{});
   }
   waited_ += seconds_between(begin, now_ns());
 }

@@ -38,8 +38,13 @@ class Predictor {
   Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
             const Options& options);
 
-  // An image's place among them, and a probability for each class: empty where it could not be decoded.
-  using Answer = std::function<void(std::int64_t image, std::span<const float> probabilities)>;
+  // For each class; empty where the image could not be decoded.
+  struct Scores {
+    std::span<const float> probabilities;
+    std::span<const float> logits;  // what the network computed, of which the softmax is these
+  };
+  // With an image's place among them.
+  using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
   // All images, in order. Rethrows what the dataset threw.
   void run(const Answer& answer);
   // Of run(): the share of its time in which it waited neither for images nor for whom it told.

@@ -34,6 +34,7 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
   add("activations", memory.activations, arena_note(memory));
   add("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   add("copies", memory.weight_copies, "weights in half precision");
+  add("frozen", memory.frozen, "of layers that are not trained: parameters, statistics, copies");
   add("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
   const StepStatistics* sums = training.step_statistics();
   GradientBuckets& buckets = training.buckets();

@@ -26,7 +26,7 @@ void require_same_data(Communicator& host, const Dataset& train, const Dataset& 
 }
 
 void broadcast_state(Communicator& communicator, Network& network) {
-  for (const std::span<float> state : {network.values(), network.statistics()})
+  for (const std::span<float> state : {network.values(), network.statistics(), network.frozen()})
     if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, 0);
   Stream stream(network.device(), StreamUse::compute);
   Event sent(network.device());

@@ -70,9 +70,30 @@ struct TrainRun {
   std::optional<StepProfiler> profiler;
 };
 
+void write_export(const Command& command, TrainRun& run) {
+  const ExportFacts facts = export_facts(run.config, run.training->train_set(), command.registry);
+  const ExportPrecision precision = run.config.export_precision;
+  const std::vector<std::string> kept =
+      StateSnapshot(run.training->network())
+          .save(command.export_, to_metadata(facts), stored_type(precision));
+  if (kept.empty()) return;
+  log::warning("--export {}: {} has values beyond what {} holds, and {} fp32", command.export_,
+               fmt::join(kept, ", "), words_of(precision)[static_cast<std::size_t>(precision)],
+               kept.size() == 1 ? "stays" : "stay");
+}
+
+// Told before the first step.
+void warn_of_random_start(const Config& config) {
+  if (config.model.reset_head)
+    log::shared_warning("model.reset_head = true, and there is no --init: the whole network starts anew");
+  if (!config.model.freeze.empty())
+    log::shared_warning(
+        "model.freeze is set, and there is no --init: frozen layers keep the random values that they start "
+        "with");
+}
+
 // Whatever can be written is, before an IoError tells of the rest.
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
-  Training& training = *run.training;
   std::vector<std::string> problems = run.report->problems();
   if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
@@ -84,10 +105,7 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
       problems.emplace_back(error.what());
     }
   };
-  write(command.export_, "weights are in", [&] {
-    StateSnapshot(training.network())
-        .save(command.export_, to_metadata(export_facts(run.config, training.train_set(), command.registry)));
-  });
+  write(command.export_, "weights are in", [&] { write_export(command, run); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
   write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
@@ -272,7 +290,11 @@ int train(TrainRun& run, const Command& command, World& world) {
                                  run.saved->folder.string()));
     run.saved.reset();  // its memory
   } else if (!command.init.empty()) {
-    run.report->line("training starts from " + command.init);
+    run.report->line(
+        "training starts from " + command.init +
+        (run.config.model.reset_head ? fmt::format(", \"{}\" anew", run.training->network().head()) : ""));
+  } else {
+    warn_of_random_start(run.config);
   }
   Communicator& host = *run.communicator;
   CheckpointKeeper& keeper = run.checkpoints

@@ -49,7 +49,8 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   network_ = planning_->plan(host, *budget_);
   planned_codec_bytes_ = codec_bytes_for(network_->memory(), world);
   run_agreed(host, [&] {
-    if (host.rank() == 0 && !options.init.empty()) load_state(*network_, options.init);
+    if (host.rank() == 0 && !options.init.empty())
+      load_state(*network_, options.init, {.keeps_head = config_.model.reset_head});
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);
@@ -147,7 +148,7 @@ MemoryNeed Training::memory_need(NetworkPlanning& planning, std::int64_t batch, 
   const MemoryPlan plan = planning.memory(batch);
   return {
       .activations = plan.activations,
-      .parameters = plan.parameters + plan.weight_copies + plan.statistics +
+      .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
                     (config_.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
       .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
       .optimizer = optimizer_kind().state_bytes(plan.parameters) +

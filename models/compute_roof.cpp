@@ -36,10 +36,11 @@ std::vector<std::string> dearest(const std::map<std::string, double>& seconds, d
   return kinds;
 }
 
-// Forward, and the gradients; layers without products make theirs at once. A gradient reads and writes
-// tensors of the sizes that forward does.
-std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, const DeviceRates& rates) {
-  if (flops.forward == 0) return {2, PassRoof(0, bytes, rates)};
+// Forward, and the gradients; layers without products make theirs at once, where they make any. A gradient
+// reads and writes tensors of the sizes that forward does.
+std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, const DeviceRates& rates,
+                                bool goes_backward) {
+  if (flops.forward == 0) return {goes_backward ? 2u : 1u, PassRoof(0, bytes, rates)};
   std::vector<PassRoof> passes;
   for (const std::int64_t operations : {flops.forward, flops.backward_inputs, flops.backward_parameters})
     if (operations > 0) passes.emplace_back(operations, bytes, rates);
@@ -58,7 +59,8 @@ ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRa
     const LayerFlops flops = flops_of(graph, layer);
     const double weights = PassRoof(0, weight_bytes(graph, layer, precision), rates).memory;
     double products = 0;
-    for (const PassRoof& pass : passes_of(flops, forward_bytes(graph, layer, precision), rates)) {
+    for (const PassRoof& pass : passes_of(flops, forward_bytes(graph, layer, precision), rates,
+                                          graph.wants_gradient(layer.output))) {
       ++roof.kernels;
       products += pass.products;
       if (!pass.memory_bound()) continue;

@@ -34,12 +34,19 @@ std::string_view kind_of(const Operation& operation) {
   return std::visit(Kind{}, operation);
 }
 
+bool has_parameters(const Operation& operation) {
+  return std::holds_alternative<ConvolutionOptions>(operation) ||
+         std::holds_alternative<LinearOptions>(operation) ||
+         std::holds_alternative<BatchNormOptions>(operation);
+}
+
 Graph::Graph(const GraphInput& input) : input_(input) {
   if (input.batch < 1 || input.height < 1 || input.width < 1 || input.channels < 1 || input.classes < 1) {
     throw ConfigError(fmt::format("graph input: batch {}, {}x{}x{}, {} classes; each must be at least 1",
                                   input.batch, input.height, input.width, input.channels, input.classes));
   }
   shapes_.push_back({input.batch, input.channels, input.height, input.width});
+  wants_gradient_.push_back(false);
 }
 
 const Shape& Graph::checked(Value value) const {
@@ -58,6 +65,32 @@ bool Graph::hidden(Value value) const {
 
 const Shape& Graph::shape(Value value) const { return checked(value); }
 
+bool Graph::wants_gradient(Value value) const {
+  checked(value);
+  return wants_gradient_[static_cast<std::size_t>(value.id)];
+}
+
+// Itself, or a layer before it.
+bool Graph::trains(const Layer& layer) const {
+  if (has_parameters(layer.operation) && !layer.frozen) return true;
+  return std::ranges::any_of(layer.inputs, [&](Value input) { return wants_gradient(input); });
+}
+
+int Graph::freeze(std::string_view prefix) {
+  int found = 0;
+  for (Layer& layer : layers_) {
+    const std::string_view name = layer.name;
+    const bool begins = !prefix.empty() && name.starts_with(prefix) &&
+                        (name.size() == prefix.size() || name[prefix.size()] == '.');
+    if (begins && has_parameters(layer.operation)) {
+      layer.frozen = true;
+      ++found;
+    }
+    wants_gradient_[static_cast<std::size_t>(layer.output.id)] = trains(layer);
+  }
+  return found;
+}
+
 Value Graph::append(Layer layer, const Shape& shape) {
   const bool taken =
       !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
@@ -70,6 +103,7 @@ Value Graph::append(Layer layer, const Shape& shape) {
   }
   layer.output = {static_cast<int>(shapes_.size())};
   shapes_.push_back(shape);
+  wants_gradient_.push_back(trains(layer));
   layers_.push_back(std::move(layer));
   return layers_.back().output;
 }

@@ -74,7 +74,10 @@ struct Layer {
   std::vector<Value> inputs;
   Value output;
   SourcePlace place = {};  // where the network's code appended it
+  bool frozen = false;     // see Graph::freeze
 };
+
+bool has_parameters(const Operation& operation);
 
 // Layers [first, end) of a graph.
 struct LayerRange {
@@ -116,6 +119,11 @@ class Graph {
   void begin_block();
   void end_block();
 
+  // Layers with parameters whose names begin with the prefix, in whole components ("layer1" is not
+  // "layer10"), are not trained: their parameters stay, and batch norm normalises with its running statistics
+  // and does not move them. Returns how many layers there are of that prefix.
+  int freeze(std::string_view prefix);
+
   // Names the value the loss is computed from: [N, classes], made by linear(). Once.
   void classify(Value logits);
 
@@ -123,18 +131,26 @@ class Graph {
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<LayerRange>& blocks() const { return blocks_; }
   const Shape& shape(Value value) const;
+  // Whether training needs the gradient of the value: a layer that is trained had part in it.
+  bool wants_gradient(Value value) const;
   Value logits() const { return logits_; }
+  // The layer that makes the logits: the only one whose parameters are shaped by the number of classes. Once
+  // there are logits.
+  const Layer& head() const { return layers_[static_cast<std::size_t>(logits_.id) - 1]; }
 
  private:
   Value append(Layer layer, const Shape& shape);
   const Shape& checked(Value value) const;
   bool hidden(Value value) const;  // inside a block that has ended
+  bool trains(const Layer& layer) const;
 
   GraphInput input_;
   std::vector<Layer> layers_;
   std::vector<LayerRange> blocks_;
   bool in_block_ = false;
-  std::vector<Shape> shapes_;  // by value
+  // By value:
+  std::vector<Shape> shapes_;
+  std::vector<bool> wants_gradient_;
   Value logits_;
 };
 

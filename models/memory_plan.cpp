@@ -78,11 +78,15 @@ class MemoryPlanner {
   }
 
   bool backward_reads(const PlannedValue& v) const {
-    if (v.producer >= 0 && node(v.producer).layer->backward_reads_output()) return true;
-    return v.consumer >= 0 && consumer_backward_reads(v);
+    return producer_backward_reads(v) || (v.consumer >= 0 && consumer_backward_reads(v));
+  }
+  bool producer_backward_reads(const PlannedValue& v) const {
+    return v.producer >= 0 && node(v.producer).goes_backward &&
+           node(v.producer).layer->backward_reads_output();
   }
   bool consumer_backward_reads(const PlannedValue& v) const {
     const PlannedNode& consumer = node(v.consumer);
+    if (!consumer.goes_backward) return false;
     for (std::size_t i = 0; i < consumer.inputs.size(); ++i) {
       const bool is_value = &value(consumer.inputs[i]) == &v;
       if (is_value && consumer.layer->backward_reads_input(static_cast<int>(i))) return true;
@@ -93,7 +97,7 @@ class MemoryPlanner {
   // The last time after the loss that somebody reads the value; kNever: nobody does.
   int last_after_loss(const PlannedValue& v) const {
     int last = kNever;
-    if (v.producer >= 0 && node(v.producer).layer->backward_reads_output()) last = backward_time(v.producer);
+    if (producer_backward_reads(v)) last = backward_time(v.producer);
     if (v.consumer < 0) return last;
     if (consumer_backward_reads(v)) last = std::max(last, backward_time(v.consumer));
     return std::max(last, recompute_time(v.consumer));
@@ -181,7 +185,7 @@ class MemoryPlanner {
     for (int index = 0; index <= last_node(); ++index) {
       PlannedNode& planned = plan_.nodes[static_cast<std::size_t>(index)];
       scratch = std::max(scratch, planned.layer->scratch_bytes());
-      const std::size_t saved = planned.layer->saved_bytes();
+      const std::size_t saved = planned.goes_backward ? planned.layer->saved_bytes() : 0;
       planned.saved_block = -1;
       if (saved == 0) continue;
       ArenaBlock block{.bytes = saved, .life = {forward_time(index), backward_time(index)}};

@@ -47,9 +47,11 @@ MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const Net
   MemoryPlan memory{.activations = plan.arena.bytes + colored_bytes(input, options),
                     .activations_unshared = plan.unshared_bytes,
                     .activations_kept = plan.kept_bytes};
+  memory.frozen = FrozenMemory::planned_bytes(plan, storage_type(options.precision));
   if (plan.scratch_block >= 0)
     memory.workspace = plan.blocks[static_cast<std::size_t>(plan.scratch_block)].bytes;
   for (const PlannedNode& node : plan.nodes) {
+    if (node.frozen) continue;
     for (const ParameterSpec& spec : node.layer->parameter_specs()) {
       const auto elements = static_cast<std::size_t>(flat_elements(spec));
       const DType type = spec.layout.dtype();
@@ -100,7 +102,9 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
       plan_(plan_for(graph, backend_, options)),
-      memory_(memory_of(plan_, input_, options_)) {
+      memory_(memory_of(plan_, input_, options_)),
+      frozen_(plan_, options_.device, storage_type(options_.precision)) {
+  head_ = graph.head().name;
   place_parameters();
   place_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
@@ -130,6 +134,7 @@ void Network::place_parameters() {
   parameters_of_.resize(plan_.nodes.size());
   const auto place_all = [&](auto wanted) {
     for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
+      if (plan_.nodes[node].frozen) continue;
       for (const ParameterSpec& spec : plan_.nodes[node].layer->parameter_specs()) {
         if (!wanted(spec.layout.dtype())) continue;
         parameters_of_[node].push_back(parameters_.size());
@@ -163,6 +168,10 @@ void Network::place_state() {
   const auto all = static_cast<std::int64_t>(values().size());
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     const PlannedNode& planned = plan_.nodes[node];
+    if (planned.frozen) {
+      state_.insert(state_.end(), frozen_.state(node).begin(), frozen_.state(node).end());
+      continue;
+    }
     for (const std::size_t index : parameters_of_[node]) {
       const Parameter& parameter = parameters_[index];
       state_.push_back({.name = parameter.name,
@@ -174,7 +183,8 @@ void Network::place_state() {
       StateTensor statistic{.name = planned.name + "." + spec.suffix,
                             .layout = spec.layout,
                             .value = evaluation_statistics().data() + next,
-                            .elements = flat_elements(spec)};
+                            .elements = flat_elements(spec),
+                            .is_statistic = true};
       state_.push_back(statistic);
       statistic.value = statistics().data() + next;
       own_statistics_.push_back(statistic);
@@ -209,6 +219,10 @@ void Network::bind_memory() {
     memory.scratch = block_data(plan_.scratch_block);
     memory.samples = reinterpret_cast<const SampleId*>(samples_.data());
     memory.seed = options_.seed;
+    if (planned.frozen) {
+      frozen_.bind(node, memory);
+      continue;
+    }
     for (const std::size_t index : parameters_of_[node]) memory.parameters.push_back(&parameters_[index]);
     for (std::size_t i = 0; i < planned.layer->statistic_specs().size(); ++i) {
       float* own = own_statistics_[next_statistic++].value;
@@ -250,6 +264,7 @@ FlatRange Network::weight_copies() const {
 }
 
 void Network::copy_weights(Stream& stream) {
+  frozen_.copy_weights(backend_, stream);
   if (copied_elements_ == 0) return;
   backend_.cast(stream, {.count = copied_elements_,
                          .from_type = DType::f32,
@@ -422,6 +437,7 @@ void Network::backward(const Pass& pass) {
     if (block != plan_.recomputable.rend() && static_cast<std::size_t>(block->last) == node) {
       recompute(*block++, pass);
     }
+    if (!plan_.nodes[node].goes_backward) continue;
     PlannedLayer& layer = *plan_.nodes[node].layer;
     observed(pass, plan_.nodes[node], node, Direction::backward_parameters,
              [&] { layer.backward_parameters(pass, bindings_[node]); });

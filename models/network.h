@@ -6,6 +6,10 @@
 //
 // Owns activations, parameter values and running statistics. Gradients belong to GradientBuckets, which must
 // be attached (it sets Parameter::gradient) before the first backward.
+//
+// What layers that are frozen (Graph::freeze) hold lies apart from what training moves: parameters(),
+// values() and statistics() are without it, so whoever exchanges, updates, averages or keeps them never
+// touches it.
 #pragma once
 
 #include <memory>
@@ -20,6 +24,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/backend.h"
+#include "models/frozen_memory.h"
 #include "models/graph.h"
 #include "models/memory_plan.h"
 #include "models/network_plan.h"
@@ -56,10 +61,11 @@ struct MemoryPlan {
   std::size_t activations_unshared = 0;  // what it would be if nothing shared memory
   std::size_t activations_kept = 0;      // what it would be if nothing were recomputed
   std::size_t workspace = 0;             // of the arena: what a kernel needs while it runs
-  std::size_t parameters = 0;
-  std::size_t weight_copies = 0;  // in half precision: what layers compute with
-  std::size_t gradients = 0;      // of the parameters, in the types backward writes; not the network's own
-  std::size_t statistics = 0;     // training's and evaluation's, and what training's were before the step
+  std::size_t parameters = 0;            // that are trained; so are the next three's
+  std::size_t weight_copies = 0;         // in half precision: what layers compute with
+  std::size_t gradients = 0;   // of the parameters, in the types backward writes; not the network's own
+  std::size_t statistics = 0;  // training's and evaluation's, and what training's were before the step
+  std::size_t frozen = 0;      // of frozen layers: parameters, running statistics, and copies
 };
 
 class Network {
@@ -80,10 +86,10 @@ class Network {
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 
-  // With ascending offsets: in half precision those with half gradients first, each type in the order
-  // backward finishes gradients.
+  // Those that are trained, with ascending offsets: in half precision those with half gradients first, each
+  // type in the order backward finishes gradients.
   std::span<Parameter> parameters() { return parameters_; }
-  // Of one of nodes(): indices of its parameters.
+  // Of one of nodes(): indices of its parameters; none where it is frozen.
   std::span<const std::size_t> parameters_of(std::size_t node) const { return parameters_of_[node]; }
   // The parameter arena, padding included: parameters()[i] lies at its offset.
   std::span<float> values() const;
@@ -91,6 +97,9 @@ class Network {
   // values; whoever else writes values calls copy_weights.
   FlatRange weight_copies() const;
   void copy_weights(Stream& stream);
+  // What frozen layers hold, parameters and running statistics, padding included. Who writes it calls
+  // copy_weights, too.
+  std::span<float> frozen() const { return frozen_.values(); }
   // All running statistics as one piece, padding included; empty without batch norm. Training moves a rank's
   // own; evaluation reads a copy, and leaves both alone.
   std::span<float> statistics() const;
@@ -105,9 +114,11 @@ class Network {
   void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
   // Remembers these as what they were, unless the step is skipped; undefined afterwards.
   void keep_unless_skipped(Stream& stream, const StepControl* control, std::span<float> statistics);
-  // In forward order, by PyTorch's names: the parameters, and as replicated the statistics that evaluation
-  // reads. Then, as each rank's own, those that training moves, by the same names. No work on the network may
-  // be under way.
+  // Of the layer that makes the logits: the prefix of its parameters' names, without the dot.
+  const std::string& head() const { return head_; }
+  // In forward order, by PyTorch's names: the parameters, frozen ones among them, and as replicated the
+  // statistics that evaluation reads. Then, as each rank's own, those that training moves, by the same names.
+  // No work on the network may be under way.
   void visit_state(StateVisitor& visitor);
 
   // Forward through the loss. The batch, all of it in the device's memory, must stay valid until the stream
@@ -139,6 +150,7 @@ class Network {
 
   NetworkOptions options_;
   GraphInput input_;
+  std::string head_;
   Backend& backend_;
   NetworkPlan plan_;
   std::vector<LayerMemory> bindings_;                    // by node
@@ -147,6 +159,7 @@ class Network {
   std::vector<StateTensor> state_;           // in forward order, with evaluation's statistics
   std::vector<StateTensor> own_statistics_;  // training's
   MemoryPlan memory_;
+  FrozenMemory frozen_;
   Buffer activation_arena_;
   Buffer parameter_arena_;
   Buffer copy_arena_;

@@ -45,8 +45,9 @@ class NodePlanner {
       context.input_gradient = input_gradient;
       context.activation = activation_[output];
       context.applied = applied_[output];
+      context.frozen = layer.frozen;
       plan_.needs_samples |= std::holds_alternative<DropoutOptions>(layer.operation);
-      append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1);
+      append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1, layer.frozen);
       plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
       current_.push_back(plan_.nodes.back().outputs[0]);
     }
@@ -85,16 +86,21 @@ class NodePlanner {
   }
 
   void append(std::unique_ptr<PlannedLayer> layer, const std::string& name, std::vector<int> inputs,
-              int outputs) {
+              int outputs, bool frozen = false) {
     const int node = static_cast<int>(plan_.nodes.size());
-    bool wants_gradient = !layer->parameter_specs().empty();
+    bool wants_gradient = !layer->parameter_specs().empty() && !frozen;
     for (const int input : inputs) {
       PlannedValue& value = plan_.values[static_cast<std::size_t>(input)];
       value.consumer = node;
       value.wants_gradient = value.wants_gradient || layer->backward_is_one_kernel();
       wants_gradient = wants_gradient || value.wants_gradient;
     }
-    PlannedNode made{.layer = std::move(layer), .name = name, .inputs = std::move(inputs), .outputs = {}};
+    PlannedNode made{.layer = std::move(layer),
+                     .name = name,
+                     .inputs = std::move(inputs),
+                     .outputs = {},
+                     .frozen = frozen,
+                     .goes_backward = wants_gradient};
     for (int i = 0; i < outputs; ++i) {
       made.outputs.push_back(static_cast<int>(plan_.values.size()));
       plan_.values.push_back(

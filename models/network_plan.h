@@ -34,7 +34,9 @@ struct PlannedNode {
   std::vector<int> inputs;  // values
   std::vector<int> outputs;
   int saved_block = -1;
-  bool recomputed = false;  // runs forward again before its block's backward; see plan_memory
+  bool frozen = false;        // its parameters are not trained
+  bool goes_backward = true;  // false: nobody wants a gradient that it makes, and no backward of it runs
+  bool recomputed = false;    // runs forward again before its block's backward; see plan_memory
 };
 
 // When a node runs, in the steps that blocks of the arena live by.

@@ -2,9 +2,12 @@
 #include "models/network_state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <deque>
+#include <optional>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "models/weights_file.h"
 
 namespace lockstep {
 namespace {
@@ -29,30 +32,62 @@ class SharedTensors final : public StateVisitor {
   std::vector<StateTensor> tensors_;
 };
 
-void check_names(const std::vector<StateTensor>& tensors, const SafetensorsReader& reader,
-                 const std::filesystem::path& path) {
-  for (const SafetensorsEntry& entry : reader.entries()) {
-    const bool known = std::ranges::find(tensors, entry.name, &StateTensor::name) != tensors.end();
+void check_names(const std::vector<StateTensor>& tensors, const WeightsFile& file) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const bool known = std::ranges::find(tensors, file.name_of(entry), &StateTensor::name) != tensors.end();
     if (!known && !entry.name.ends_with(kIgnoredSuffix)) {
       throw DataError(
-          fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
+          fmt::format("{}: holds \"{}\", which this network does not have", file.path(), entry.name));
     }
   }
 }
 
-const SafetensorsEntry& matching_entry(const StateTensor& tensor, const SafetensorsReader& reader,
-                                       const std::filesystem::path& path) {
-  const SafetensorsEntry* entry = reader.find(tensor.name);
-  if (entry == nullptr) {
-    throw DataError(fmt::format("{}: lacks \"{}\", which this network needs", path.string(), tensor.name));
-  }
-  if (entry->dtype != DType::f32 || entry->shape != tensor.layout.shape()) {
-    throw DataError(fmt::format("{}: \"{}\" is {} {}, the network has F32 {}", path.string(), tensor.name,
-                                entry->dtype_name, to_string(entry->shape),
-                                to_string(tensor.layout.shape())));
-  }
-  return *entry;
+bool belongs_to(const std::string& layer, std::string_view parameter) {
+  return parameter.starts_with(layer) && parameter.substr(layer.size()).starts_with('.');
 }
+
+// The head's is the one that depends on what is to be told apart, and not on the network.
+const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTensor& tensor,
+                                       const Network& network) {
+  try {
+    return file.matching(tensor);
+  } catch (const DataError& error) {
+    if (!belongs_to(network.head(), tensor.name)) throw;
+    throw DataError(
+        fmt::format("{}; to train a network of other classes from it, set model.reset_head = true: \"{}\" "
+                    "then starts anew",
+                    error.what(), network.head()));
+  }
+}
+
+// Of values that are to be stored in so few bits.
+template <typename T>
+std::vector<T> rounded(std::span<const float> values) {
+  std::vector<T> narrow(values.size());
+  std::ranges::transform(values, narrow.begin(), [](float value) { return T(value); });
+  return narrow;
+}
+template <typename T>
+bool loses_a_value(std::span<const float> values) {
+  return std::ranges::any_of(values, [](float value) {
+    return std::isfinite(value) && !std::isfinite(static_cast<float>(T(value)));
+  });
+}
+
+// A parameter for a file.
+struct StoredParameter {
+  std::vector<Half> fp16;
+  std::vector<BFloat16> bf16;
+
+  // Empty, where the type would lose a value.
+  static std::optional<StoredParameter> of(std::span<const float> values, DType type) {
+    if (type == DType::f16 && loses_a_value<Half>(values)) return std::nullopt;
+    if (type == DType::bf16 && loses_a_value<BFloat16>(values)) return std::nullopt;
+    if (type == DType::f16) return StoredParameter{.fp16 = rounded<Half>(values), .bf16 = {}};
+    return StoredParameter{.fp16 = {}, .bf16 = rounded<BFloat16>(values)};
+  }
+  void* data() { return fp16.empty() ? static_cast<void*>(bf16.data()) : static_cast<void*>(fp16.data()); }
+};
 
 }  // namespace
 
@@ -92,30 +127,51 @@ StateSnapshot::StateSnapshot(Network& network) {
   network.visit_state(reader);
   entries_ = std::move(reader.copy().tensors);
   std::erase_if(entries_, [](const Entry& entry) { return entry.scope != StateScope::replicated; });
+  const SharedTensors shared(network);
+  for (const StateTensor& tensor : shared.tensors()) is_statistic_.push_back(tensor.is_statistic);
 }
 
-void StateSnapshot::save(const std::filesystem::path& path,
-                         const std::map<std::string, std::string>& metadata) const {
+std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
+                                             const std::map<std::string, std::string>& metadata,
+                                             DType parameters) const {
   std::vector<NamedTensor> tensors;
-  for (const Entry& entry : entries_) {
+  std::vector<std::string> kept;
+  std::deque<StoredParameter> stored;  // pointed into
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
     // The writer only reads.
-    tensors.push_back({entry.name, {.data = const_cast<float*>(entry.values.data()), .shape = entry.shape}});
+    Tensor tensor{.data = const_cast<float*>(entry.values.data()), .shape = entry.shape};
+    if (parameters != DType::f32 && !is_statistic_[i]) {
+      if (std::optional<StoredParameter> narrow = StoredParameter::of(entry.values, parameters)) {
+        tensor.data = stored.emplace_back(std::move(*narrow)).data();
+        tensor.dtype = parameters;
+      } else {
+        kept.push_back(entry.name);
+      }
+    }
+    tensors.push_back({entry.name, tensor});
   }
   write_safetensors(path, tensors, metadata);
+  return kept;
 }
 
-void load_state(Network& network, const std::filesystem::path& path) {
-  SafetensorsReader reader(path);
+void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
   const SharedTensors shared(network);
-  check_names(shared.tensors(), reader, path);
+  WeightsFile file(path, shared.tensors());
+  check_names(shared.tensors(), file);
+  StateReader present(network.device());
   StateCopy state;
   for (const StateTensor& tensor : shared.tensors()) {
-    const SafetensorsEntry& entry = matching_entry(tensor, reader, path);
+    if (options.keeps_head && belongs_to(network.head(), tensor.name)) {
+      present.tensor(tensor, StateScope::replicated);
+      state.tensors.push_back(std::move(present.copy().tensors.back()));
+      continue;
+    }
+    const SafetensorsEntry& entry = matching_entry(file, tensor, network);
     StateCopy::Tensor& read = state.tensors.emplace_back();
     read.name = tensor.name;
     read.shape = entry.shape;
-    read.values.resize(static_cast<std::size_t>(entry.shape.elements()));
-    reader.read(entry, std::as_writable_bytes(std::span(read.values)));
+    read.values = file.read(entry);
   }
   StateWriter writer(network.device(), state);
   network.visit_state(writer);

@@ -34,17 +34,28 @@ class StateSnapshot {
 
   using Entry = StateCopy::Tensor;
   const std::vector<Entry>& entries() const { return entries_; }
-  // Throws IoError.
-  void save(const std::filesystem::path& path, const std::map<std::string, std::string>& metadata = {}) const;
+  // In a type other than fp32 that holds for parameters alone, rounded to the nearest, ties to even; running
+  // statistics stay fp32. A parameter with a value that the type would make infinite stays fp32, too, and is
+  // returned by name. Throws IoError.
+  std::vector<std::string> save(const std::filesystem::path& path,
+                                const std::map<std::string, std::string>& metadata = {},
+                                DType parameters = DType::f32) const;
 
  private:
   std::vector<Entry> entries_;
+  std::vector<bool> is_statistic_;  // by entry
 };
 
-// Reads every tensor of the network's state from a safetensors file; running statistics, training's as well
-// as evaluation's, from the one there is. Tensors the network does not have are refused, but for PyTorch's
+struct LoadOptions {
+  // The parameters of Network::head() stay as they are, whatever the file has of them: it may be another's.
+  bool keeps_head = false;
+};
+
+// Reads every tensor of the network's state from a safetensors file, in fp32, fp16 or bf16; running
+// statistics, training's as well as evaluation's, from the one there is. A prefix that a wrapper gave to all
+// names ("module.") is taken off. Tensors the network does not have are refused, but for PyTorch's
 // num_batches_tracked counters. Nothing is changed unless everything fits. Throws IoError, DataError (naming
 // the tensor, its shape in the file and in the network).
-void load_state(Network& network, const std::filesystem::path& path);
+void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace lockstep

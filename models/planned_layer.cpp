@@ -21,9 +21,9 @@ float* gradient(const LayerMemory& memory, std::size_t index) {
 // Convolution or linear.
 class AffineLayer final : public PlannedLayer {
  public:
-  AffineLayer(std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in, std::int64_t fan_out,
-              std::int64_t outputs, bool bias, Initialization initialization)
-      : kernel_(std::move(kernel)) {
+  AffineLayer(const LayerContext& context, std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in,
+              std::int64_t fan_out, std::int64_t outputs, bool bias, Initialization initialization)
+      : kernel_(std::move(kernel)), frozen_(context.frozen) {
     output_ = kernel_->output();
     ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
     ParameterSpec shift{.suffix = "bias", .layout = Layout({outputs}, DType::f32)};
@@ -48,13 +48,14 @@ class AffineLayer final : public PlannedLayer {
                                                                          : AffineDirection::forward);
   }
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
-  bool backward_reads_input(int) const override { return true; }
+  bool backward_reads_input(int) const override { return !frozen_; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     kernel_->forward(pass.stream, memory.inputs[0], memory.parameters[0]->weights, values(memory, 1),
                      memory.outputs[0], memory.scratch);
   }
   void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
+    if (frozen_) return;
     kernel_->backward_weights(pass.stream, memory.inputs[0], memory.output_gradients[0],
                               memory.parameters[0]->gradient, gradient(memory, 1), pass.gradients,
                               memory.scratch);
@@ -67,14 +68,19 @@ class AffineLayer final : public PlannedLayer {
 
  private:
   std::unique_ptr<AffineKernel> kernel_;
+  bool frozen_;
 };
 
 // The residual, the second input, may come in another layout than x; it is brought over in scratch, and its
-// gradient back.
+// gradient back. Frozen, it passes gradients on where somebody wants them, and else computes as in
+// evaluation.
 class BatchNormLayer final : public PlannedLayer {
  public:
-  BatchNormLayer(Backend& backend, const BatchNormOptions& options, std::span<const Layout> inputs)
-      : kernel_(backend.batch_norm(options, inputs[0])), residual_(options.residual) {
+  BatchNormLayer(const LayerContext& context, const BatchNormOptions& options, std::span<const Layout> inputs)
+      : kernel_(context.backend.batch_norm(options, inputs[0])),
+        residual_(options.residual),
+        goes_backward_(!context.frozen || context.input_gradient) {
+    Backend& backend = context.backend;
     output_ = kernel_->layout();
     const Layout channels({output_.shape()[1]}, DType::f32);
     parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = options.initial_scale},
@@ -86,11 +92,11 @@ class BatchNormLayer final : public PlannedLayer {
     from_output_ = backend.reorder(output_, inputs[1]);
   }
 
-  std::size_t saved_bytes() const override { return kernel_->saved_bytes(); }
+  std::size_t saved_bytes() const override { return goes_backward_ ? kernel_->saved_bytes() : 0; }
   std::size_t scratch_bytes() const override {
     return align_up(kernel_->scratch_bytes()) + (to_output_ ? output_.bytes() : 0);
   }
-  bool backward_reads_input(int input) const override { return input == 0; }
+  bool backward_reads_input(int input) const override { return goes_backward_ && input == 0; }
   int shared_input() const override { return residual_ ? 1 : 0; }
   Sharing output_sharing() const override {
     return residual_ && !to_output_ ? Sharing::in_place : Sharing::none;
@@ -118,11 +124,13 @@ class BatchNormLayer final : public PlannedLayer {
                                      .y = memory.outputs[0],
                                      .saved = memory.saved,
                                      .scratch = memory.scratch};
-    pass.mode == Mode::training ? kernel_->forward_training(pass.stream, arguments)
-                                : kernel_->forward_evaluation(pass.stream, arguments);
+    const bool saves = pass.mode == Mode::training && goes_backward_;
+    saves ? kernel_->forward_training(pass.stream, arguments)
+          : kernel_->forward_evaluation(pass.stream, arguments);
   }
-  bool backward_is_one_kernel() const override { return true; }
+  bool backward_is_one_kernel() const override { return goes_backward_; }
   void backward_parameters(const Pass& pass, const LayerMemory& memory) override {
+    if (!goes_backward_) return;
     kernel_->backward(pass.stream, {.x = memory.inputs[0],
                                     .y_gradient = memory.output_gradients[0],
                                     .parameters = parameters(memory),
@@ -148,6 +156,7 @@ class BatchNormLayer final : public PlannedLayer {
 
   std::unique_ptr<BatchNormKernel> kernel_;
   bool residual_;
+  bool goes_backward_;
   std::unique_ptr<ReorderKernel> to_output_;  // null: the residual lies as the output does
   std::unique_ptr<ReorderKernel> from_output_;
 };
@@ -298,11 +307,12 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                    .bias = o.bias,
                                    .activation = context.activation,
                                    .input_gradient = context.input_gradient,
+                                   .weight_gradient = !context.frozen,
                                    .tf32 = context.tf32};
       // The fans as torch.nn.init counts them, from the weights' shape: only the inputs are divided by
       // groups.
       const std::int64_t window = o.kernel * o.kernel;
-      return std::make_unique<AffineLayer>(backend.convolution(shape, x, context.choices),
+      return std::make_unique<AffineLayer>(context, backend.convolution(shape, x, context.choices),
                                            in[1] / o.groups * window, o.channels * window, o.channels, o.bias,
                                            o.initialization);
     }
@@ -313,13 +323,16 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                               .bias = o.bias,
                               .activation = context.activation,
                               .input_gradient = context.input_gradient,
+                              .weight_gradient = !context.frozen,
                               .tf32 = context.tf32};
-      return std::make_unique<AffineLayer>(backend.linear(shape, x, context.choices), shape.in_features,
-                                           o.features, o.features, o.bias, o.initialization);
+      return std::make_unique<AffineLayer>(context, backend.linear(shape, x, context.choices),
+                                           shape.in_features, o.features, o.features, o.bias,
+                                           o.initialization);
     }
     std::unique_ptr<PlannedLayer> operator()(BatchNormOptions o) const {
-      o.ranks = context.batch_norm_ranks;
-      return std::make_unique<BatchNormLayer>(backend, o, inputs);
+      o.frozen = context.frozen;
+      o.ranks = o.frozen ? 1 : context.batch_norm_ranks;
+      return std::make_unique<BatchNormLayer>(context, o, inputs);
     }
     std::unique_ptr<PlannedLayer> operator()(const PoolingOptions& o) const {
       return std::make_unique<PoolingLayer>(backend.pooling(o, x));

@@ -43,7 +43,7 @@ struct LayerMemory {
   void* scratch = nullptr;
   std::vector<const Parameter*> parameters;   // in the order of parameter_specs
   std::vector<float*> statistics;             // in the order of statistic_specs: what training moves, ...
-  std::vector<float*> evaluation_statistics;  // ... and what evaluation reads
+  std::vector<float*> evaluation_statistics;  // ... and what evaluation reads; the same where frozen
   const SampleId* samples = nullptr;          // [batch], of the last forward
   std::uint64_t seed = 0;                     // of the network
 };
@@ -73,7 +73,8 @@ class PlannedLayer {
   // layer whose kernel makes both at once does all of it in the first part, and always writes its input's
   // gradient.
   virtual bool backward_is_one_kernel() const { return false; }
-  // Writes the parameters' gradients as pass.gradients says.
+  // Writes the parameters' gradients as pass.gradients says; not called where there are none to write, unless
+  // backward is one kernel.
   virtual void backward_parameters(const Pass&, const LayerMemory&) {}
   // Writes the input gradients that are not null.
   virtual void backward_inputs(const Pass&, const LayerMemory&) {}
@@ -91,6 +92,7 @@ struct LayerContext {
   bool tf32 = false;
   int batch_norm_ranks = 1;
   bool input_gradient = true;  // false: nobody wants the gradient of its input
+  bool frozen = false;         // its parameters are not trained
   // Convolution and linear: the activation that follows, to be applied with them. The activation's own layer
   // is then planned with `applied`: it only has a backward.
   Activation activation = Activation::none;

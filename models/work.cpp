@@ -23,8 +23,9 @@ LayerFlops flops_of(const Graph& graph, const Layer& layer) {
   const Shape& out = graph.shape(layer.output);
   const std::int64_t positions = out.rank() == 4 ? out[0] * out[2] * out[3] : out[0];
   const std::int64_t flops = 2 * weights * positions;
-  const bool of_the_image = layer.inputs[0].id == graph.input().id;
-  return {.forward = flops, .backward_inputs = of_the_image ? 0 : flops, .backward_parameters = flops};
+  return {.forward = flops,
+          .backward_inputs = graph.wants_gradient(layer.inputs[0]) ? flops : 0,
+          .backward_parameters = layer.frozen ? 0 : flops};
 }
 
 std::int64_t training_flops(const Graph& graph) {

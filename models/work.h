@@ -15,8 +15,8 @@ namespace lockstep {
 // runs; only convolution and linear layers count, the rest is bound by memory.
 struct LayerFlops {
   std::int64_t forward = 0;
-  std::int64_t backward_inputs = 0;  // 0 where nobody wants the gradient of the input
-  std::int64_t backward_parameters = 0;
+  std::int64_t backward_inputs = 0;      // 0 where nobody wants the gradient of the input
+  std::int64_t backward_parameters = 0;  // 0 of a frozen layer
 
   std::int64_t total() const { return forward + backward_inputs + backward_parameters; }
 };

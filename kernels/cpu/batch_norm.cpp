@@ -84,6 +84,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   }
 
   void forward_training(Stream& stream, const BatchNormForward& f) override {
+    if (options_.frozen) return forward_frozen(f);
     float* mean = saved_row(f.saved, 0);
     float* inverse = saved_row(f.saved, 1);
     float* center = row(f.scratch, kCenter);
@@ -144,6 +145,7 @@ class CpuBatchNorm final : public BatchNormKernel {
       slope[c] = c < channels_ ? b.parameters.scale[c] * inverse[c] : 0.0f;
       offset[c] = c < channels_ ? b.parameters.shift[c] : 0.0f;
     }
+    if (options_.frozen) return backward_frozen(b, mean, slope, offset);
     in_two_passes<GradientSums>(
         {stream, b.across, b.scratch}, [&](const Piece& p) { sum_gradients(b, p, mean, slope, offset); },
         [&](std::int64_t c) { return parameter_gradients(b, c, inverse); },
@@ -170,6 +172,34 @@ class CpuBatchNorm final : public BatchNormKernel {
     RankGather* ranks;  // null: this rank alone
     void* scratch;
   };
+
+  void forward_frozen(const BatchNormForward& f) const {
+    float* mean = saved_row(f.saved, 0);
+    float* inverse = saved_row(f.saved, 1);
+    float* slope = row(f.scratch, kSlope);
+    float* offset = row(f.scratch, kOffset);
+    for (std::int64_t c = 0; c < rows_.physical_channels(); ++c) {
+      const bool real = c < channels_;
+      mean[c] = real ? f.running.mean[c] : 0.0f;
+      inverse[c] = real ? 1.0f / std::sqrt(f.running.variance[c] + options_.epsilon) : 0.0f;
+      slope[c] = real ? f.parameters.scale[c] * inverse[c] : 0.0f;
+      offset[c] = real ? f.parameters.shift[c] : 0.0f;
+    }
+    for_pieces([&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, passed(f.saved)); });
+  }
+
+  // The moments do not depend on x: its gradient is that of a line.
+  void backward_frozen(const BatchNormBackward& b, const float* mean, const float* slope,
+                       const float* offset) const {
+    const auto channels = static_cast<std::size_t>(rows_.physical_channels());
+    std::copy_n(slope, channels, row(b.scratch, kByGradient));
+    std::fill_n(row(b.scratch, kByX), channels, 0.0f);
+    std::fill_n(row(b.scratch, kConstant), channels, 0.0f);
+    for_pieces([&](const Piece& p) {
+      if (options_.residual) sum_gradients(b, p, mean, slope, offset);  // for what it leaves to the residual
+      write_gradients(b, p, mean, slope, offset);
+    });
+  }
 
   BatchNormRow row_shape() const {
     return {.positions = rows_.positions, .lanes = rows_.lanes, .type = layout_.dtype()};

@@ -78,7 +78,7 @@ class ConvolutionPlanner {
     plan.weights = to_layout(
         {shape_.out_channels, shape_.in_channels / shape_.groups, shape_.kernel, shape_.kernel}, weights_);
     if (shape_.input_gradient) plan.backward_data = plan_backward_data();
-    plan.backward_weights = plan_backward_weights();
+    if (shape_.weight_gradient) plan.backward_weights = plan_backward_weights();
     return plan;
   }
 

@@ -32,7 +32,7 @@ class LinearPlanner {
     plan.output = Layout({shape_.batch, shape_.out_features}, input_.dtype());
     plan.weights = to_layout({shape_.out_features, shape_.in_features}, weights_);
     if (shape_.input_gradient) plan.backward_data = plan_backward_data();
-    plan.backward_weights = plan_backward_weights();
+    if (shape_.weight_gradient) plan.backward_weights = plan_backward_weights();
     return plan;
   }
 

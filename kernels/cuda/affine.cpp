@@ -139,7 +139,7 @@ std::unique_ptr<AffineKernel> make_cuda_affine(const CudaAffinePlan& plan,
   AffineKernel::Plan made{.input = plan.input.kept(), .output = plan.output, .weights = plan.weights};
   made.forward = around(AffineDirection::forward);
   if (plan.input_gradient) made.backward_data = around(AffineDirection::backward_data);
-  made.backward_weights = around(AffineDirection::backward_weights);
+  if (plan.weight_gradient) made.backward_weights = around(AffineDirection::backward_weights);
   return std::make_unique<AffineKernel>(std::move(made));
 }
 
@@ -165,7 +165,8 @@ CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& s, const Layout& in
       .result = {.type = type, .rows = s.batch * pixels, .channels = s.out_channels},
       .bias = s.bias,
       .activation = s.activation,
-      .input_gradient = s.input_gradient};
+      .input_gradient = s.input_gradient,
+      .weight_gradient = s.weight_gradient};
 }
 
 CudaAffinePlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
@@ -179,7 +180,8 @@ CudaAffinePlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
                       .result = {.type = type, .rows = s.batch, .channels = s.out_features},
                       .bias = s.bias,
                       .activation = s.activation,
-                      .input_gradient = s.input_gradient};
+                      .input_gradient = s.input_gradient,
+                      .weight_gradient = s.weight_gradient};
   // Images are taken as they lie; the weights lie as they do.
   if (const ChannelsLast* images = arrangement_of(input)) {
     ChannelsLast like_images = *images;

@@ -27,6 +27,7 @@ struct CudaAffinePlan {
   bool bias = false;
   Activation activation = Activation::none;
   bool input_gradient = true;
+  bool weight_gradient = true;
 };
 // Throw ConfigError for shapes that make no sense.
 CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& shape, const Layout& input);

@@ -97,6 +97,16 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
+// For a backward that finds them where a batch's would be.
+__global__ void __launch_bounds__(kBlockThreads)
+    frozen_statistics_kernel(int channels, BatchNormStatistics running, float epsilon, float* mean,
+                             float* inverse) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
+  if (channel >= channels) return;
+  mean[channel] = running.mean[channel];
+  inverse[channel] = 1.0f / sqrtf(running.variance[channel] + epsilon);
+}
+
 // Of the batch, or running.
 struct StatisticsInput {
   const float* mean;
@@ -175,6 +185,20 @@ void normalize(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward
   });
 }
 
+std::uint8_t* passed_of(const CudaBatchNorm& norm, const BatchNormForward& f) {
+  if (!norm.keeps_passed()) return nullptr;
+  return reinterpret_cast<std::uint8_t*>(BatchNormMemory::row(f.saved, norm.channels, 2));
+}
+
+void forward_frozen(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f) {
+  float* mean = BatchNormMemory::row(f.saved, norm.channels, 0);
+  float* inverse = BatchNormMemory::row(f.saved, norm.channels, 1);
+  launch(frozen_statistics_kernel, channel_threads(norm.channels), stream, static_cast<int>(norm.channels),
+         f.running, norm.options.epsilon, mean, inverse);
+  normalize(stream, norm, f, {.mean = mean, .inverse = inverse, .parameters = f.parameters},
+            passed_of(norm, f));
+}
+
 }  // namespace
 
 std::size_t CudaBatchNorm::saved_bytes() const {
@@ -211,6 +235,7 @@ std::size_t CudaBatchNorm::scratch_bytes() const {
 
 void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f) {
   if (norm.rows * norm.channels == 0) return;
+  if (norm.options.frozen) return forward_frozen(stream, norm, f);
   auto* partial = static_cast<WarpMoments*>(f.scratch);
   float* mean = BatchNormMemory::row(f.saved, norm.channels, 0);
   float* inverse = BatchNormMemory::row(f.saved, norm.channels, 1);
@@ -234,10 +259,8 @@ void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm,
     launch(statistics_of_ranks_kernel, channel_threads(norm.channels), stream,
            static_cast<int>(norm.channels), norm.options.ranks, all, out);
   });
-  auto* passed = norm.keeps_passed()
-                     ? reinterpret_cast<std::uint8_t*>(BatchNormMemory::row(f.saved, norm.channels, 2))
-                     : nullptr;
-  normalize(stream, norm, f, {.mean = mean, .inverse = inverse, .parameters = f.parameters}, passed);
+  normalize(stream, norm, f, {.mean = mean, .inverse = inverse, .parameters = f.parameters},
+            passed_of(norm, f));
 }
 
 void cuda_batch_norm_forward_evaluation(Stream& stream, const CudaBatchNorm& norm,

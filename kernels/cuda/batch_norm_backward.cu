@@ -161,6 +161,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
+// Of moments that do not depend on x.
+__global__ void __launch_bounds__(kBlockThreads) frozen_coefficients_kernel(int channels, Coefficients out) {
+  const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
+  if (channel < channels) out.write(channel, GradientSums{});
+}
+
 template <typename T>
 struct GradientTensors {
   T* x_gradient;         // may be y's
@@ -244,9 +250,14 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
         const Tiling elementwise = Tiling::of(norm, kLanes, enough_blocks(stream.device()));
         with_activation(norm.options.activation, [&](auto function) {
           using Function = decltype(function);
-          launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,
-                 function, partial);
-          set_coefficients(stream, norm, b, reduction, partial, parameters, coefficients);
+          if (norm.options.frozen) {
+            launch(frozen_coefficients_kernel, channel_threads(norm.channels), stream,
+                   static_cast<int>(norm.channels), coefficients);
+          } else {
+            launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,
+                   function, partial);
+            set_coefficients(stream, norm, b, reduction, partial, parameters, coefficients);
+          }
           launch(input_gradient_kernel<kLanes, T, Function>, elementwise.shape(), stream, elementwise, given,
                  function, coefficients, out);
         });

@@ -37,7 +37,7 @@ TraceHead trace_head(const Config& config, const StepProfiler::Parts& parts) {
           .devices = cuda_status().devices,
           .optimizer = config.optimizer.name,
           .buckets = {buckets.begin(), buckets.end()},
-          .parameter_bytes = memory.parameters + memory.weight_copies + memory.statistics,
+          .parameter_bytes = memory.parameters + memory.weight_copies + memory.statistics + memory.frozen,
           .gradient_bytes = training.buckets().memory_bytes()};
 }
 

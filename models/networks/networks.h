@@ -31,6 +31,8 @@ struct NetworkChoice {
   Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
   bool zero_init_residual = false;           // resnets
   bool sync_batch_norm = false;              // for who plans it: NetworkOptions::batch_norm_ranks
+  bool reset_head = false;                   // for who loads weights: LoadOptions::keeps_head
+  std::vector<std::string> freeze = {};      // for who builds the graph: prefixes for Graph::freeze
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
   static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
   OwnNumbers own = {};                       // of networks

@@ -222,10 +222,19 @@ TEST_F(Corruption, MoreThanAMillionTensorsAreRefused) {
 
 // Not "a header of 746872295945891163 bytes".
 TEST_F(Corruption, AFileOfAnotherKindIsCalledThat) {
-  for (const char* text :
-       {"[model]\nname = \"cnn\"\n", "PK\3\4 a checkpoint of PyTorch's", "\x89HDF\r\n\x1a\n...."}) {
+  for (const char* text : {"[model]\nname = \"cnn\"\n", "\x89HDF\r\n\x1a\n...."}) {
     EXPECT_EQ(refusal(text),
               path_.string() + ": at byte 8: not a safetensors file: those have a JSON object here");
+  }
+}
+
+// A zip archive, and the pickle that it was before; with a name of its own for what it is made into.
+TEST_F(Corruption, WhatTorchSaveWroteIsToldHowToConvert) {
+  for (const char* text : {"PK\3\4 an archive of PyTorch's", "\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."}) {
+    const std::string told = refusal(text);
+    EXPECT_TRUE(told.starts_with(path_.string() + ": a file of torch.save")) << told;
+    EXPECT_NE(told.find("save_file("), std::string::npos) << told;
+    EXPECT_NE(told.find("torch.load(\"" + path_.string() + "\""), std::string::npos) << told;
   }
 }
 

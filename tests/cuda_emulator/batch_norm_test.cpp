@@ -299,6 +299,45 @@ TEST(CudaBatchNorm, GivesTheSameBitsOnDevicesOfAnySize) {
   }
 }
 
+// y is a line in x, so its gradient is the line's slope where the activation passed.
+TEST(CudaBatchNorm, FrozenKeepsTheRunningStatisticsAndPassesGradientsOn) {
+  for_each_batch_norm([](BatchNormCase c, std::size_t misaligned) {
+    c.norm.options.frozen = true;
+    const BatchNormReference r = c.reference();
+    const Doubles mean(c.scale.size(), 0.5), variance(c.scale.size(), 2.0);  // what the tensors begin with
+    const auto normalized = [&](Activation activation) {
+      BatchNormReference by = r;
+      by.options.activation = activation;
+      return c.by_row(by.normalize(c.by_channel(c.x), mean, variance, widen(c.scale), widen(c.shift),
+                                   c.by_channel(c.residual)));
+    };
+    std::unique_ptr<BatchNormTensors> device;
+    in_any_order([&] {
+      device = std::make_unique<BatchNormTensors>(c, misaligned);
+      return device->all();
+    });
+    const double relative = 2 * precision_of(c.norm.type);
+    expect_near(BatchNormTensors(c, misaligned).train(), normalized(c.norm.options.activation), relative,
+                1e-5);
+    const Doubles before = normalized(Activation::none);
+    Doubles by_x(c.x.size()), by_residual(c.x.size());
+    for (std::size_t i = 0; i < by_x.size(); ++i) {
+      const double highest = c.norm.options.activation == Activation::relu6 ? 6 : HUGE_VAL;
+      const bool passed =
+          c.norm.options.activation == Activation::none || (before[i] > 0 && before[i] < highest);
+      by_residual[i] = passed ? static_cast<double>(c.y_gradient[i]) : 0;
+      const float scale = c.scale[i % c.scale.size()];
+      by_x[i] = static_cast<double>(scale) / std::sqrt(2.0 + 1e-5) * by_residual[i];
+    }
+    expect_near(device->x_gradient(), by_x, relative, 1e-5);
+    if (c.norm.options.residual) expect_near(device->residual_gradient(), by_residual, 0, 0);
+    EXPECT_EQ(device->running_mean(), Values(c.scale.size(), 0.5f));
+    EXPECT_EQ(device->running_variance(), Values(c.scale.size(), 2.0f));
+    EXPECT_EQ(device->scale_gradient(), Values(c.scale.size(), 1.0f)) << "of what is not trained";
+    EXPECT_EQ(device->shift_gradient(), Values(c.scale.size(), 2.0f));
+  });
+}
+
 TEST(CudaBatchNorm, NoRowsIsNoLaunch) {
   const BatchNormCase c(DType::f32, 0, 4, {});
   BatchNormTensors device(c, 0);

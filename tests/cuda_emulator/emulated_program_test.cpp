@@ -100,6 +100,16 @@ TEST(Emulated, LossesOfAResidualNetworkAreTheCpus) {
   expect_like_the_cpu({"model.name=resnet20", "train.batch=4", "optimizer.learning_rate=1e-4"}, 2, 1e-5, 16);
 }
 
+// Below everything that is trained, where no backward runs, and between, where batch norm passes gradients
+// on; whether steps are recorded or not.
+TEST(Emulated, LossesBesideFrozenLayersAreTheCpus) {
+  for (const char* recorded : {"train.cuda_graph=true", "train.cuda_graph=false"})
+    expect_like_the_cpu({"model.name=cnn", R"(model.freeze=["conv1", "bn1"])", recorded}, 2, 1e-5);
+  expect_like_the_cpu({"model.name=resnet20", R"(model.freeze=["bn1", "layer2", "layer3.0.bn2"])",
+                       "train.batch=4", "optimizer.learning_rate=1e-4"},
+                      2, 1e-5, 16);
+}
+
 TEST(Emulated, LossesOfAugmentedImagesAreTheCpus) {
   expect_like_the_cpu({"model.name=cnn", "data.brightness=0.4", "data.contrast=0.4", "data.crop_padding=2",
                        "data.cutout=4", "data.random_erasing=0.5", "data.mixup=0.4", "data.cutmix=1"},

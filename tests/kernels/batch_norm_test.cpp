@@ -325,6 +325,49 @@ TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
   });
 }
 
+// y is a line in x, so its gradient is the line's slope where the activation passed.
+TEST(BatchNorm, FrozenNormalisesWithTheRunningStatisticsAndPassesGradientsOn) {
+  for_each_batch_norm([](const Layout& layout, BatchNormOptions options) {
+    options.frozen = true;
+    BatchNormCase c(layout, options);
+    const Values means = random_values(c.reference.channels, "running mean");
+    const Values variances = around(1.5f, random_values(c.reference.channels, "running variance"));
+    std::ranges::copy(means, c.mean_memory.floats());
+    std::ranges::copy(variances, c.variance_memory.floats());
+    c.forward_training();
+    const auto normalized = [&](Activation activation) {
+      BatchNormReference reference = c.reference;
+      reference.options.activation = activation;
+      return reference.normalize(widen(c.x), widen(means), widen(variances), widen(c.scale), widen(c.shift),
+                                 widen(c.residual));
+    };
+    expect_all_near(c.y_memory.plain(), normalized(options.activation), 3e-6, layout.dtype());
+    EXPECT_TRUE(c.y_memory.padding_is_zero());
+    const PlannedMemory given(layout, c.y_gradient);
+    PlannedMemory x_gradient(layout);
+    GuardedMemory none(0);
+    c.backward(given, x_gradient, none, none, Write::overwrite);
+
+    const Doubles before = normalized(Activation::none);
+    Doubles by_x(c.x.size()), by_residual(c.x.size());
+    for (std::int64_t k = 0; k < c.reference.channels; ++k) {
+      const double slope = c.scale[k] / std::sqrt(static_cast<double>(variances[k] + options.epsilon));
+      c.reference.each(k, [&](std::size_t i) {
+        const double highest = options.activation == Activation::relu6 ? 6 : HUGE_VAL;
+        const bool passed = options.activation == Activation::none || (before[i] > 0 && before[i] < highest);
+        by_residual[i] = passed ? static_cast<double>(c.y_gradient[i]) : 0;
+        by_x[i] = slope * by_residual[i];
+      });
+    }
+    expect_all_near(x_gradient.plain(), by_x, 3e-6, layout.dtype());
+    EXPECT_TRUE(x_gradient.padding_is_zero());
+    if (options.residual) expect_all_near(c.residual_gradient.plain(), by_residual, 0, layout.dtype());
+    EXPECT_EQ(c.mean_memory.values(), means);
+    EXPECT_EQ(c.variance_memory.values(), variances);
+    EXPECT_TRUE(c.margins_intact());
+  });
+}
+
 TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
   for (const std::int64_t channels : {1, 17, 64}) {
     for (const bool relu : {false, true}) {

@@ -101,6 +101,7 @@ TEST(Config, TextKeepsAwkwardValues) {
   config.optimizer.weight_decay = 1e-300;
   config.schedule.warmup_epochs = 1e-20;
   config.schedule.milestones = {1, 2.5, 999999.75};
+  config.model.freeze = {"conv1", "a \"quoted\" name"};
   config.network.seed = INT64_MAX;
   config.trainer.max_steps = 999999999999;
   config.gradients.overlap = false;
@@ -110,6 +111,7 @@ TEST(Config, TextKeepsAwkwardValues) {
   EXPECT_EQ(again.optimizer.weight_decay, config.optimizer.weight_decay);
   EXPECT_EQ(again.schedule.warmup_epochs, config.schedule.warmup_epochs);
   EXPECT_EQ(again.schedule.milestones, config.schedule.milestones);
+  EXPECT_EQ(again.model.freeze, config.model.freeze);
   EXPECT_EQ(again.network.seed, config.network.seed);
   EXPECT_EQ(again.trainer.max_steps, config.trainer.max_steps);
   EXPECT_FALSE(again.gradients.overlap);
@@ -180,6 +182,8 @@ TEST(Config, ValuesOutOfRange) {
       {"schedule.gamma=0", "schedule.gamma = 0: allowed are numbers > 0 and <= 1"},
       {"schedule.gamma=1.5", "schedule.gamma = 1.5: allowed are numbers > 0 and <= 1"},
       {"schedule.final_fraction=2", "schedule.final_fraction = 2: allowed are numbers from 0 to 1"},
+      {"model.freeze=[\"conv1\", \"\"]",
+       "model.freeze = [\"conv1\", \"\"]: allowed are lists of strings that are not empty"},
       {"schedule.milestones=[2, 1]",
        "schedule.milestones = [2, 1]: allowed are lists of ascending numbers > 0 and <= 1000000"},
       {"schedule.milestones=[1, 1]",
@@ -306,6 +310,8 @@ TEST(Config, ValuesOfTheWrongType) {
       {"comm.bucket_mib=[1, 25]",
        "comm.bucket_mib = [ 1, 25 ]: a list of 3 numbers > 0 and <= 65536 is expected"},
       {"comm.bucket_mib=25", "comm.bucket_mib = 25: a list of 3 numbers > 0 and <= 65536 is expected"},
+      {"model.freeze=conv1", "model.freeze = \"conv1\": a list of strings is expected"},
+      {"model.freeze=[1]", "model.freeze = [ 1 ]: a list of strings is expected"},
       {"schedule.milestones=[\"a\"]",
        "schedule.milestones = [ \"a\" ]: a list of ascending numbers > 0 and <= 1000000 is expected"},
       {"data.mean=0.5", "data.mean = 0.5: a list of numbers from -1e+30 to 1e+30 is expected"}};

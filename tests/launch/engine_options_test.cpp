@@ -68,6 +68,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.zero_init_residual", choice.zero_init_residual);
   tell("choice.sync_batch_norm", choice.sync_batch_norm);
   tell("choice.dropout", choice.dropout);
+  tell("choice.reset_head", choice.reset_head);
+  tell("choice.freeze", fmt::format("{}", fmt::join(choice.freeze, " ")));
+  tell("export_precision", name_of(config.export_precision, {"fp32", "fp16", "bf16"}));
 
   const NetworkOptions network = network_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("network.device", to_string(network.device));
@@ -227,6 +230,10 @@ std::vector<Case> cases() {
       {"model.zero_init_residual=true", {"choice.zero_init_residual=true"}},
       {"model.sync_batch_norm=true", {"choice.sync_batch_norm=true"}},
       {"model.dropout=0.25", {"choice.dropout=0.25"}},
+      {"model.reset_head=true", {"choice.reset_head=true"}},
+      {"model.freeze=[\"conv1\", \"layer1.0\"]", {"choice.freeze=conv1 layer1.0"}},
+      {"run.export_precision=fp16", {"export_precision=fp16"}},
+      {"run.export_precision=bf16", {"export_precision=bf16"}},
       {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What `lockstep predict` says of images by an export alone is what training counted.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -104,6 +105,20 @@ TEST_F(Predicted, SaysSoAsCsv) {
                 count(result.output, "jpg,cat"),
             2)
       << result.output;
+}
+
+// Of which the softmax is the probabilities.
+TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
+  const std::string image = test_images() + "/ant/60.jpg";
+  const std::vector<PredictJson> answers = json_lines(predict(weights() + " " + image + " --top 3 --logits"));
+  ASSERT_EQ(answers.size(), 1u);
+  double sum = 0;
+  for (const PredictJson& each : answers[0]["top"]) sum += std::exp(each["logit"].get<double>());
+  for (const PredictJson& each : answers[0]["top"])
+    EXPECT_NEAR(each["probability"].get<double>(), std::exp(each["logit"].get<double>()) / sum, 1e-6);
+  EXPECT_FALSE(json_lines(predict(weights() + " " + image)).at(0).contains("logit"));
+  const ProgramResult csv = predict(weights() + " " + image + " --csv --logits");
+  EXPECT_EQ(csv.output.find("file,class,label,probability,logit\n"), 0u) << csv.output;
 }
 
 TEST_F(Predicted, WhatIsNoImageIsToldApart) {

@@ -2,10 +2,13 @@
 #include "models/network_state.h"
 
 #include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/safetensors.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 
@@ -75,6 +78,144 @@ TEST_F(NetworkStateTest, RefusesAnotherNetworksFileAndChangesNothing) {
   }
   EXPECT_EQ(StateSnapshot(other.network()).entries()[0].values, before);
   EXPECT_THROW(load_state(other.network(), folder_ / "absent.safetensors"), IoError);
+}
+
+// Another's file: names, values, in a type.
+void write_foreign(const std::filesystem::path& path, const StateSnapshot& snapshot,
+                   const std::function<std::string(const std::string&)>& renamed) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& entry : snapshot.entries())
+    tensors.push_back({renamed(entry.name), {const_cast<float*>(entry.values.data()), entry.shape}});
+  write_safetensors(path, tensors);
+}
+
+std::vector<float> values_of(Network& network, const std::string& name) {
+  const StateSnapshot snapshot(network);
+  for (const auto& entry : snapshot.entries())
+    if (entry.name == name) return entry.values;
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+std::string error_of_loading(Network& network, const std::filesystem::path& path) {
+  try {
+    load_state(network, path);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(NetworkStateTest, AHeadOfOtherClassesStartsAnewWhereThatIsWanted) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  StateSnapshot(trained.network()).save(file_);
+  GraphInput other = kStateInput;
+  other.classes = 3;
+  NetworkFixture fresh(other, build, 2), untouched(other, build, 2);
+  const std::string refused = error_of_loading(fresh.network(), file_);
+  EXPECT_NE(refused.find("\"fc2.weight\" is F32 [5, 128], the network has F32 [3, 128]"), std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("model.reset_head = true"), std::string::npos) << refused;
+  load_state(fresh.network(), file_, {.keeps_head = true});
+  for (const char* name : {"conv1.weight", "bn2.running_var", "fc1.bias"})
+    EXPECT_EQ(values_of(fresh.network(), name), values_of(trained.network(), name)) << name;
+  for (const char* name : {"fc2.weight", "fc2.bias"})
+    EXPECT_EQ(values_of(fresh.network(), name), values_of(untouched.network(), name)) << name;
+  EXPECT_NE(values_of(fresh.network(), "fc1.bias"), values_of(untouched.network(), "fc1.bias"));
+}
+
+TEST_F(NetworkStateTest, NoOtherLayerIsAHead) {
+  NetworkFixture trained(kStateInput, [](Graph& graph) { cnn(graph); });
+  StateSnapshot(trained.network()).save(file_);
+  GraphInput larger = kStateInput;
+  larger.height = larger.width = 16;
+  NetworkFixture other(larger, [](Graph& graph) { cnn(graph); });
+  const std::string refused = error_of_loading(other.network(), file_);
+  EXPECT_NE(refused.find("\"fc1.weight\""), std::string::npos) << refused;
+  EXPECT_EQ(refused.find("reset_head"), std::string::npos) << refused;
+  EXPECT_THROW(load_state(other.network(), file_, {.keeps_head = true}), DataError);
+}
+
+TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  const StateSnapshot snapshot(trained.network());
+  for (const std::string wrapper : {"module.", "model.", "module._orig_mod.", "backbone."}) {
+    write_foreign(file_, snapshot, [&](const std::string& name) { return wrapper + name; });
+    NetworkFixture fresh(kStateInput, build, 2);
+    load_state(fresh.network(), file_);
+    EXPECT_EQ(values_of(fresh.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
+  }
+  write_foreign(file_, snapshot,
+                [&](const std::string& name) { return name == "fc2.bias" ? name : "module." + name; });
+  NetworkFixture fresh(kStateInput, build, 2);
+  EXPECT_NE(error_of_loading(fresh.network(), file_).find("\"module.conv1.weight\""), std::string::npos)
+      << "a prefix of some names is part of them";
+}
+
+// An exponent of fp16 and a mantissa of bf16 that hold these values.
+TEST_F(NetworkStateTest, HalvesAreReadAndWrittenToTheNearest) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  trained.forward();
+  for (const DType type : {DType::f16, DType::bf16}) {
+    EXPECT_TRUE(StateSnapshot(trained.network()).save(file_, {}, type).empty());
+    const SafetensorsReader reader(file_);
+    for (const SafetensorsEntry& entry : reader.entries())
+      EXPECT_EQ(entry.dtype, entry.name.find(".running_") == std::string::npos ? type : DType::f32)
+          << entry.name;
+    NetworkFixture fresh(kStateInput, build, 2);
+    load_state(fresh.network(), file_);
+    const auto rounded = [&](float value) {
+      return type == DType::f16 ? static_cast<float>(Half(value)) : static_cast<float>(BFloat16(value));
+    };
+    std::vector<float> expected = values_of(trained.network(), "conv2.weight");
+    for (float& value : expected) value = rounded(value);
+    EXPECT_EQ(values_of(fresh.network(), "conv2.weight"), expected);
+    EXPECT_EQ(values_of(fresh.network(), "bn1.running_var"), values_of(trained.network(), "bn1.running_var"));
+  }
+}
+
+TEST_F(NetworkStateTest, AParameterThatFp16CannotHoldStaysFp32AndIsNamed) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  for (Parameter& parameter : trained.network().parameters())
+    if (parameter.name == "bn1.weight") parameter.value[0] = 65520.0f;  // the least that rounds to infinity
+  const std::vector<std::string> kept = StateSnapshot(trained.network()).save(file_, {}, DType::f16);
+  EXPECT_EQ(kept, std::vector<std::string>{"bn1.weight"});
+  NetworkFixture fresh(kStateInput, build, 2);
+  load_state(fresh.network(), file_);
+  EXPECT_EQ(values_of(fresh.network(), "bn1.weight"), values_of(trained.network(), "bn1.weight"));
+  EXPECT_TRUE(StateSnapshot(trained.network()).save(file_, {}, DType::bf16).empty()) << "bf16 holds it";
+}
+
+TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyThatTellsStems) {
+  const auto with_kernel = [](std::int64_t kernel) {
+    return [kernel](Graph& graph) {
+      const Value x =
+          graph.convolution(graph.input(), {.channels = 4, .kernel = kernel, .padding = kernel / 2}, "conv1");
+      graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
+    };
+  };
+  NetworkFixture large(kStateInput, with_kernel(7)), small(kStateInput, with_kernel(3));
+  StateSnapshot(large.network()).save(file_);
+  const std::string refused = error_of_loading(small.network(), file_);
+  EXPECT_NE(refused.find("\"conv1.weight\" is F32 [4, 3, 7, 7], the network has F32 [4, 3, 3, 3]"),
+            std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("model.stem = \"imagenet\""), std::string::npos) << refused;
+}
+
+TEST_F(NetworkStateTest, OtherTypesAreRefusedByName) {
+  Graph graph({.batch = 1, .height = 1, .width = 1, .channels = 2, .classes = 2});
+  graph.classify(graph.linear(graph.input(), {.features = 2, .bias = false}, "fc"));
+  Network network(graph, {});
+  std::ofstream(file_, std::ios::binary)
+      << std::string("\x42\0\0\0\0\0\0\0", 8)
+      << R"({"fc.weight":{"dtype":"F64","shape":[2,2],"data_offsets":[0,32]}} )" << std::string(32, '\0');
+  const std::string refused = error_of_loading(network, file_);
+  EXPECT_NE(refused.find("\"fc.weight\" is F64: F32, F16 and BF16 are read"), std::string::npos) << refused;
 }
 
 }  // namespace

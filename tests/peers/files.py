@@ -4,6 +4,7 @@ check needs PyTorch and numpy only."""
 
 import json
 import struct
+import zlib
 
 import numpy as np
 
@@ -17,10 +18,39 @@ def write_samples(folder, prefix, images, labels):
             file.write(struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes())
 
 
+def write_png(path, image):
+    """uint8 [H, W, 3]"""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width, _ = image.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in image)  # each unfiltered
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
 def write_safetensors(path, tensors, metadata=None):
+    kinds = {name: next(kind for kind, dtype in TYPES.items() if array.dtype == dtype) for name, array in tensors.items()}
+    write_arrays(path, {name: (kinds[name], array) for name, array in tensors.items()}, metadata)
+
+
+def write_torch_safetensors(path, tensors):
+    """The same of PyTorch's tensors, of which numpy does not know every type."""
+    kinds = {"torch.float32": "F32", "torch.float16": "F16", "torch.int64": "I64"}
+    arrays = {}
+    for name, tensor in tensors.items():
+        if str(tensor.dtype) == "torch.bfloat16":  # the upper half of fp32
+            upper = tensor.float().numpy().view(np.uint32) >> 16
+            arrays[name] = ("BF16", upper.astype(np.uint16))
+        else:
+            arrays[name] = (kinds[str(tensor.dtype)], tensor.numpy())
+    write_arrays(path, arrays)
+
+
+def write_arrays(path, arrays, metadata=None):
+    """By name: the type in the file, and what is written."""
     header, offset, data = {"__metadata__": metadata} if metadata else {}, 0, []
-    for name, array in tensors.items():
-        kind = next(kind for kind, dtype in TYPES.items() if array.dtype == dtype)
+    for name, (kind, array) in arrays.items():
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
         data.append(array.tobytes())

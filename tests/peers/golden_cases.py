@@ -25,6 +25,7 @@ class Case:
     channels: int = 3
     batch_norm: bool = True  # cnn only
     label_smoothing: float = 0.0
+    frozen: tuple = ()  # prefixes, as model.freeze
     steps: int = 1
 
 
@@ -43,6 +44,8 @@ CASES = [
     # Any number of ranks must find the same.
     Case("biased_cnn_sgd", "cnn", sgd(0.02), image=12, channels=1, batch_norm=False, label_smoothing=0.1, steps=4),
     Case("resnet20_sgd", "resnet20", sgd(0.02)),
+    # Below everything that is trained, and where gradients pass through.
+    Case("resnet20_frozen", "resnet20", sgd(0.02), frozen=("conv1", "bn1", "layer1", "layer2.1.bn1", "layer3.0")),
     Case("mobilenet_v2_sgd", "mobilenet_v2", sgd(0.02)),
     Case("resnet50_sgd", "resnet50", sgd(0.02)),
 ]

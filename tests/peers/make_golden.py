@@ -32,6 +32,14 @@ FOLDER = pathlib.Path(__file__).parent / "golden"
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
+def freeze(model, prefixes):
+    """Their parameters are not trained, and their batch norm evaluates."""
+    for name, module in model.named_modules():
+        if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
+            module.eval()
+            module.requires_grad_(False)
+
+
 class Run:
     """Of a case in one precision."""
 
@@ -45,12 +53,14 @@ class Run:
                       for name, tensor in state.items() if tensor.is_floating_point()}
         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in self.start.items()}, strict=False)
         self.model.to(self.dtype)
+        freeze(self.model, case.frozen)
         self.optimizer = optimizers.make(self.model, case.optimizer)
         self.losses = {"loss": [], "test_loss": []}
 
     def train(self):
         for _ in range(self.case.steps):
             self.model.train()
+            freeze(self.model, self.case.frozen)
             loss = self.loss_of("train", self.case.label_smoothing)
             self.optimizer.zero_grad()
             loss.backward()
@@ -79,7 +89,7 @@ class Run:
 def configuration(case):
     """In TOML, but for the paths."""
     settings = {
-        "model": {"name": case.network, "batch_norm": case.batch_norm, "dropout": 0},
+        "model": {"name": case.network, "batch_norm": case.batch_norm, "dropout": 0, "freeze": list(case.frozen)},
         "data": {"mean": [golden_cases.MEAN] * case.channels, "deviation": [golden_cases.DEVIATION] * case.channels},
         "train": {"epochs": case.steps, "label_smoothing": case.label_smoothing},
         "optimizer": case.optimizer,

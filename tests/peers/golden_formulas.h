@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What golden files leave out because both sides make it by one formula, that of golden_cases.py: weights and
+// images.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+inline constexpr std::int64_t kGoldenClasses = 10;
+inline constexpr double kGoldenMean = 0.3, kGoldenDeviation = 0.25;
+
+// One element of a tensor of PyTorch's state dict.
+inline float start_value(const std::string& name, const Shape& shape, std::int64_t index) {
+  constexpr std::uint64_t kWeightsSeed = 2;
+  const auto i = static_cast<std::uint64_t>(index);
+  const Random random(kWeightsSeed, name);
+  if (name.ends_with("running_var")) return random.uniform(i, 0.5f, 1.5f);
+  if (shape.rank() > 1) {
+    const auto fan_in = static_cast<double>(shape.elements() / shape[0]);
+    const auto reach = static_cast<float>(std::sqrt(6 / fan_in));
+    return random.uniform(i, -reach, reach);
+  }
+  return name.ends_with("weight") ? random.uniform(i, 0.7f, 1.3f) : random.uniform(i, -0.1f, 0.1f);
+}
+
+// Stripes as the class says, and noise: [batch, size, size, channels]. The label of image n is n modulo the
+// classes.
+inline std::vector<std::uint8_t> golden_pixels(std::int64_t batch, std::int64_t size, std::int64_t channels,
+                                               const std::string& split) {
+  constexpr std::uint64_t kSamplesSeed = 1;
+  const Random random(kSamplesSeed, split);
+  std::vector<std::uint8_t> pixels;
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const std::int64_t label = n % kGoldenClasses;
+    for (std::int64_t i = 0; i < size * size * channels; ++i) {
+      const std::int64_t c = i % channels, x = i / channels % size, y = i / channels / size;
+      const std::int64_t stripes = (x * (1 + label % 5) + y * (1 + label / 5) + 5 * c) * 8 % 192;
+      const std::uint32_t noise = random.bits(pixels.size()) & 63;
+      pixels.push_back(static_cast<std::uint8_t>(stripes + noise));
+    }
+  }
+  return pixels;
+}
+
+}  // namespace lockstep
