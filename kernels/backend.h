@@ -115,6 +115,8 @@ class Backend {
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void count_classes(Stream& stream, const ClassCounts& arguments) = 0;
 
+  // Before the updates of a step: how much of its gradients they take.
+  virtual void clip_gradients(Stream& stream, const GradientClip& arguments) = 0;
   // One optimizer step of everything in the table.
   virtual void update(Stream& stream, const Update& update, const UpdateRule& rule) = 0;
   virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;

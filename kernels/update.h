@@ -59,6 +59,16 @@ struct StepControl {
   float loss_scale = 1;         // gradients come multiplied by it
   std::int32_t finite = 1;      // of this step's gradients; 0: the step is skipped
   std::int32_t good_steps = 0;  // since the loss scale changed
+  float clip = 1;               // gradients are multiplied by it, beside 1 / loss_scale: see GradientClip
+};
+
+// Clipping by the global norm (Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
+// networks", 2013), PyTorch's form: control->clip = min(1, most_norm / (norm + 1e-6)), where norm is that of
+// the gradients without their loss scale.
+struct GradientClip {
+  const double* sums = nullptr;  // the parts of SquareSum over all gradients, loss scale and all
+  double most_norm = 1;
+  StepControl* control = nullptr;
 };
 
 // Dynamic loss scale (Micikevicius et al., "Mixed Precision Training", 2018): multiplied by growth after

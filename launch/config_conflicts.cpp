@@ -49,6 +49,7 @@ class Conflicts {
            "train.average_every = 0 and comm.topology = \"all\"",
            "the mean over a short batch is one over all ranks");
     }
+    if (config_.trainer.clip_norm > 0) find_in_clipping();
     if (config_.trainer.average_every > 1) find_in_local_sgd();
     if (config_.trainer.topology == Topology::ring) find_in_ring();
     if (config_.gradients.staleness > 0) {
@@ -78,6 +79,18 @@ class Conflicts {
     add("data.mean", fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
                                  "expected in both, or [] for none",
                                  means, deviations));
+  }
+
+  void find_in_clipping() {
+    key_ = "optimizer.clip_norm", value_ = fmt::format("optimizer.clip_norm = {}", config_.trainer.clip_norm);
+    need(!config_.gradients.cross_barrier, "comm.cross_barrier = false",
+         "parameters are then updated before the gradients of all of them have arrived, whose norm it is");
+    need(config_.gradients.staleness == 0, "train.staleness = 0",
+         "a rank computes where its own gradients would lead, whose norm is not that of their mean");
+    need(config_.trainer.average_every <= 1, "train.average_every = 0",
+         "ranks then take gradients of their own, of which no mean is known");
+    need(config_.trainer.topology != Topology::ring, "comm.topology = \"all\"",
+         "ranks on a ring take gradients of their own, of which no mean is known");
   }
 
   void find_in_local_sgd() {

@@ -54,6 +54,8 @@ std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const Traine
   const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
   const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
   CHECK(ring + apart + late + crossing <= 1, "a step ends in one way");
+  CHECK(options.clip_norm == 0 || ring + apart + late + crossing == 0,
+        "a norm is of the mean of the step's own gradients, all of them");
   if (ring) return std::make_unique<RingEnd>(parts);
   if (apart) {
     return std::make_unique<ApartEnd>(
@@ -101,12 +103,15 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .clock = clock_,
                             .results = results_,
                             .recordings = recordings_,
-                            .last_micro_batch = options.accumulation - 1},
+                            .last_micro_batch = options.accumulation - 1,
+                            .clip_norm = options.clip_norm},
                            options)),
       lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   CHECK(!end_->judges_alone() || parts.across == nullptr,
         "ranks that train apart ask each other for statistics");
+  CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
+        "each rank knows only a part of the gradients' norm");
   if (options_.max_skipped_steps > 0) {
     CHECK(!options_.cross_barrier, "a step that others are part of is not skipped");
     parts_.optimizer.judge_each_step();

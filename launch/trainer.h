@@ -56,6 +56,8 @@ struct TrainerOptions {
   std::int64_t average_after = 0;
   // ring: see Gossip. Ranks train apart, and meet where an epoch is evaluated.
   Topology topology = Topology::all;
+  // Gradients of a step are scaled to this norm where theirs, over all parameters, is larger; 0: never.
+  double clip_norm = 0;
   // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
   // that fp16's loss scale makes good are not counted.
   std::int64_t max_skipped_steps = 0;

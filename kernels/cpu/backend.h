@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
   void count_classes(Stream& stream, const ClassCounts& arguments) override;
 
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override;
+  void clip_gradients(Stream& stream, const GradientClip& arguments) override;
   void restore_if_skipped(Stream& stream, const Restore& arguments) override;
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override;
 

@@ -140,6 +140,9 @@ class CudaBackend final : public Backend {
     cuda_count_classes(stream, arguments);
   }
 
+  void clip_gradients(Stream& stream, const GradientClip& arguments) override {
+    cuda_clip_gradients(stream, arguments);
+  }
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override {
     cuda_update(stream, update, rule);
   }

@@ -66,7 +66,7 @@ struct Table {
   const StepControl* control;
 
   __device__ bool skips() const { return control->finite == 0; }
-  __device__ float gradient_factor() const { return 1.0f / control->loss_scale; }
+  __device__ float gradient_factor() const { return lockstep::gradient_factor(*control); }
 };
 
 template <typename T>
@@ -248,6 +248,14 @@ __global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
   for (std::int64_t i = first; i < first + kLanes && i < a.count; ++i) a.to[i] = a.from[i];
 }
 
+// One warp.
+__global__ void __launch_bounds__(kWarpThreads) clip_kernel(GradientClip a) {
+  double squares = 0;
+  for (unsigned part = threadIdx.x; part < kSquareSums; part += kWarpThreads) squares += a.sums[part];
+  squares = warp_sum(squares);
+  if (threadIdx.x == 0) a.control->clip = clip_of(squares, a.most_norm, a.control->loss_scale);
+}
+
 __global__ void finish_step_kernel(LossScaleRule rule, StepControl* control) { finish_step(rule, *control); }
 
 void run_rule(Stream& stream, const Update& update, const SgdUpdate& sgd) {
@@ -289,6 +297,10 @@ void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
          {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, threads * kLanes))),
           .block = dim3(static_cast<unsigned>(threads))},
          stream, arguments);
+}
+
+void cuda_clip_gradients(Stream& stream, const GradientClip& arguments) {
+  launch(clip_kernel, {.grid = dim3(1), .block = dim3(kWarpThreads)}, stream, arguments);
 }
 
 void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {

@@ -9,6 +9,7 @@
 
 namespace lockstep {
 
+void cuda_clip_gradients(Stream& stream, const GradientClip& arguments);
 void cuda_update(Stream& stream, const Update& update, const UpdateRule& rule);
 void cuda_restore_if_skipped(Stream& stream, const Restore& arguments);
 void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control);

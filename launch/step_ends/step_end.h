@@ -45,6 +45,7 @@ struct StepEndParts {
   StepResults& results;
   StepRecordings& recordings;
   std::int64_t last_micro_batch;
+  double clip_norm = 0;  // TrainerOptions::clip_norm
 };
 
 // Of the step that is being enqueued.

@@ -224,6 +224,22 @@ TEST(Config, CrossBarrierHasSmallBucketsUnlessTheyAreGiven) {
             (Mib{1, 25, 1}));
 }
 
+TEST(Config, ClippingNeedsTheMeanOfAllGradients) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"comm.cross_barrier=true", "comm.cross_barrier = false"},
+      {"train.staleness=1", "train.staleness = 0"},
+      {"train.average_every=8", "train.average_every = 0"},
+      {"comm.topology=ring", "comm.topology = \"all\""}};
+  for (const auto& [other, allowed] : refused) {
+    const std::string error = config_error([&] { with({"optimizer.clip_norm=0.5", std::string(other)}); });
+    EXPECT_EQ(error.find(fmt::format("optimizer.clip_norm = 0.5: allowed with {}, as ", allowed)), 0u) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+  EXPECT_EQ(set_error("optimizer.clip_norm=-1"),
+            "optimizer.clip_norm = -1: allowed are numbers from 0 to 1e+30");
+  EXPECT_EQ(with({"optimizer.clip_norm=1", "train.average_every=1", "comm.codec=topk"}).trainer.clip_norm, 1);
+}
+
 TEST(Config, NesterovNeedsSgdWithMomentum) {
   const auto error = [](const std::vector<std::string>& overrides) {
     return config_error([&] { with(overrides); });

@@ -144,6 +144,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
   tell("trainer.cross_barrier", trainer.cross_barrier);
+  tell("trainer.clip_norm", trainer.clip_norm);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
   tell("trainer.histograms_every", trainer.histograms_every);
@@ -321,6 +322,7 @@ std::vector<Case> cases() {
       {"optimizer.epsilon=0.25", {"adamw.epsilon=0.25"}, kAdamW},
       {"optimizer.epsilon=0.25", {"lars.epsilon=0.25"}, kLars},
       {"optimizer.trust_coefficient=0.25", {"lars.trust_coefficient=0.25"}, kLars},
+      {"optimizer.clip_norm=0.5", {"trainer.clip_norm=0.5"}},
       {"schedule.name=step", {"schedule.kind=step"}},
       {"schedule.name=cosine", {"schedule.kind=cosine"}},
       {"schedule.warmup_epochs=1.5", {"schedule.warmup_steps=150"}},
@@ -451,6 +453,21 @@ TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
   }
 }
 
+// The mean of what they send is not that of gradients.
+TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
+  for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
+    EXPECT_NO_THROW(bucket_options(config_of({codec})));
+    try {
+      bucket_options(config_of({codec, "optimizer.clip_norm=2"}));
+      ADD_FAILURE() << codec;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("optimizer.clip_norm = 2: comm.codec = \"dgc\""),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 // The codec adds what the optimizer then does not.
 TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
   const BucketOptions options =
@@ -484,6 +501,7 @@ TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
     EXPECT_FALSE(corrects({codec, "comm.topk.momentum_correction=0"}));
     EXPECT_FALSE(corrects({codec, "optimizer.momentum=0"}));
     EXPECT_FALSE(corrects({codec, "optimizer.name=adamw"}));
+    EXPECT_FALSE(corrects({codec, "optimizer.clip_norm=1"}));
     EXPECT_FALSE(corrects({codec, "train.average_every=4"}));
   }
   const BucketOptions options = bucket_options(config_of({"comm.codec=auto", "comm.codec_limit=topk"}));
