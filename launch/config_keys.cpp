@@ -277,6 +277,14 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
        "L2 penalty; adamw: decoupled, per step and learning rate", kFromZero},
       {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
+      {"optimizer.scale_rate", MEMBER(schedule.scaling),
+       "learning_rate, which must be given, is multiplied by the samples of all ranks' steps / scale_batch, "
+       "or by "
+       "the square root of that"},
+      {"optimizer.scale_batch",
+       MEMBER(schedule.scale_batch),
+       "scale_rate: samples of a step that learning_rate was chosen for",
+       {1, 1e9}},
        "sgd, adamw: weight decay of batch norm and biases too; lars exempts them always"},
       {"optimizer.beta1", MEMBER(optimizer.beta1), "adamw: decay of the mean gradient", kFromZeroBelowOne},
       {"optimizer.beta2", MEMBER(optimizer.beta2), "adamw: decay of the mean squared gradient",

@@ -50,6 +50,17 @@ std::string header_line(const Config& config, const World& world, Training& trai
 }
 
 struct InjectFlags {
+// Empty: the rate is as it was given, or chosen.
+std::string rate_line(const Config& config, Training& training) {
+  const ScheduleSettings& settings = config.schedule;
+  if (settings.scaling == RateScaling::none) return {};
+  const std::string ratio =
+      fmt::format("{} / {}", training.train_loader().global_batch(), settings.scale_batch);
+  return fmt::format("learning rate {:.6g} = {:.6g} x {} samples a step (optimizer.scale_rate)",
+                     training.schedule().base, settings.learning_rate,
+                     settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
+}
+
   std::vector<std::string> faults;
 };
 
@@ -265,6 +276,7 @@ int train(TrainRun& run, const Command& command, World& world) {
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));
+  if (const std::string rate = rate_line(run.config, *run.training); !rate.empty()) run.report->line(rate);
     run.saved.reset();  // its memory
   } else if (!command.init.empty()) {
     run.report->line("training starts from " + command.init);

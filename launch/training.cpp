@@ -234,3 +234,4 @@ Schedule Training::schedule() const {
 }
 
 }  // namespace lockstep
+  schedule.base = scaled_rate(config_.schedule, data_->train_loader->global_batch());

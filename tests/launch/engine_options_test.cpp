@@ -190,6 +190,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("schedule.gamma", schedule.gamma);
   tell("schedule.final_fraction", schedule.final_fraction);
   return all;
+  tell("schedule.scaled", scaled_rate(config.schedule, 512));
 }
 
 // "option=value" of all that differ from the base, in the second.
@@ -306,7 +307,10 @@ std::vector<Case> cases() {
         "adamw.decay_norm_and_bias=true"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
-      {"optimizer.learning_rate=0.5", {"schedule.base=0.5"}},
+      {"optimizer.learning_rate=0.5", {"schedule.base=0.5", "schedule.scaled=0.5"}},
+      {"optimizer.scale_rate=linear", {"schedule.scaled=0.5"}},
+      {"optimizer.scale_rate=sqrt", {"schedule.scaled=0.5"}, {"optimizer.scale_batch=128"}},
+      {"optimizer.scale_batch=128", {"schedule.scaled=1"}, {"optimizer.scale_rate=linear"}},
       {"optimizer.momentum=0.5", {"sgd.momentum=0.5"}},
       {"optimizer.momentum=0.5", {"lars.momentum=0.5"}, kLars},
       {"optimizer.momentum=0.5", {}, kAdamW},
@@ -523,9 +527,9 @@ TEST(EngineOptions, NoKeyIsForgotten) {
 TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
-  for (const char* key :
-       {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name", "kernels.choose",
-        "data.format", "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
+  for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name",
+                          "optimizer.scale_rate", "schedule.name", "kernels.choose", "data.format",
+                          "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {
