@@ -79,6 +79,25 @@ struct LossScaleRule {
   std::int32_t interval = 0;
 };
 
+// An average of values over the steps, behind finish_step() (Polyak and Juditsky, "Acceleration of Stochastic
+// Approximation by Averaging", 1992; with exponential weights): average = d * average + (1 - d) * value, with
+// d = min(decay, (1 + t) / (10 + t)) behind step t, so that the first steps do not keep it near where
+// training began. Where the step was skipped, nothing changes.
+struct AverageUpdate {
+  const StepControl* control = nullptr;
+  double decay = 0;
+  std::int64_t count = 0;
+  const float* value = nullptr;
+  float* average = nullptr;
+};
+
+// Values and others change places.
+struct ValueSwap {
+  std::int64_t count = 0;
+  float* values = nullptr;
+  float* others = nullptr;
+};
+
 // What an optimizer step works on. Where control->finite is 0, nothing changes.
 struct Update {
   const UpdateTable& table;

@@ -261,6 +261,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "those "
        "that fp16's loss scale can make good are not counted",
        {0, kMostSteps}},
+      {"train.ema_decay", MEMBER(trainer.ema_decay),
+       "average of the weights over the steps, which is evaluated and exported in their place: this much of "
+       "it, "
+       "at most (1 + step) / (10 + step), stays in a step; 0: there is none",
+       kFromZeroBelowOne},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, names_in(registry.optimizers)},

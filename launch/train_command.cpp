@@ -83,6 +83,19 @@ struct TrainRun {
 // Whatever can be written is, before an IoError tells of the rest.
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   Training& training = *run.training;
+std::filesystem::path best_file(const Config& config) {
+  return std::filesystem::path(config.run_dir) / "best.safetensors";
+}
+
+// Throws IoError.
+void save_evaluated(TrainRun& run, const Registry& registry, const std::filesystem::path& path) {
+  Training& training = *run.training;
+  run.trainer->with_evaluated_weights([&] {
+    StateSnapshot(training.network())
+        .save(path, to_metadata(export_facts(run.config, training.train_set(), registry)));
+  });
+}
+
   std::vector<std::string> problems = run.report->problems();
   if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
@@ -210,10 +223,14 @@ void choose_threads_by_trial(TrainRun& run, const Command& command) {
   log::info("{}", describe(trial, threads));
 }
 
+std::string digest_of(TrainRun& run) {
+  return digest(run.training->network(), run.training->optimizer(), run.trainer->weight_average());
+}
+
 // Where ranks are others: that their state is what was saved can be seen.
 void tell_digest(TrainRun& run) {
   std::string state;
-  run_agreed(*run.communicator, [&] { state = digest(run.training->network(), run.training->optimizer()); });
+  run_agreed(*run.communicator, [&] { state = digest_of(run); });
   log::info("its digest is {}", state);
 }
 
@@ -317,7 +334,7 @@ int train(TrainRun& run, const Command& command, World& world) {
     run.trace = trace_of_all(host, run.training->timeline(), before, measure_clock(host, world.node()));
   std::string state;
   run_agreed(*run.communicator, [&] {
-    state = digest(run.training->network(), run.training->optimizer());
+    state = digest_of(run);
     if (first) write_results(command, run, state);
   });
   require_same_state(*run.communicator, state);

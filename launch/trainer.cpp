@@ -42,6 +42,12 @@ std::unique_ptr<CodecTrial> make_codec_trial(const Trainer::Parts& parts, bool r
                                       parts.network.device(), records ? kUntilReplayed : 0, options);
 }
 
+std::optional<WeightAverage> make_average(Network& network, double decay) {
+  std::optional<WeightAverage> average;
+  if (decay > 0) average.emplace(network, decay);
+  return average;
+}
+
 std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
   std::vector<Communicator*> all{&parts.communicator};
   if (parts.across != nullptr) all.push_back(&parts.across->communicator());
@@ -95,6 +101,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
              ledger_ ? &*ledger_ : nullptr),
       recordings_(stream_, communicators_of(parts)),
       end_(choose_step_end({.network = parts.network,
+      average_(make_average(parts.network, options.ema_decay)),
                             .buckets = parts.buckets,
                             .optimizer = parts.optimizer,
                             .communicator = parts.communicator,
@@ -104,7 +111,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .results = results_,
                             .recordings = recordings_,
                             .last_micro_batch = options.accumulation - 1,
-                            .clip_norm = options.clip_norm},
+                            .clip_norm = options.clip_norm,
+                            .average = weight_average()},
                            options)),
       lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
@@ -146,8 +154,10 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     if (line.metrics) line.metrics_seconds += line.metrics->seconds;
     report.epoch(line);
     if (tells_histograms()) {
-      for (Histogram& each : weight_histograms(parts_.network, stream_))
-        histograms.push_back(std::move(each));
+      with_evaluated_weights([&] {
+        for (Histogram& each : weight_histograms(parts_.network, stream_))
+          histograms.push_back(std::move(each));
+      });
       report.histograms(step_, histograms);
     }
     reported_ = 1;

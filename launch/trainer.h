@@ -41,6 +41,7 @@
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 
@@ -58,6 +59,8 @@ struct TrainerOptions {
   Topology topology = Topology::all;
   // Gradients of a step are scaled to this norm where theirs, over all parameters, is larger; 0: never.
   double clip_norm = 0;
+  // Of a WeightAverage, which is then what is evaluated; 0: there is none.
+  double ema_decay = 0;
   // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
   // that fp16's loss scale makes good are not counted.
   std::int64_t max_skipped_steps = 0;
@@ -130,6 +133,11 @@ class Trainer {
   Evaluation evaluate(const EvaluationTeller& told = nullptr);
   // Everything the next step depends on: the network's and the optimizer's state, where training stands
   // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
+  // Calls work when the network has the parameters that are evaluated, and no other work is under way: the
+  // average, where one is kept. Then training has its own again. Between two steps.
+  void with_evaluated_weights(const std::function<void()>& work);
+  // Null: none is kept.
+  WeightAverage* weight_average() { return average_ ? &*average_ : nullptr; }
   // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
   // the same options, data and ranks. Throws ConfigError for a state of another seed, DataError for a place
   // that no epoch has. Collective.
@@ -295,6 +303,7 @@ class Trainer {
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
   LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
   std::int64_t skipped_ = 0;                 // of them
+  std::optional<WeightAverage> average_;
   float loss_scale_;                         // after the last step that was settled
   // Where training stands: the next step is step_ of all, epoch_step_ of epoch_. On a ring that is what all
   // ranks together have come to, and where this one stands in the data is its own.

@@ -152,6 +152,12 @@ class CudaBackend final : public Backend {
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
     cuda_finish_step(stream, rule, control);
   }
+  void average_values(Stream& stream, const AverageUpdate& arguments) override {
+    cuda_average_values(stream, arguments);
+  }
+  void swap_values(Stream& stream, const ValueSwap& arguments) override {
+    cuda_swap_values(stream, arguments);
+  }
 
   void encode_blocks(Stream& stream, const BlockEncode& arguments) override {
     cuda_encode_blocks(stream, arguments);

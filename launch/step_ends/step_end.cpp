@@ -17,6 +17,7 @@ void StepEnd::update(const StepPlace& place) {
   if (kind_of(place.step) == StepKind::synchronous)
     parts_.buckets.agree_finite(parts_.stream, &optimizer.control()->finite);
   optimizer.step(parts_.stream, place.slot);
+  if (parts_.average != nullptr) parts_.average->update(parts_.stream, optimizer.control());
 }
 
 StepVerdict StepEnd::judge(std::int64_t number, const StepResult& result, float scale_before) {

@@ -30,6 +30,7 @@
 #include "launch/step_statistics.h"
 #include "models/network.h"
 #include "models/optimizer.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 
@@ -45,7 +46,8 @@ struct StepEndParts {
   StepResults& results;
   StepRecordings& recordings;
   std::int64_t last_micro_batch;
-  double clip_norm = 0;  // TrainerOptions::clip_norm
+  double clip_norm = 0;              // TrainerOptions::clip_norm
+  WeightAverage* average = nullptr;  // moved by each step; null: there is none
 };
 
 // Of the step that is being enqueued.

@@ -261,6 +261,52 @@ TEST_F(CudaUpdates, AreClippedAsOnTheCpu) {
   }
 }
 
+TEST_F(CudaUpdates, AverageValuesAsTheCpuDoes) {
+  const DeviceMemory control(sizeof(StepControl));
+  for (const std::int64_t count : kUpdateCounts) {
+    for (const std::size_t misaligned : {0, 4}) {
+      const Values before = random_values(count, "average");
+      const DeviceMemory value(random_values(count, "value"), DType::f32, misaligned);
+      DeviceMemory average(before, DType::f32, misaligned);
+      for (const std::int64_t step : {2, 3, 100000}) {
+        for (const std::int32_t finite : {1, 0}) {
+          *control.as<StepControl>() = {.step = step, .finite = finite};
+          Values expected = before;
+          cpu_.average_values(stream_, {.control = control.as<StepControl>(),
+                                        .decay = 0.99,
+                                        .count = count,
+                                        .value = value.as<float>(),
+                                        .average = expected.data()});
+          EXPECT_EQ(expected == before, finite == 0);
+          const Values found = in_any_order([&] {
+            average.write(before, DType::f32);
+            cuda_average_values(stream_, {.control = control.as<StepControl>(),
+                                          .decay = 0.99,
+                                          .count = count,
+                                          .value = value.as<float>(),
+                                          .average = average.as<float>()});
+            return average.values(DType::f32);
+          });
+          expect_near(found, widen(expected), 1e-6, 1e-7);
+          EXPECT_TRUE(finite == 1 || found == before);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaUpdates, ValuesChangePlaces) {
+  for (const std::int64_t count : kUpdateCounts) {
+    for (const std::size_t misaligned : {0, 4}) {
+      const Values ones = random_values(count, "ones"), others = random_values(count, "others");
+      const DeviceMemory one(ones, DType::f32, misaligned), other(others, DType::f32);
+      cuda_swap_values(stream_, {.count = count, .values = one.as<float>(), .others = other.as<float>()});
+      EXPECT_EQ(one.values(DType::f32), others);
+      EXPECT_EQ(other.values(DType::f32), ones);
+    }
+  }
+}
+
 TEST_F(CudaUpdates, AStepIsCountedAndMovesTheLossScaleAsOnTheCpu) {
   const LossScaleRule rule{.growth = 2, .backoff = 0.5f, .interval = 3};
   const DeviceMemory control(sizeof(StepControl));

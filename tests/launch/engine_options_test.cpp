@@ -145,6 +145,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.record_steps", trainer.record_steps);
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.clip_norm", trainer.clip_norm);
+  tell("trainer.ema_decay", trainer.ema_decay);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
   tell("trainer.histograms_every", trainer.histograms_every);
@@ -305,6 +306,7 @@ std::vector<Case> cases() {
       {"optimizer.name=adamw",
        {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
         "adamw.decay_norm_and_bias=true"}},
+      {"train.ema_decay=0.75", {"trainer.ema_decay=0.75"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
       {"optimizer.learning_rate=0.5", {"schedule.base=0.5", "schedule.scaled=0.5"}},
