@@ -277,11 +277,6 @@ std::vector<Key> keys_of(const Registry& registry) {
        {},
        false,
        "chosen"},
-      {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
-      {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
-      {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
-       "L2 penalty; adamw: decoupled, per step and learning rate", kFromZero},
-      {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
       {"optimizer.scale_rate", MEMBER(schedule.scaling),
        "learning_rate, which must be given, is multiplied by the samples of all ranks' steps / scale_batch, "
        "or by "
@@ -290,6 +285,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(schedule.scale_batch),
        "scale_rate: samples of a step that learning_rate was chosen for",
        {1, 1e9}},
+      {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
+      {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
+      {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
+       "L2 penalty; adamw: decoupled, per step and learning rate", kFromZero},
+      {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
        "sgd, adamw: weight decay of batch norm and biases too; lars exempts them always"},
       {"optimizer.beta1", MEMBER(optimizer.beta1), "adamw: decay of the mean gradient", kFromZeroBelowOne},
       {"optimizer.beta2", MEMBER(optimizer.beta2), "adamw: decay of the mean squared gradient",
@@ -301,7 +301,8 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
        "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
       {"optimizer.clip_norm", MEMBER(trainer.clip_norm),
-       "a step's mean gradient is scaled to this L2 norm over all parameters where its own is larger; 0: never",
+       "a step's mean gradient is scaled to this L2 norm over all parameters where its own is larger; 0: "
+       "never",
        kFromZero},
       {"schedule.name",
        MEMBER(schedule.name),
@@ -404,6 +405,22 @@ std::vector<Key> keys_of(const Registry& registry) {
                       "classes; confusion: how often each class was taken for each, of up to 100",
        .words = {kMetricNames.begin(), kMetricNames.end()},
        .several = true},
+      {"run.evaluate_every", MEMBER(trainer.evaluate_epochs),
+       "epochs from one that is evaluated on the test set to the next; 0: none but the last, which always is",
+       kEpochs},
+      {"run.stop_after_epochs", MEMBER(best.stop_after_epochs),
+       "training stops, with exit code 0, when so many epochs brought no better evaluation; 0: it does not",
+       kEpochs},
+      {"run.stop_metric", MEMBER(best.by),
+       "which evaluation is better, for run.stop_after_epochs and run.keep_best: by the accuracy or the loss "
+       "on "
+       "the test set"},
+      {"run.stop_min_delta", MEMBER(best.stop_min_delta),
+       "run.stop_after_epochs: an evaluation is better where it is so by more than this; of an accuracy a "
+       "fraction, such as 0.001",
+       kFromZero},
+      {"run.keep_best", MEMBER(best.keep),
+       "write the network to best.safetensors in run.dir whenever an epoch's evaluation is the best so far"},
       {"run.metrics_every",
        MEMBER(trainer.evaluate_every),
        "steps from one evaluation within an epoch to the next, each a line of evaluations.jsonl; 0: only "

@@ -21,11 +21,11 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
 void require_no_clipping(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || config.trainer.clip_norm == 0)
     return;
-  throw ConfigError(
-      fmt::format("optimizer.clip_norm = {0}: comm.codec = \"{1}\" adds momentum to gradients before ranks know "
-                  "their mean; set optimizer.clip_norm = 0 and comm.{1}.clip, by which each rank clips its own, "
-                  "or another codec, such as \"topk\"",
-                  config.trainer.clip_norm, choice.kind->name));
+  throw ConfigError(fmt::format(
+      "optimizer.clip_norm = {0}: comm.codec = \"{1}\" adds momentum to gradients before ranks know "
+      "their mean; set optimizer.clip_norm = 0 and comm.{1}.clip, by which each rank clips its own, "
+      "or another codec, such as \"topk\"",
+      config.trainer.clip_norm, choice.kind->name));
 }
 
 // Differences of parameters have the momentum of the steps that made them.

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreed_config.h"
+#include "launch/best_keeper.h"
 #include "launch/busy.h"
 #include "launch/checkpoint/resume.h"
 #include "launch/checkpoint/training_keeper.h"
@@ -49,7 +50,6 @@ std::string header_line(const Config& config, const World& world, Training& trai
                      config.loader.batch, config.loader.accumulation);
 }
 
-struct InjectFlags {
 // Empty: the rate is as it was given, or chosen.
 std::string rate_line(const Config& config, Training& training) {
   const ScheduleSettings& settings = config.schedule;
@@ -61,6 +61,7 @@ std::string rate_line(const Config& config, Training& training) {
                      settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
 }
 
+struct InjectFlags {
   std::vector<std::string> faults;
 };
 
@@ -75,14 +76,13 @@ struct TrainRun {
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;  // that this one goes on from
   std::optional<StopSignals> signals;
+  std::optional<BestEvaluation> best;
   std::optional<TrainingKeeper> checkpoints;
+  std::optional<BestKeeper> best_keeper;
   std::string trace;  // rank 0's: what --trace writes
   std::optional<StepProfiler> profiler;
 };
 
-// Whatever can be written is, before an IoError tells of the rest.
-void write_results(const Command& command, TrainRun& run, const std::string& state) {
-  Training& training = *run.training;
 std::filesystem::path best_file(const Config& config) {
   return std::filesystem::path(config.run_dir) / "best.safetensors";
 }
@@ -96,8 +96,11 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
   });
 }
 
+// Whatever can be written is, before an IoError tells of the rest.
+void write_results(const Command& command, TrainRun& run, const std::string& state) {
   std::vector<std::string> problems = run.report->problems();
   if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
+  if (!run.best_keeper->problem().empty()) problems.push_back(run.best_keeper->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
@@ -107,10 +110,7 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
       problems.emplace_back(error.what());
     }
   };
-  write(command.export_, "weights are in", [&] {
-    StateSnapshot(training.network())
-        .save(command.export_, to_metadata(export_facts(run.config, training.train_set(), command.registry)));
-  });
+  write(command.export_, "weights are in", [&] { save_evaluated(run, command.registry, command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
   write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
@@ -276,6 +276,7 @@ int train(TrainRun& run, const Command& command, World& world) {
       begin_monitor(run.config, world, *run.communicator, run.training->network().device(), goes_on);
   run.shown->introduce([&](RankIdentity& rank) { add_training(*run.training, rank); });
   run.report->header(header_line(run.config, world, *run.training));
+  if (const std::string rate = rate_line(run.config, *run.training); !rate.empty()) run.report->line(rate);
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
@@ -290,24 +291,30 @@ int train(TrainRun& run, const Command& command, World& world) {
     write_run_record(run.config, toml, facts);
     run.report->started(toml, facts);
   }
+  run.best.emplace(run.config.best);
   if (run.saved) {
+    run.best->take(run.saved->state);
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));
-  if (const std::string rate = rate_line(run.config, *run.training); !rate.empty()) run.report->line(rate);
     run.saved.reset();  // its memory
   } else if (!command.init.empty()) {
     run.report->line("training starts from " + command.init);
   }
   Communicator& host = *run.communicator;
-  CheckpointKeeper& keeper = run.checkpoints
-                                 .emplace(run.config, to_toml(run.config, command.registry), *run.signals,
-                                          host, *run.training, *run.trainer)
-                                 .keeper();
+  CheckpointKeeper& keeper =
+      run.checkpoints
+          .emplace(run.config, to_toml(run.config, command.registry), *run.signals, host, *run.training,
+                   *run.trainer, [&](StateVisitor& visitor) { run.best->visit_state(visitor); })
+          .keeper();
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  FitObserver* between = &keeper;
+  std::function<void()> save_best;
+  if (first && config->best.keep)
+    save_best = [&] { save_evaluated(run, command.registry, best_file(run.config)); };
+  BestKeeper& best = run.best_keeper.emplace(*run.best, *run.trainer, *run.report, save_best, keeper);
+  FitObserver* between = &best;
   if (config->profile.any()) {
     const StepProfiler::Parts parts{world, host, *run.training, *run.trainer, *run.report};
-    between = &run.profiler.emplace(*config, parts, goes_on, keeper);
+    between = &run.profiler.emplace(*config, parts, goes_on, best);
   }
   DesyncCheck check(*run.trainer, host, config->compared_every(), *between);
   StragglerWatch stragglers(*run.trainer, host, *run.report, check);

@@ -60,6 +60,8 @@ std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const Traine
   const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
   const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
   CHECK(ring + apart + late + crossing <= 1, "a step ends in one way");
+  CHECK(parts.average == nullptr || !(ring || apart || crossing),
+        "an average is of parameters that all ranks share and a whole step has updated");
   CHECK(options.clip_norm == 0 || ring + apart + late + crossing == 0,
         "a norm is of the mean of the step's own gradients, all of them");
   if (ring) return std::make_unique<RingEnd>(parts);
@@ -99,9 +101,9 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       ledger_(make_ledger(parts, stream_.runs_on_host())),
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
              ledger_ ? &*ledger_ : nullptr),
+      average_(make_average(parts.network, options.ema_decay)),
       recordings_(stream_, communicators_of(parts)),
       end_(choose_step_end({.network = parts.network,
-      average_(make_average(parts.network, options.ema_decay)),
                             .buckets = parts.buckets,
                             .optimizer = parts.optimizer,
                             .communicator = parts.communicator,
@@ -145,13 +147,7 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     if (!trained) break;
     EpochReport& line = *trained;
     std::vector<Histogram> histograms = last_gradients();
-    const std::int64_t begin = now_ns();
-    const Evaluation evaluation = evaluate(teller_of(report));
-    line.test_loss = evaluation.loss;
-    line.test_accuracy = evaluation.accuracy;
-    line.evaluation_seconds += seconds_between(begin, now_ns());
-    line.metrics = evaluation.metrics;
-    if (line.metrics) line.metrics_seconds += line.metrics->seconds;
+    const std::optional<Evaluation> evaluation = evaluate_epoch(report, line);
     report.epoch(line);
     if (tells_histograms()) {
       with_evaluated_weights([&] {
@@ -162,7 +158,7 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     }
     reported_ = 1;
     if (epoch_is_over()) begin_epoch();
-    if (observer != nullptr) observer->evaluated(evaluation);
+    if (observer != nullptr) observer->epoch_over(evaluation);
   }
   observer_ = nullptr;
 }
@@ -268,8 +264,8 @@ void Trainer::step() {
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = step_,
             .slot = StepSlot::of(enqueued_),
-            .evaluated_next =
-                evaluates_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
+            .stops_behind =
+                epoch_ends_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
   end_->begin_step(place_);
   marks_.begin(place_.slot, step_ + 1);
   clock_.begin(place_.slot, step_);

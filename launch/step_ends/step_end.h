@@ -55,7 +55,7 @@ struct StepPlace {
   std::int64_t step = 0;  // of the training, from 0
   // Where it finds its recording, batches, learning rate and moments, and leaves its results.
   StepSlot slot;
-  bool evaluated_next = false;  // no step follows at once
+  bool stops_behind = false;  // no step follows at once
 };
 
 // What the host learned of a step that is over.

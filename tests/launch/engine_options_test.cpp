@@ -151,7 +151,12 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.histograms_every", trainer.histograms_every);
   const MetricChoice& metrics = trainer.metrics;
   tell("trainer.metrics", fmt::format("{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion));
+  tell("trainer.evaluate_epochs", trainer.evaluate_epochs);
   tell("trainer.evaluate_every", trainer.evaluate_every);
+  tell("best.stop_after_epochs", config.best.stop_after_epochs);
+  tell("best.stop_min_delta", config.best.stop_min_delta);
+  tell("best.by", name_of(config.best.by, {"accuracy", "loss"}));
+  tell("best.keep", config.best.keep);
   tell("measure_peak", config.measure_peak);
   tell("busy.below", config.busy.below);
   tell("busy.peak_below", config.busy.peak_below);
@@ -185,13 +190,13 @@ std::map<std::string, std::string> told(const Config& config) {
       make_schedule(config.schedule, config.trainer.epochs, config.trainer.epochs * kStepsPerEpoch);
   tell("schedule.kind", schedule.kind.name);
   tell("schedule.base", schedule.base);
+  tell("schedule.scaled", scaled_rate(config.schedule, 512));
   tell("schedule.total_steps", schedule.total_steps);
   tell("schedule.warmup_steps", schedule.warmup_steps);
   tell("schedule.milestones", schedule.milestones);
   tell("schedule.gamma", schedule.gamma);
   tell("schedule.final_fraction", schedule.final_fraction);
   return all;
-  tell("schedule.scaled", scaled_rate(config.schedule, 512));
 }
 
 // "option=value" of all that differ from the base, in the second.
@@ -301,12 +306,12 @@ std::vector<Case> cases() {
       {"train.average_every=1", {}},
       {"train.staleness=1", {"buckets.delayed=true"}},
       {"train.average_after=100", {"trainer.average_after=100"}},
+      {"train.ema_decay=0.75", {"trainer.ema_decay=0.75"}},
       {"train.cuda_graph=false", {"trainer.record_steps=false"}},
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
        {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
         "adamw.decay_norm_and_bias=true"}},
-      {"train.ema_decay=0.75", {"trainer.ema_decay=0.75"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
       {"optimizer.learning_rate=0.5", {"schedule.base=0.5", "schedule.scaled=0.5"}},
@@ -419,6 +424,11 @@ std::vector<Case> cases() {
       {"run.event_command=\"mail\"", {"busy.command=mail"}},
       {"run.metrics=top5", {"trainer.metrics=100"}},
       {"run.metrics=confusion, f1", {"trainer.metrics=011"}},
+      {"run.evaluate_every=3", {"trainer.evaluate_epochs=3"}},
+      {"run.stop_after_epochs=5", {"best.stop_after_epochs=5"}},
+      {"run.stop_metric=loss", {"best.by=loss"}},
+      {"run.stop_min_delta=0.25", {"best.stop_min_delta=0.25"}},
+      {"run.keep_best=true", {"best.keep=true"}},
       {"run.metrics_every=7", {"trainer.evaluate_every=7"}},
       {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},

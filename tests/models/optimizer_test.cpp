@@ -320,7 +320,8 @@ TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
 // Such a step is skipped: what it would be clipped by is not what the next one is.
 TEST(Optimizer, NothingFiniteClipsNothing) {
   Arena arena;
-  const auto optimizer = make_optimizer(arena.memory(), SgdOptions{}, {.initial = 1, .rule = {.interval = 10}});
+  const auto optimizer =
+      make_optimizer(arena.memory(), SgdOptions{}, {.initial = 1, .rule = {.interval = 10}});
   Stream stream({}, StreamUse::compute);
   std::vector<double> sums(kSquareSums);
   const std::vector<float> before = arena.values;
