@@ -29,8 +29,9 @@ const std::vector<ScheduleKind>& schedule_kinds();
 const ScheduleKind& schedule_kind(const std::string& name,
                                   const std::vector<ScheduleKind>& table = schedule_kinds());
 
-// How a learning rate follows the samples of a step (Goyal et al., "Accurate, Large Minibatch SGD", 2017, for
-// the former; Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014, for both).
+// How a learning rate follows the samples of a step: in proportion (Goyal et al., "Accurate, Large Minibatch
+// SGD", 2017), or to their square root (Krizhevsky, "One weird trick for parallelizing convolutional neural
+// networks", 2014).
 enum class RateScaling { none, linear, root };
 inline constexpr std::string_view kRateScalingWords[] = {"none", "linear", "sqrt"};
 constexpr std::span<const std::string_view> words_of(RateScaling) { return kRateScalingWords; }
