@@ -266,6 +266,7 @@ class Trainer {
   void try_codecs(double step_seconds);
   void change_codecs(std::span<const int> by_bucket);
   void average_statistics();
+  void swap_average();
   std::int64_t skipped_on_all_ranks();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
   bool epoch_ends_after(std::int64_t epoch_step, std::int64_t step) const {

@@ -13,7 +13,7 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
   clock_.restart();
   if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
   average_statistics();
-  if (average_) average_->swap(stream_);
+  if (average_) swap_average();
   LossTotals mine;
   if (metrics_) metrics_->begin();
   test_.seek(0, 0);
@@ -29,7 +29,7 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
     if (metrics_) metrics_->counted();
     if (told) told(step + 1, steps);
   }
-  if (average_) average_->swap(stream_);
+  if (average_) swap_average();
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);
   Evaluation evaluation{
@@ -38,14 +38,18 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
   return evaluation;
 }
 
+// Whoever looks at the network next, on whatever stream, finds it so.
+void Trainer::swap_average() {
+  average_->swap(stream_);
+  stream_.synchronize();
+}
+
 void Trainer::with_evaluated_weights(const std::function<void()>& work) {
   settle_but(0);
   if (!average_) return work();
-  average_->swap(stream_);
-  stream_.synchronize();
+  swap_average();
   work();
-  average_->swap(stream_);
-  stream_.synchronize();
+  swap_average();
 }
 
 std::optional<Evaluation> Trainer::evaluate_epoch(Report& report, EpochReport& line) {
