@@ -2,6 +2,7 @@
 #include "launch/best_evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ bool BestEvaluation::better(double value, double than, double by) const {
 
 bool BestEvaluation::add(const Evaluation& evaluation, std::int64_t epochs) {
   const double value = settings_.by == BestBy::accuracy ? evaluation.accuracy : evaluation.loss;
-  const bool is_number = value == value;
+  const bool is_number = !std::isnan(value);
   seen_.last_epoch = epochs;
   if (is_number && (seen_.reference_epoch == 0 || better(value, seen_.reference, settings_.stop_min_delta))) {
     seen_.reference = value;
@@ -60,14 +61,14 @@ std::string BestEvaluation::reason() const {
   const auto shown = [&](double value) {
     return by_accuracy ? fmt::format("{:.2f} %", 100 * value) : fmt::format("{:.4g}", value);
   };
+  const std::int64_t without = seen_.last_epoch - seen_.reference_epoch;
   const std::string more =
       settings_.stop_min_delta > 0 ? fmt::format(" by more than {}", shown(settings_.stop_min_delta)) : "";
   return fmt::format(
       "training stops early after epoch {}: the test {} of epoch {}, {}, was not surpassed{} in {} epoch{} "
       "(run.stop_after_epochs = {})",
       seen_.last_epoch, kBestByWords[static_cast<int>(settings_.by)], seen_.reference_epoch,
-      shown(seen_.reference), more, seen_.last_epoch - seen_.reference_epoch,
-      seen_.last_epoch - seen_.reference_epoch == 1 ? "" : "s", settings_.stop_after_epochs);
+      shown(seen_.reference), more, without, without == 1 ? "" : "s", settings_.stop_after_epochs);
 }
 
 void BestEvaluation::visit_state(StateVisitor& visitor) {

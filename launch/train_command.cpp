@@ -83,10 +83,6 @@ struct TrainRun {
   std::optional<StepProfiler> profiler;
 };
 
-std::filesystem::path best_file(const Config& config) {
-  return std::filesystem::path(config.run_dir) / "best.safetensors";
-}
-
 // Throws IoError.
 void save_evaluated(TrainRun& run, const Registry& registry, const std::filesystem::path& path) {
   Training& training = *run.training;
@@ -309,7 +305,9 @@ int train(TrainRun& run, const Command& command, World& world) {
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
   std::function<void()> save_best;
   if (first && config->best.keep)
-    save_best = [&] { save_evaluated(run, command.registry, best_file(run.config)); };
+    save_best = [&] {
+      save_evaluated(run, command.registry, std::filesystem::path(run.config.run_dir) / kBestFile);
+    };
   BestKeeper& best = run.best_keeper.emplace(*run.best, *run.trainer, *run.report, save_best, keeper);
   FitObserver* between = &best;
   if (config->profile.any()) {

@@ -120,6 +120,24 @@ TEST(Emulated, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
   }
 }
 
+// Written while the device has the average in the network's place.
+TEST(Emulated, TheBestNetworkIsTheAverageThatWasEvaluated) {
+  const Workplace workplace("emulated_best", "lockstep-emulated");
+  const Settings settings = {"train.ema_decay=0.9", "run.keep_best=true", "train.precision=fp16"};
+  const ProgramResult trained = run_ranks(2, command_of(workplace, {.settings = settings}, ""));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const double expected = last_line(workplace.path("run") / "metrics.jsonl")["test_loss"];
+  const ProgramResult found = run_shell(fmt::format(
+      "{} eval {} --json --set model.name=cnn --set train.precision=fp16 --set world.device=cpu --init {}",
+      program("lockstep"), workplace.path("config.toml").string(),
+      workplace.path("run/best.safetensors").string()));
+  ASSERT_EQ(found.exit_code, 0) << found.output;
+  const std::size_t begin = found.output.find('{');
+  const double loss =
+      nlohmann::json::parse(found.output.substr(begin, found.output.find('\n', begin) - begin))["test_loss"];
+  EXPECT_NEAR(loss, expected, 1e-2 * expected);
+}
+
 // In half precision some steps overflow and are skipped, and weights have copies.
 TEST(Emulated, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
   const Workplace workplace("emulated_clip_ema", "lockstep-emulated");
