@@ -3,41 +3,46 @@
 
 #include <utility>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 
 namespace lockstep {
 
 // A training that goes on may have stopped before.
-BestKeeper::BestKeeper(BestEvaluation& best, Trainer& trainer, Report& report, std::function<void()> save,
-                       FitObserver& then)
-    : best_(best), trainer_(trainer), report_(report), save_(std::move(save)), then_(then) {
+BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then)
+    : parts_(parts), save_(std::move(save)), then_(then) {
   end_where_it_stops();
 }
 
 void BestKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
   if (evaluation) {
-    if (best_.add(*evaluation, trainer_.epochs() + (trainer_.reported_early() ? 1 : 0)) && save_) keep();
+    const std::int64_t epochs = parts_.trainer.epochs() + (parts_.trainer.reported_early() ? 1 : 0);
+    if (parts_.best.add(*evaluation, epochs) && save_) keep();
     end_where_it_stops();
   }
   then_.epoch_over(evaluation);
 }
 
 void BestKeeper::end_where_it_stops() {
-  if (!best_.stops()) return;
-  if (!trainer_.done()) report_.line(best_.reason());
-  trainer_.end();
+  if (!parts_.best.stops()) return;
+  if (!parts_.trainer.done()) parts_.report.line(parts_.best.reason());
+  parts_.trainer.end();
 }
 
-// The file before stays where it cannot be written.
+// The file before stays where it cannot be written. The others wait here, and not within a step, which may
+// take no longer than steps do.
 void BestKeeper::keep() {
-  try {
-    save_();
-    problem_.clear();
-  } catch (const IoError& error) {
-    if (problem_.empty()) log::warning("{}; training goes on, and an earlier best stays", error.what());
-    problem_ = error.what();
+  if (parts_.host.rank() == 0) {
+    try {
+      save_();
+      problem_.clear();
+    } catch (const IoError& error) {
+      if (problem_.empty()) log::warning("{}; training goes on, and an earlier best stays", error.what());
+      problem_ = error.what();
+    }
   }
+  first_rank_where(parts_.host, !problem_.empty());
 }
 
 }  // namespace lockstep

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "comm/communicator.h"
 #include "launch/best_evaluation.h"
 #include "launch/fit_observer.h"
 #include "launch/report.h"
@@ -17,10 +19,15 @@ namespace lockstep {
 
 class BestKeeper final : public FitObserver {
  public:
-  // save: rank 0's, writes the network as it was evaluated, or throws IoError; null: nothing is kept. All
-  // outlive this.
-  BestKeeper(BestEvaluation& best, Trainer& trainer, Report& report, std::function<void()> save,
-             FitObserver& then);
+  struct Parts {
+    BestEvaluation& best;
+    Trainer& trainer;
+    Communicator& host;  // of host memory
+    Report& report;
+  };
+  // save: writes the network as it was evaluated, or throws IoError; rank 0 calls it. Null, on every rank
+  // alike: nothing is kept. All outlive this.
+  BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then);
 
   bool goes_on() override { return then_.goes_on(); }
   // The other observer comes last: what it saves has what was found here.
@@ -29,16 +36,14 @@ class BestKeeper final : public FitObserver {
   void step_failed() override { then_.step_failed(); }
   std::string save_last_good() override { return then_.save_last_good(); }
 
-  // Why the best is not in its file; empty: it is.
+  // Why the best is not in its file, on rank 0; empty: it is.
   const std::string& problem() const { return problem_; }
 
  private:
   void end_where_it_stops();
   void keep();
 
-  BestEvaluation& best_;
-  Trainer& trainer_;
-  Report& report_;
+  Parts parts_;
   std::function<void()> save_;
   FitObserver& then_;
   std::string problem_;

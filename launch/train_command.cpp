@@ -304,11 +304,13 @@ int train(TrainRun& run, const Command& command, World& world) {
           .keeper();
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
   std::function<void()> save_best;
-  if (first && config->best.keep)
+  if (config->best.keep) {
     save_best = [&] {
       save_evaluated(run, command.registry, std::filesystem::path(run.config.run_dir) / kBestFile);
     };
-  BestKeeper& best = run.best_keeper.emplace(*run.best, *run.trainer, *run.report, save_best, keeper);
+  }
+  BestKeeper& best = run.best_keeper.emplace(
+      BestKeeper::Parts{*run.best, *run.trainer, host.host(), *run.report}, save_best, keeper);
   FitObserver* between = &best;
   if (config->profile.any()) {
     const StepProfiler::Parts parts{world, host, *run.training, *run.trainer, *run.report};
