@@ -142,7 +142,7 @@ double own_time_milliseconds() {
 class Nothing final : public FitObserver {
  public:
   bool goes_on() override { return true; }
-  void evaluated(const Evaluation&) override {}
+  void epoch_over(const std::optional<Evaluation>&) override {}
 };
 
 // What `lockstep train` puts between steps.

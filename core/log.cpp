@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -52,6 +54,12 @@ std::string fitted(spdlog::level::level_enum level, const std::string& line) {
 }  // namespace
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+void set_level(std::string_view word) {
+  const auto found = std::ranges::find(kLevelWords, word);
+  CHECK(found != std::end(kLevelWords), "no level is called {}", word);
+  set_level(static_cast<Level>(found - std::begin(kLevelWords)));
+}
 
 void set_columns(std::size_t width) { columns = width; }
 

@@ -17,8 +17,13 @@ namespace lockstep::log {
 
 enum class Level { debug, info, warning, error, off };
 
+// What people call the levels, but for off, which is the program's own.
+inline constexpr std::string_view kLevelWords[] = {"debug", "info", "warning", "error"};
+
 // Lines below this level are dropped. Default: info.
 void set_level(Level level);
+// By its word; any other is a failed CHECK.
+void set_level(std::string_view word);
 
 // From here on longer lines are broken, and what is broken off is indented: for the terminal that shows them.
 // 0: they stay whole. Default: 0.

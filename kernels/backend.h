@@ -115,11 +115,16 @@ class Backend {
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void count_classes(Stream& stream, const ClassCounts& arguments) = 0;
 
+  // Before the updates of a step: how much of its gradients they take.
+  virtual void clip_gradients(Stream& stream, const GradientClip& arguments) = 0;
   // One optimizer step of everything in the table.
   virtual void update(Stream& stream, const Update& update, const UpdateRule& rule) = 0;
   virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;
   // After the updates of a step: counts it, or where it was skipped does not, and moves the loss scale.
   virtual void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) = 0;
+  // Behind that, and between steps.
+  virtual void average_values(Stream& stream, const AverageUpdate& arguments) = 0;
+  virtual void swap_values(Stream& stream, const ValueSwap& arguments) = 0;
 
   // See kernels/codec.h.
   virtual void encode_blocks(Stream& stream, const BlockEncode& arguments) = 0;

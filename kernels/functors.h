@@ -266,6 +266,32 @@ struct AdamWStep {
   }
 };
 
+// See GradientClip. squares: of all gradients, loss scale and all. 1 where they add up to nothing finite:
+// such a step is skipped.
+LOCKSTEP_HOST_DEVICE inline float clip_of(double squares, double most_norm, float loss_scale) {
+  const double norm = std::sqrt(squares) / static_cast<double>(loss_scale);
+  const double factor = most_norm / (norm + 1e-6);
+  return factor < 1.0 && factor > 0.0 ? static_cast<float>(factor) : 1.0f;
+}
+// What an optimizer multiplies gradients by before it does anything else.
+LOCKSTEP_HOST_DEVICE inline float gradient_factor(const StepControl& control) {
+  return control.clip / control.loss_scale;
+}
+
+// See AverageUpdate.
+struct AverageStep {
+  float weight = 0;  // 1 - d
+
+  LOCKSTEP_HOST_DEVICE static AverageStep from(const StepControl& control, double decay) {
+    const auto step = static_cast<double>(control.step - 1);
+    const double early = (1 + step) / (10 + step);
+    return {.weight = static_cast<float>(1 - (decay < early ? decay : early))};
+  }
+  LOCKSTEP_HOST_DEVICE void operator()(float value, float& average) const {
+    average += weight * (value - average);
+  }
+};
+
 // What finish_step does.
 LOCKSTEP_HOST_DEVICE inline void finish_step(const LossScaleRule& rule, StepControl& control) {
   if (control.finite == 0) {

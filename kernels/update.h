@@ -59,6 +59,16 @@ struct StepControl {
   float loss_scale = 1;         // gradients come multiplied by it
   std::int32_t finite = 1;      // of this step's gradients; 0: the step is skipped
   std::int32_t good_steps = 0;  // since the loss scale changed
+  float clip = 1;               // gradients are multiplied by it, beside 1 / loss_scale: see GradientClip
+};
+
+// Clipping by the global norm (Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
+// networks", 2013), PyTorch's form: control->clip = min(1, most_norm / (norm + 1e-6)), where norm is that of
+// the gradients without their loss scale.
+struct GradientClip {
+  const double* sums = nullptr;  // the parts of SquareSum over all gradients, loss scale and all
+  double most_norm = 1;
+  StepControl* control = nullptr;
 };
 
 // Dynamic loss scale (Micikevicius et al., "Mixed Precision Training", 2018): multiplied by growth after
@@ -67,6 +77,25 @@ struct LossScaleRule {
   float growth = 2;
   float backoff = 0.5f;
   std::int32_t interval = 0;
+};
+
+// An average of values over the steps, behind finish_step() (Polyak and Juditsky, "Acceleration of Stochastic
+// Approximation by Averaging", 1992; with exponential weights): average = d * average + (1 - d) * value, with
+// d = min(decay, (1 + t) / (10 + t)) behind step t, so that the first steps do not keep it near where
+// training began. Where the step was skipped, nothing changes.
+struct AverageUpdate {
+  const StepControl* control = nullptr;
+  double decay = 0;
+  std::int64_t count = 0;
+  const float* value = nullptr;
+  float* average = nullptr;
+};
+
+// Values and others change places.
+struct ValueSwap {
+  std::int64_t count = 0;
+  float* values = nullptr;
+  float* others = nullptr;
 };
 
 // What an optimizer step works on. Where control->finite is 0, nothing changes.

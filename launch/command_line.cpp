@@ -2,11 +2,13 @@
 #include "launch/command_line.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "launch/command_help.h"
 #include "launch/commands.h"
 #include "launch/config.h"
@@ -26,6 +28,14 @@ struct Grammar {
   std::vector<CLI::App*> apps;  // of the registry's commands, one for one
 };
 
+void add_log_level_flag(CLI::App& app, Command& command) {
+  const std::vector<std::string> words(std::begin(log::kLevelWords), std::end(log::kLevelWords));
+  app.add_option("--log-level", command.log_level,
+                 "Which lines of the log to print: these and those that matter more (info)")
+      ->type_name(fmt::format("{}", fmt::join(words, "|")))
+      ->check(CLI::IsMember(words));
+}
+
 Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
   app.set_help_flag("-h,--help", "Print the commands and stop");
@@ -35,6 +45,7 @@ Grammar::Grammar(const Registry& registry) {
     command->footer(std::string(entry->example));
     command->set_help_flag("-h,--help", "Print this and stop");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
+    if (entry->text == nullptr) add_log_level_flag(*command, parsed);
     apps.push_back(command);
   }
 }

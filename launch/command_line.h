@@ -25,6 +25,9 @@ struct Command {
   std::string text;
   int exit_code = 0;
 
+  // Of each that does more than print a text: which lines of the log are printed.
+  std::string log_level = "info";
+
   // train, plan and profile
   std::string config;                  // preset name or path
   std::vector<std::string> overrides;  // "section.key=value", in order

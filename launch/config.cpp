@@ -388,6 +388,13 @@ void Loader::check_values() {
 void Loader::check_together() {
   for (const ConfigConflict& conflict : conflicts_in(config_))
     complain(*find_key(conflict.key), conflict.what);
+  if (config_.schedule.scaling != RateScaling::none && !given("optimizer.learning_rate")) {
+    complain(
+        *find_key("optimizer.scale_rate"),
+        fmt::format("optimizer.scale_rate = \"{}\": allowed with an optimizer.learning_rate that is given, "
+                    "as one that is chosen suits the samples of each rank already",
+                    kRateScalingWords[static_cast<std::size_t>(config_.schedule.scaling)]));
+  }
 }
 
 Config Loader::finish() {

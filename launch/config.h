@@ -17,6 +17,7 @@
 #include "data/batch_loader.h"
 #include "data/preloaded.h"
 #include "data/verify.h"
+#include "launch/best_evaluation.h"
 #include "launch/checkpoint/settings.h"
 #include "launch/device_choice.h"
 #include "launch/export_precision.h"
@@ -61,6 +62,7 @@ struct Config {
   std::string metrics = "none";  // see metric_choice()
   bool measure_peak = true;
   BusyOptions busy;
+  BestSettings best;
   CheckpointSettings checkpoints;
   ProfileSettings profile;
   double monitor_seconds = 1;       // from one sample of a DeviceMonitor to the next; 0: none

@@ -49,6 +49,14 @@ class Conflicts {
            "train.average_every = 0 and comm.topology = \"all\"",
            "the mean over a short batch is one over all ranks");
     }
+    if (config_.trainer.clip_norm > 0) find_in_clipping();
+    if (config_.trainer.ema_decay > 0) find_in_average();
+    if (config_.best.stop_after_epochs > 0) {
+      key_ = "run.stop_after_epochs",
+      value_ = fmt::format("run.stop_after_epochs = {}", config_.best.stop_after_epochs);
+      need(config_.trainer.evaluate_epochs > 0, "a run.evaluate_every above 0",
+           "it is evaluations before the last that tell when to stop");
+    }
     if (config_.trainer.average_every > 1) find_in_local_sgd();
     if (config_.trainer.topology == Topology::ring) find_in_ring();
     if (config_.gradients.staleness > 0) {
@@ -78,6 +86,28 @@ class Conflicts {
     add("data.mean", fmt::format("data.mean has {} and data.deviation has {} values: one for each channel is "
                                  "expected in both, or [] for none",
                                  means, deviations));
+  }
+
+  void find_in_clipping() {
+    key_ = "optimizer.clip_norm", value_ = fmt::format("optimizer.clip_norm = {}", config_.trainer.clip_norm);
+    need(!config_.gradients.cross_barrier, "comm.cross_barrier = false",
+         "parameters are then updated before the gradients of all of them have arrived, whose norm it is");
+    need(config_.gradients.staleness == 0, "train.staleness = 0",
+         "a rank computes where its own gradients would lead, whose norm is not that of their mean");
+    need(config_.trainer.average_every <= 1, "train.average_every = 0",
+         "ranks then take gradients of their own, of which no mean is known");
+    need(config_.trainer.topology != Topology::ring, "comm.topology = \"all\"",
+         "ranks on a ring take gradients of their own, of which no mean is known");
+  }
+
+  void find_in_average() {
+    key_ = "train.ema_decay", value_ = fmt::format("train.ema_decay = {}", config_.trainer.ema_decay);
+    need(!config_.gradients.cross_barrier, "comm.cross_barrier = false",
+         "the parameters of a step are then there piece by piece, within the next");
+    need(config_.trainer.average_every <= 1, "train.average_every = 0",
+         "each rank has parameters of its own, and their mean over ranks is what is evaluated");
+    need(config_.trainer.topology != Topology::ring, "comm.topology = \"all\"",
+         "ranks on a ring have parameters of their own, and their mean is what is evaluated");
   }
 
   void find_in_local_sgd() {

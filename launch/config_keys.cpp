@@ -271,6 +271,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "those "
        "that fp16's loss scale can make good are not counted",
        {0, kMostSteps}},
+      {"train.ema_decay", MEMBER(trainer.ema_decay),
+       "average of the weights over the steps, which is evaluated and exported in their place: this much of "
+       "it, "
+       "at most (1 + step) / (10 + step), stays in a step; 0: there is none",
+       kFromZeroBelowOne},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
        "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
       {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, names_in(registry.optimizers)},
@@ -282,6 +287,14 @@ std::vector<Key> keys_of(const Registry& registry) {
        {},
        false,
        "chosen"},
+      {"optimizer.scale_rate", MEMBER(schedule.scaling),
+       "learning_rate, which must be given, is multiplied by the samples of all ranks' steps / scale_batch, "
+       "or by "
+       "the square root of that"},
+      {"optimizer.scale_batch",
+       MEMBER(schedule.scale_batch),
+       "scale_rate: samples of a step that learning_rate was chosen for",
+       {1, 1e9}},
       {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
       {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
       {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
@@ -297,6 +310,10 @@ std::vector<Key> keys_of(const Registry& registry) {
        {kSmallest, kLargest}},
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
        "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
+      {"optimizer.clip_norm", MEMBER(trainer.clip_norm),
+       "a step's mean gradient is scaled to this L2 norm over all parameters where its own is larger; 0: "
+       "never",
+       kFromZero},
       {"schedule.name",
        MEMBER(schedule.name),
        "learning rate after warm-up",
@@ -401,6 +418,22 @@ std::vector<Key> keys_of(const Registry& registry) {
                       "classes; confusion: how often each class was taken for each, of up to 100",
        .words = {kMetricNames.begin(), kMetricNames.end()},
        .several = true},
+      {"run.evaluate_every", MEMBER(trainer.evaluate_epochs),
+       "epochs from one that is evaluated on the test set to the next; 0: none but the last, which always is",
+       kEpochs},
+      {"run.stop_after_epochs", MEMBER(best.stop_after_epochs),
+       "training stops, with exit code 0, when so many epochs brought no better evaluation; 0: it does not",
+       kEpochs},
+      {"run.stop_metric", MEMBER(best.by),
+       "which evaluation is better, for run.stop_after_epochs and run.keep_best: by the accuracy or the loss "
+       "on "
+       "the test set"},
+      {"run.stop_min_delta", MEMBER(best.stop_min_delta),
+       "run.stop_after_epochs: an evaluation is better where it is so by more than this; of an accuracy a "
+       "fraction, such as 0.001",
+       kFromZero},
+      {"run.keep_best", MEMBER(best.keep),
+       "write the network to best.safetensors in run.dir whenever an epoch's evaluation is the best so far"},
       {"run.metrics_every",
        MEMBER(trainer.evaluate_every),
        "steps from one evaluation within an epoch to the next, each a line of evaluations.jsonl; 0: only "

@@ -40,7 +40,7 @@ class DesyncCheck final : public FitObserver {
       : trainer_(trainer), host_(host), every_(every), then_(then) {}
 
   bool goes_on() override;
-  void evaluated(const Evaluation& evaluation) override { then_.evaluated(evaluation); }
+  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
   void evaluated_within() override { then_.evaluated_within(); }
   void step_failed() override { then_.step_failed(); }
   std::string save_last_good() override { return then_.save_last_good(); }

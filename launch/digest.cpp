@@ -66,12 +66,13 @@ class OptimizerHash final : public StateVisitor {
 
 }  // namespace
 
-std::string digest(Network& network, Optimizer& optimizer) {
+std::string digest(Network& network, Optimizer& optimizer, WeightAverage* average) {
   ContentHash hash;
   NetworkHash network_hash(network, hash);
   network.visit_state(network_hash);
   OptimizerHash optimizer_hash(network.device(), hash);
   optimizer.visit_state(optimizer_hash);
+  if (average != nullptr) average->visit_state(optimizer_hash);
   return hash.hex();
 }
 

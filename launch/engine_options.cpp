@@ -17,6 +17,17 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
                   choice.kind->name, optimizer.name));
 }
 
+// The mean of gradients with momentum is not the gradient whose norm is meant.
+void require_no_clipping(const ExchangeChoice& choice, const Config& config) {
+  if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || config.trainer.clip_norm == 0)
+    return;
+  throw ConfigError(fmt::format(
+      "optimizer.clip_norm = {0}: comm.codec = \"{1}\" adds momentum to gradients before ranks know "
+      "their mean; set optimizer.clip_norm = 0 and comm.{1}.clip, by which each rank clips its own, "
+      "or another codec, such as \"topk\"",
+      config.trainer.clip_norm, choice.kind->name));
+}
+
 // Differences of parameters have the momentum of the steps that made them.
 void require_no_momentum(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum) return;
@@ -48,13 +59,17 @@ NetworkOptions network_options(const Config& config, Device device) {
 BucketOptions bucket_options(const Config& config, const Registry& registry) {
   BucketOptions options = bucket_options(config.gradients, registry.exchanges);
   require_momentum(options.exchange, config.optimizer);
-  for (const CodecRule& rule : options.codecs.rules) require_momentum(rule.choice, config.optimizer);
+  require_no_clipping(options.exchange, config);
+  for (const CodecRule& rule : options.codecs.rules) {
+    require_momentum(rule.choice, config.optimizer);
+    require_no_clipping(rule.choice, config);
+  }
   if (config.trainer.average_every > 1) {
     require_no_momentum(options.exchange, config);
     for (const CodecRule& rule : options.codecs.rules) require_no_momentum(rule.choice, config);
   }
   options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
-  if (config.optimizer.name != "sgd" || config.trainer.average_every > 1) {
+  if (config.optimizer.name != "sgd" || config.trainer.average_every > 1 || config.trainer.clip_norm > 0) {
     options.exchange = without_momentum(options.exchange);
     for (CodecRule& rule : options.codecs.rules) rule.choice = without_momentum(rule.choice);
   }

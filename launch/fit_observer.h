@@ -3,6 +3,7 @@
 // FitObserver: who is asked between the steps of a training. It may look at the state there, and stop it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -14,8 +15,9 @@ class FitObserver {
   virtual ~FitObserver() = default;
   // Collective. After every step; false, on every rank alike: training stops here, without an evaluation.
   virtual bool goes_on() = 0;
-  // Collective. After an epoch, or as much of it as train.steps allows, was evaluated and reported.
-  virtual void evaluated(const Evaluation& evaluation) = 0;
+  // Collective. After an epoch, or as much of it as train.steps allows, was reported, and evaluated where it
+  // was to be.
+  virtual void epoch_over(const std::optional<Evaluation>& evaluation) = 0;
   // Collective. After an evaluation within an epoch (TrainerOptions::evaluate_every), which is before a step.
   virtual void evaluated_within() {}
 

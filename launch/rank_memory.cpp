@@ -47,6 +47,7 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
           : "at most, about, of those that comm.codec = auto may choose");
   add("optimizer", training.optimizer().state().size_bytes(),
       fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
+  add("average", training.average_bytes(), "of the parameters over the steps: train.ema_decay");
   add("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
   add("dataset", training.train_set().on_device().size() + training.test_set().on_device().size(),
       "images that batches are gathered from");

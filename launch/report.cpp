@@ -207,8 +207,9 @@ void Report::epoch(const EpochReport& report) {
                                     fmt::format("busy {:.0f} %", 100 * report.busy())};
   if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
   parts.push_back("train loss " + loss_text(report.train_loss));
-  parts.push_back("test loss " + loss_text(report.test_loss));
-  parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * report.test_accuracy));
+  if (report.test_loss) parts.push_back("test loss " + loss_text(*report.test_loss));
+  if (report.test_accuracy)
+    parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * *report.test_accuracy));
   if (report.metrics) add_metrics(*report.metrics, parts);
   parts.push_back(thousands(report.samples_per_second) + " samples/s");
   std::vector<std::string> account = account_parts(report.account);

@@ -49,8 +49,8 @@ struct EpochReport {
   std::int64_t epoch = 0;  // from 1
   std::int64_t steps = 0;  // since the start of training
   double train_loss = 0;
-  double test_loss = 0;
-  double test_accuracy = 0;                         // fraction
+  std::optional<double> test_loss = {};             // nothing: the epoch was not evaluated
+  std::optional<double> test_accuracy = {};         // fraction; likewise
   double samples_per_second = 0;                    // training only, over all ranks
   double learning_rate = 0;                         // of the last step
   double train_seconds = 0;                         // wall time of the epoch's training steps
@@ -157,9 +157,9 @@ class Report {
   std::int64_t started_at_ = 0;  // ... which was this one of the whole run; 0: none yet
 };
 
-// The object metrics.jsonl gets: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy,
-// samples_per_second, learning_rate, train_seconds, evaluation_seconds, skipped_steps, loss_scale, account
-// {data_wait, forward,
+// The object metrics.jsonl gets: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy
+// (these two where the epoch was evaluated), samples_per_second, learning_rate, train_seconds,
+// evaluation_seconds, skipped_steps, loss_scale, account {data_wait, forward,
 // ...} and processor {compute, communication, data} in seconds, busy_by_rank, resident_bytes_by_rank; where
 // there is a monitor device {utilization, ...} (launch/monitor/monitor_sums.h); of several ranks
 // communication {steps, exposed_seconds, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second,

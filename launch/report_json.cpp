@@ -100,8 +100,8 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                               {"busy", report.busy()},
                               {"peak", json_or_null(report.peak)},
                               {"train_loss", report.train_loss},
-                              {"test_loss", report.test_loss},
-                              {"test_accuracy", report.test_accuracy},
+                              {"test_loss", json_or_null(report.test_loss)},
+                              {"test_accuracy", json_or_null(report.test_accuracy)},
                               {"samples_per_second", report.samples_per_second},
                               {"learning_rate", report.learning_rate},
                               {"train_seconds", report.train_seconds},
@@ -113,6 +113,8 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                {{"compute", report.processor.compute},
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
+  if (!report.test_loss) line.erase("test_loss");
+  if (!report.test_accuracy) line.erase("test_accuracy");
   line["busy_by_rank"] = report.busy_by_rank;
   if (!report.resident_bytes_by_rank.empty()) line["resident_bytes_by_rank"] = report.resident_bytes_by_rank;
   if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);

@@ -65,6 +65,7 @@ int run(int argc, char** argv, const Registry& registry) {
   try {
     const Command command = parse_command_line(argc, argv, registry);
     if (command.entry->text != nullptr) return print_text(command);
+    log::set_level(command.log_level);
     if (command.entry->alone != nullptr) return command.entry->alone(command);
     bound_waiting(argv);
     return run_in_world(command);

@@ -165,7 +165,7 @@ RunLock::~RunLock() { close(descriptor_); }
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  for (const char* name : {"events.jsonl", kEvaluationsFile}) set_aside(folder / name);
+  for (const char* name : {"events.jsonl", kEvaluationsFile, kBestFile}) set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
     errno = 0;

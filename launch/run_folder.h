@@ -24,9 +24,12 @@ class RunLock {
   int descriptor_;
 };
 
+// The network that was evaluated best (run.keep_best).
+inline constexpr const char* kBestFile = "best.safetensors";
+
 // Makes the folder, and in it metrics.jsonl and steps.jsonl, which are then empty. What an earlier run wrote
-// there, or to events.jsonl and evaluations.jsonl, is renamed to metrics.N.jsonl, N from 1 in the order of
-// the runs. Throws IoError.
+// there, or to events.jsonl, evaluations.jsonl and best.safetensors, is renamed to metrics.N.jsonl, N from 1
+// in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one

@@ -48,7 +48,7 @@ bool StepWatch::goes_on() {
   }
   leave_step();
   if (!then_.goes_on()) return false;
-  if (!trainer_.evaluates_next() && !trainer_.evaluates_within()) enter_step();
+  if (!trainer_.epoch_ends_next() && !trainer_.evaluates_within()) enter_step();
   return true;
 }
 
@@ -57,9 +57,9 @@ void StepWatch::evaluated_within() {
   enter_step();
 }
 
-void StepWatch::evaluated(const Evaluation& evaluation) {
+void StepWatch::epoch_over(const std::optional<Evaluation>& evaluation) {
   leave_step();
-  then_.evaluated(evaluation);
+  then_.epoch_over(evaluation);
   if (!trainer_.done()) enter_step();
 }
 

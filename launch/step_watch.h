@@ -31,7 +31,7 @@ class StepWatch final : public FitObserver {
   StepWatch& operator=(const StepWatch&) = delete;
 
   bool goes_on() override;
-  void evaluated(const Evaluation& evaluation) override;
+  void epoch_over(const std::optional<Evaluation>& evaluation) override;
   void evaluated_within() override;
   void step_failed() override { then_.step_failed(); }
   std::string save_last_good() override { return then_.save_last_good(); }

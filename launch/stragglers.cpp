@@ -78,8 +78,8 @@ bool StragglerWatch::goes_on() {
 }
 
 // What a rank does there is no step.
-void StragglerWatch::evaluated(const Evaluation& evaluation) {
-  then_.evaluated(evaluation);
+void StragglerWatch::epoch_over(const std::optional<Evaluation>& evaluation) {
+  then_.epoch_over(evaluation);
   if (host_.size() > 1) last_ = trainer_.own_seconds();
 }
 

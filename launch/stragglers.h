@@ -54,7 +54,7 @@ class StragglerWatch final : public FitObserver {
   StragglerWatch& operator=(const StragglerWatch&) = delete;
 
   bool goes_on() override;
-  void evaluated(const Evaluation& evaluation) override;
+  void epoch_over(const std::optional<Evaluation>& evaluation) override;
   void evaluated_within() override;
   void step_failed() override { then_.step_failed(); }
   std::string save_last_good() override { return then_.save_last_good(); }

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/agreed_config.h"
+#include "launch/best_keeper.h"
 #include "launch/busy.h"
 #include "launch/checkpoint/resume.h"
 #include "launch/checkpoint/training_keeper.h"
@@ -50,6 +51,17 @@ std::string header_line(const Config& config, const World& world, Training& trai
                      config.loader.batch, config.loader.accumulation);
 }
 
+// Empty: the rate is as it was given, or chosen.
+std::string rate_line(const Config& config, Training& training) {
+  const ScheduleSettings& settings = config.schedule;
+  if (settings.scaling == RateScaling::none) return {};
+  const std::string ratio =
+      fmt::format("{} / {}", training.train_loader().global_batch(), settings.scale_batch);
+  return fmt::format("learning rate {:.6g} = {:.6g} x {} samples a step (optimizer.scale_rate)",
+                     training.schedule().base, settings.learning_rate,
+                     settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
+}
+
 struct InjectFlags {
   std::vector<std::string> faults;
 };
@@ -65,20 +77,26 @@ struct TrainRun {
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;  // that this one goes on from
   std::optional<StopSignals> signals;
+  std::optional<BestEvaluation> best;
   std::optional<TrainingKeeper> checkpoints;
+  std::optional<BestKeeper> best_keeper;
   std::string trace;  // rank 0's: what --trace writes
   std::optional<StepProfiler> profiler;
 };
 
-void write_export(const Command& command, TrainRun& run) {
-  const ExportFacts facts = export_facts(run.config, run.training->train_set(), command.registry);
+// Throws IoError. In the precision of exports.
+void save_evaluated(TrainRun& run, const Registry& registry, const std::filesystem::path& path) {
+  Training& training = *run.training;
   const ExportPrecision precision = run.config.export_precision;
-  const std::vector<std::string> kept =
-      StateSnapshot(run.training->network())
-          .save(command.export_, to_metadata(facts), stored_type(precision));
+  std::vector<std::string> kept;
+  run.trainer->with_evaluated_weights([&] {
+    kept = StateSnapshot(training.network())
+               .save(path, to_metadata(export_facts(run.config, training.train_set(), registry)),
+                     stored_type(precision));
+  });
   if (kept.empty()) return;
-  log::warning("--export {}: {} has values beyond what {} holds, and {} fp32", command.export_,
-               fmt::join(kept, ", "), words_of(precision)[static_cast<std::size_t>(precision)],
+  log::warning("{}: {} has values beyond what {} holds, and {} fp32", path.string(), fmt::join(kept, ", "),
+               words_of(precision)[static_cast<std::size_t>(precision)],
                kept.size() == 1 ? "stays" : "stay");
 }
 
@@ -96,6 +114,7 @@ void warn_of_random_start(const Config& config) {
 void write_results(const Command& command, TrainRun& run, const std::string& state) {
   std::vector<std::string> problems = run.report->problems();
   if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
+  if (!run.best_keeper->problem().empty()) problems.push_back(run.best_keeper->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
@@ -105,7 +124,7 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
       problems.emplace_back(error.what());
     }
   };
-  write(command.export_, "weights are in", [&] { write_export(command, run); });
+  write(command.export_, "weights are in", [&] { save_evaluated(run, command.registry, command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, state + "\n"); });
   write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
   if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
@@ -218,10 +237,14 @@ void choose_threads_by_trial(TrainRun& run, const Command& command) {
   log::info("{}", describe(trial, threads));
 }
 
+std::string digest_of(TrainRun& run) {
+  return digest(run.training->network(), run.training->optimizer(), run.trainer->weight_average());
+}
+
 // Where ranks are others: that their state is what was saved can be seen.
 void tell_digest(TrainRun& run) {
   std::string state;
-  run_agreed(*run.communicator, [&] { state = digest(run.training->network(), run.training->optimizer()); });
+  run_agreed(*run.communicator, [&] { state = digest_of(run); });
   log::info("its digest is {}", state);
 }
 
@@ -271,6 +294,7 @@ int train(TrainRun& run, const Command& command, World& world) {
       begin_monitor(run.config, world, *run.communicator, run.training->network().device(), goes_on);
   run.shown->introduce([&](RankIdentity& rank) { add_training(*run.training, rank); });
   run.report->header(header_line(run.config, world, *run.training));
+  if (const std::string rate = rate_line(run.config, *run.training); !rate.empty()) run.report->line(rate);
   if (world.rank() == 0)  // who alone prints it
     run.report->line("data: " + summary_of(run.training->train_set(), run.training->test_set()));
   if (!run.training->told_of_data().empty()) run.report->line("data: " + run.training->told_of_data());
@@ -285,7 +309,9 @@ int train(TrainRun& run, const Command& command, World& world) {
     write_run_record(run.config, toml, facts);
     run.report->started(toml, facts);
   }
+  run.best.emplace(run.config.best);
   if (run.saved) {
+    run.best->take(run.saved->state);
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));
     run.saved.reset();  // its memory
@@ -297,15 +323,24 @@ int train(TrainRun& run, const Command& command, World& world) {
     warn_of_random_start(run.config);
   }
   Communicator& host = *run.communicator;
-  CheckpointKeeper& keeper = run.checkpoints
-                                 .emplace(run.config, to_toml(run.config, command.registry), *run.signals,
-                                          host, *run.training, *run.trainer)
-                                 .keeper();
+  CheckpointKeeper& keeper =
+      run.checkpoints
+          .emplace(run.config, to_toml(run.config, command.registry), *run.signals, host, *run.training,
+                   *run.trainer, [&](StateVisitor& visitor) { run.best->visit_state(visitor); })
+          .keeper();
   const ClockOffset before = traced ? measure_clock(host, world.node()) : ClockOffset{};
-  FitObserver* between = &keeper;
+  std::function<void()> save_best;
+  if (config->best.keep) {
+    save_best = [&] {
+      save_evaluated(run, command.registry, std::filesystem::path(run.config.run_dir) / kBestFile);
+    };
+  }
+  BestKeeper& best = run.best_keeper.emplace(
+      BestKeeper::Parts{*run.best, *run.trainer, host.host(), *run.report}, save_best, keeper);
+  FitObserver* between = &best;
   if (config->profile.any()) {
     const StepProfiler::Parts parts{world, host, *run.training, *run.trainer, *run.report};
-    between = &run.profiler.emplace(*config, parts, goes_on, keeper);
+    between = &run.profiler.emplace(*config, parts, goes_on, best);
   }
   DesyncCheck check(*run.trainer, host, config->compared_every(), *between);
   StragglerWatch stragglers(*run.trainer, host, *run.report, check);
@@ -332,7 +367,7 @@ int train(TrainRun& run, const Command& command, World& world) {
     run.trace = trace_of_all(host, run.training->timeline(), before, measure_clock(host, world.node()));
   std::string state;
   run_agreed(*run.communicator, [&] {
-    state = digest(run.training->network(), run.training->optimizer());
+    state = digest_of(run);
     if (first) write_results(command, run, state);
   });
   require_same_state(*run.communicator, state);

@@ -42,6 +42,12 @@ std::unique_ptr<CodecTrial> make_codec_trial(const Trainer::Parts& parts, bool r
                                       parts.network.device(), records ? kUntilReplayed : 0, options);
 }
 
+std::optional<WeightAverage> make_average(Network& network, double decay) {
+  std::optional<WeightAverage> average;
+  if (decay > 0) average.emplace(network, decay);
+  return average;
+}
+
 std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
   std::vector<Communicator*> all{&parts.communicator};
   if (parts.across != nullptr) all.push_back(&parts.across->communicator());
@@ -54,6 +60,10 @@ std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const Traine
   const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
   const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
   CHECK(ring + apart + late + crossing <= 1, "a step ends in one way");
+  CHECK(parts.average == nullptr || !(ring || apart || crossing),
+        "an average is of parameters that all ranks share and a whole step has updated");
+  CHECK(options.clip_norm == 0 || ring + apart + late + crossing == 0,
+        "a norm is of the mean of the step's own gradients, all of them");
   if (ring) return std::make_unique<RingEnd>(parts);
   if (apart) {
     return std::make_unique<ApartEnd>(
@@ -91,6 +101,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       ledger_(make_ledger(parts, stream_.runs_on_host())),
       clock_(stream_, options.accumulation, parts.buckets.buckets().size(), parts.timeline,
              ledger_ ? &*ledger_ : nullptr),
+      average_(make_average(parts.network, options.ema_decay)),
       recordings_(stream_, communicators_of(parts)),
       end_(choose_step_end({.network = parts.network,
                             .buckets = parts.buckets,
@@ -101,12 +112,16 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .clock = clock_,
                             .results = results_,
                             .recordings = recordings_,
-                            .last_micro_batch = options.accumulation - 1},
+                            .last_micro_batch = options.accumulation - 1,
+                            .clip_norm = options.clip_norm,
+                            .average = weight_average()},
                            options)),
       lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   CHECK(!end_->judges_alone() || parts.across == nullptr,
         "ranks that train apart ask each other for statistics");
+  CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
+        "each rank knows only a part of the gradients' norm");
   if (options_.max_skipped_steps > 0) {
     CHECK(!options_.cross_barrier, "a step that others are part of is not skipped");
     parts_.optimizer.judge_each_step();
@@ -132,22 +147,18 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     if (!trained) break;
     EpochReport& line = *trained;
     std::vector<Histogram> histograms = last_gradients();
-    const std::int64_t begin = now_ns();
-    const Evaluation evaluation = evaluate(teller_of(report));
-    line.test_loss = evaluation.loss;
-    line.test_accuracy = evaluation.accuracy;
-    line.evaluation_seconds += seconds_between(begin, now_ns());
-    line.metrics = evaluation.metrics;
-    if (line.metrics) line.metrics_seconds += line.metrics->seconds;
+    const std::optional<Evaluation> evaluation = evaluate_epoch(report, line);
     report.epoch(line);
     if (tells_histograms()) {
-      for (Histogram& each : weight_histograms(parts_.network, stream_))
-        histograms.push_back(std::move(each));
+      with_evaluated_weights([&] {
+        for (Histogram& each : weight_histograms(parts_.network, stream_))
+          histograms.push_back(std::move(each));
+      });
       report.histograms(step_, histograms);
     }
     reported_ = 1;
     if (epoch_is_over()) begin_epoch();
-    if (observer != nullptr) observer->evaluated(evaluation);
+    if (observer != nullptr) observer->epoch_over(evaluation);
   }
   observer_ = nullptr;
 }
@@ -253,8 +264,8 @@ void Trainer::step() {
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = step_,
             .slot = StepSlot::of(enqueued_),
-            .evaluated_next =
-                evaluates_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
+            .stops_behind =
+                epoch_ends_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
   end_->begin_step(place_);
   marks_.begin(place_.slot, step_ + 1);
   clock_.begin(place_.slot, step_);

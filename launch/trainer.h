@@ -41,6 +41,7 @@
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 
@@ -56,10 +57,16 @@ struct TrainerOptions {
   std::int64_t average_after = 0;
   // ring: see Gossip. Ranks train apart, and meet where an epoch is evaluated.
   Topology topology = Topology::all;
+  // Gradients of a step are scaled to this norm where theirs, over all parameters, is larger; 0: never.
+  double clip_norm = 0;
+  // Of a WeightAverage, which is then what is evaluated; 0: there is none.
+  double ema_decay = 0;
   // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
   // that fp16's loss scale makes good are not counted.
   std::int64_t max_skipped_steps = 0;
   MetricChoice metrics;
+  // Epochs from one that is evaluated to the next; 0: none but the last, which always is.
+  std::int64_t evaluate_epochs = 1;
   // Steps from one evaluation within an epoch to the next, counted from the start of training; 0: none.
   std::int64_t evaluate_every = 0;
   std::int64_t log_every = 50;  // steps from one line of rank 0's StepSeries to the next; 0: none
@@ -107,8 +114,8 @@ class Trainer {
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
-  // All epochs from where training stands, each followed by an evaluation and a line of the report, unless
-  // the observer stops it. Collective.
+  // All epochs from where training stands, each followed by an evaluation, where it is due, and a line of the
+  // report, unless the observer stops it. Collective.
   void fit(Report& report, FitObserver* observer = nullptr);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
@@ -121,11 +128,16 @@ class Trainer {
   // next average, on all ranks. On a ring (Gossip) a step is each rank's own, and no collective.
   void step();
   // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
-  // train apart, of the parameters, which exports and digests hold until the next step. Training does not see
-  // it. Collective.
+  // train apart, of the parameters, which exports and digests hold until the next step; with the average of
+  // parameters over the steps where one is kept. Training does not see it. Collective.
   // told: behind each batch of so many.
   using EvaluationTeller = std::function<void(std::int64_t batch, std::int64_t batches)>;
   Evaluation evaluate(const EvaluationTeller& told = nullptr);
+  // Calls work when the network has the parameters that are evaluated, and no other work is under way: the
+  // average, where one is kept. Then training has its own again. Between two steps.
+  void with_evaluated_weights(const std::function<void()>& work);
+  // Null: none is kept.
+  WeightAverage* weight_average() { return average_ ? &*average_ : nullptr; }
   // Everything the next step depends on: the network's and the optimizer's state, where training stands
   // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
   // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
@@ -157,16 +169,20 @@ class Trainer {
   void hold_codecs(bool held) { codecs_held_ = held; }
   // On a ring, steps that each rank took of the epoch that was trained last; else empty.
   const std::vector<std::int64_t>& steps_by_rank() const { return steps_by_rank_; }
-  // Epochs that are over and evaluated.
+  // Epochs that are over.
   std::int64_t epochs() const { return epoch_; }
-  // Whether the epoch is evaluated as it is, before another step.
-  bool evaluates_next() const { return evaluates_after(epoch_step_, step_); }
-  // Likewise within the epoch (TrainerOptions::evaluate_every).
+  // Whether the epoch is reported as it is, before another step, and evaluated where it is to be.
+  bool epoch_ends_next() const { return epoch_ends_after(epoch_step_, step_); }
+  // Whether an evaluation within the epoch (TrainerOptions::evaluate_every) comes before another step.
   bool evaluates_within() const { return evaluates_within(epoch_step_, step_); }
   // Whether train.steps ended the epoch early, and it was evaluated and reported as it was.
   bool reported_early() const { return reported_ && epoch_step_ > 0; }
+  // Between two steps, on every rank alike: fit() finds nothing more to do.
+  void end() { ended_ = true; }
   // Whether fit() finds nothing to do.
-  bool done() const { return epoch_ >= options_.epochs || (stopped() && (reported_ || epoch_step_ == 0)); }
+  bool done() const {
+    return ended_ || epoch_ >= options_.epochs || (stopped() && (reported_ || epoch_step_ == 0));
+  }
   // See StepClock; take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
@@ -239,6 +255,8 @@ class Trainer {
     ProcessorAccount processor;
   };
   static EvaluationTeller teller_of(Report& report);
+  // Collective. Of the epoch whose line this is, where it is to be evaluated.
+  std::optional<Evaluation> evaluate_epoch(Report& report, EpochReport& line);
   // Collective. Adds to what the epoch's evaluations took so far.
   void pause_to_evaluate(Report& report, Pause& pause);
   // See RankCommunication::no_core; of all steps so far.
@@ -254,15 +272,16 @@ class Trainer {
   void try_codecs(double step_seconds);
   void change_codecs(std::span<const int> by_bucket);
   void average_statistics();
+  void swap_average();
   std::int64_t skipped_on_all_ranks();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
-  bool evaluates_after(std::int64_t epoch_step, std::int64_t step) const {
+  bool epoch_ends_after(std::int64_t epoch_step, std::int64_t step) const {
     return epoch_step == parts_.train.steps_in_epoch(epoch_) ||
            (options_.max_steps > 0 && step >= options_.max_steps);
   }
   bool evaluates_within(std::int64_t epoch_step, std::int64_t step) const {
     return options_.evaluate_every > 0 && epoch_step > 0 && step % options_.evaluate_every == 0 &&
-           !evaluates_after(epoch_step, step);
+           !epoch_ends_after(epoch_step, step);
   }
 
   Parts parts_;
@@ -291,6 +310,7 @@ class Trainer {
   bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
   double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
   float gradients_scale_ = 1;  // loss scale that its gradients had
+  std::optional<WeightAverage> average_;
   StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
   std::unique_ptr<StepEnd> end_;
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
@@ -305,7 +325,8 @@ class Trainer {
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
-  std::int64_t reported_ = 0;        // 1: with all that was trained of the epoch
+  std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
+  bool ended_ = false;
   FitObserver* observer_ = nullptr;  // of fit()
   std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
   std::string began_;                // what find_not_finite() found

@@ -13,6 +13,7 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
   clock_.restart();
   if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
   average_statistics();
+  if (average_) swap_average();
   LossTotals mine;
   if (metrics_) metrics_->begin();
   test_.seek(0, 0);
@@ -28,11 +29,40 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
     if (metrics_) metrics_->counted();
     if (told) told(step + 1, steps);
   }
+  if (average_) swap_average();
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   const double samples = static_cast<double>(all.samples);
   Evaluation evaluation{
       .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
   if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
+  return evaluation;
+}
+
+// Whoever looks at the network next, on whatever stream, finds it so.
+void Trainer::swap_average() {
+  average_->swap(stream_);
+  stream_.synchronize();
+}
+
+void Trainer::with_evaluated_weights(const std::function<void()>& work) {
+  settle_but(0);
+  if (!average_) return work();
+  swap_average();
+  work();
+  swap_average();
+}
+
+std::optional<Evaluation> Trainer::evaluate_epoch(Report& report, EpochReport& line) {
+  const std::int64_t every = options_.evaluate_epochs, epoch = epoch_ + 1;
+  const bool due = stopped() || epoch >= options_.epochs || (every > 0 && epoch % every == 0);
+  if (!due) return std::nullopt;
+  const std::int64_t begin = now_ns();
+  const Evaluation evaluation = evaluate(teller_of(report));
+  line.test_loss = evaluation.loss;
+  line.test_accuracy = evaluation.accuracy;
+  line.evaluation_seconds += seconds_between(begin, now_ns());
+  line.metrics = evaluation.metrics;
+  if (line.metrics) line.metrics_seconds += line.metrics->seconds;
   return evaluation;
 }
 

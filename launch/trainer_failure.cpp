@@ -129,7 +129,8 @@ bool Trainer::share_finite_state() {
   const std::vector<int> sound = ranks_with(communicator.host(), search.found().empty());
   if (sound.empty()) return false;
   if (static_cast<int>(sound.size()) == communicator.size()) return true;
-  for (const std::span<float> state : {network.values(), parts_.optimizer.state()})
+  const std::span<float> average = average_ ? average_->values() : std::span<float>();
+  for (const std::span<float> state : {network.values(), parts_.optimizer.state(), average})
     if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, sound.front());
   communicator.stream().synchronize();
   network.copy_weights(stream_);

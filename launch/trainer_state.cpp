@@ -14,6 +14,7 @@ void Trainer::visit_state(StateVisitor& visitor) {
   if (!visitor.writes()) end_->show_saved(step_);
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
+  if (average_) average_->visit_state(visitor);
   visit_exchange(visitor);
   end_->visit_state(visitor);
   visit_place(visitor);

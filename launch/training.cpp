@@ -156,6 +156,7 @@ MemoryNeed Training::memory_need(NetworkPlanning& planning, std::int64_t batch, 
                    (config_.trainer.topology == Topology::ring
                         ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters)
                         : 0) +
+                   average_bytes(plan) +
                    (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
       .codecs = codec_bytes_for(plan, world),
       .batches = data_->device_bytes(batch)};
@@ -220,6 +221,10 @@ AdviceContext Training::advice_context(const World& world) const {
                                      buckets_->buckets(), device, world.nodes())};
 }
 
+std::size_t Training::average_bytes(const MemoryPlan& plan) const {
+  return config_.trainer.ema_decay > 0 ? WeightAverage::planned_bytes(plan.parameters) : 0;
+}
+
 std::size_t Training::codec_bytes() const {
   if (config_.reproducible) return 0;  // what the exchange holds are sums of micro-batches
   const bool chosen_later = buckets_->exchange().to_choose() != nullptr;
@@ -234,6 +239,7 @@ Schedule Training::schedule() const {
   const TrainingLength length = this->length();
   Schedule schedule = make_schedule(config_.schedule, config_.trainer.epochs, length.steps_of_all_epochs,
                                     registry_.schedules);
+  schedule.base = scaled_rate(config_.schedule, data_->train_loader->global_batch());
   schedule.total_steps = length.steps;  // a run that train.steps ends has decayed by then
   return schedule;
 }

@@ -57,7 +57,8 @@ class Training {
   StepStatistics* step_statistics() { return step_statistics_.get(); }
   Timeline* timeline() { return timeline_.get(); }
   TrainingLength length() const;
-  // Of that length; its warm-up and milestones are where train.epochs puts them.
+  // Of that length; its warm-up and milestones are where train.epochs puts them, and its rate is that for the
+  // samples of all ranks' steps.
   Schedule schedule() const;
   int threads() const { return threads_; }
   // That the ranks of this node may use.
@@ -70,6 +71,8 @@ class Training {
   void set_threads(int threads) { threads_ = threads; }
   // Of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
+  // Of the average of parameters that a Trainer keeps.
+  std::size_t average_bytes() const { return average_bytes(network_->memory()); }
   // What codecs hold on a rank; of those that "auto" may choose, about the most.
   std::size_t codec_bytes() const;
   // By plan, the largest batch of at most so many samples that a rank's memory has room for; 0: none. Of a
@@ -96,6 +99,7 @@ class Training {
   // Without allocating it.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
   std::size_t sums_bytes(const MemoryPlan& plan) const;
+  std::size_t average_bytes(const MemoryPlan& plan) const;
   std::size_t codec_bytes_for(const MemoryPlan& plan, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);
   TracedRun traced_run(const World& world) const;

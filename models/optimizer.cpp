@@ -214,6 +214,10 @@ void Optimizer::sum_gradient_squares(Stream& stream, double* sums) {
   }
 }
 
+void Optimizer::clip_gradients(Stream& stream, const double* sums, double most_norm) {
+  backend_.clip_gradients(stream, {.sums = sums, .most_norm = most_norm, .control = control()});
+}
+
 void Optimizer::check_range(Stream& stream, std::size_t piece, Write write) {
   const FlatRange& range = memory_.gradients[piece];
   backend_.all_finite(stream, {.type = range.type,
@@ -249,6 +253,7 @@ void Optimizer::look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRa
   CHECK(gradients.size() == pieces(), "{} ranges of gradients for {}", gradients.size(), pieces());
   copy_learning_rate(stream, slot, control);
   stream.copy(&control->step, &this->control()->step, sizeof(control->step));
+  stream.copy(&control->clip, &this->control()->clip, sizeof(control->clip));
   for (std::size_t piece = 0; piece < pieces(); ++piece)
     update_range(stream, piece, gradients[piece], control, true);
 }

@@ -54,6 +54,9 @@ class Optimizer {
   void check_gradients(Stream& stream);
   // Squares of the (summed) gradients, loss scale and all, in kSquareSums parts; memory of the device.
   void sum_gradient_squares(Stream& stream, double* sums);
+  // The next step takes gradients scaled to this norm where theirs is larger: see GradientClip. Behind
+  // sum_gradient_squares() of the same sums.
+  void clip_gradients(Stream& stream, const double* sums, double most_norm);
   // From now on each step is judged by its own gradients.
   void judge_each_step() { each_step_ = true; }
   // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and

@@ -50,6 +50,19 @@ double Schedule::at(std::int64_t step) const {
   return base * kind.factor(*this, step);
 }
 
+double scaled_rate(const ScheduleSettings& settings, std::int64_t global_batch) {
+  const double times = static_cast<double>(global_batch) / static_cast<double>(settings.scale_batch);
+  switch (settings.scaling) {
+    case RateScaling::none:
+      break;
+    case RateScaling::linear:
+      return settings.learning_rate * times;
+    case RateScaling::root:
+      return settings.learning_rate * std::sqrt(times);
+  }
+  return settings.learning_rate;
+}
+
 Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs, std::int64_t total_steps,
                        const std::vector<ScheduleKind>& table) {
   const double steps_per_epoch = static_cast<double>(total_steps) / static_cast<double>(epochs);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/number_option.h"
@@ -28,10 +29,19 @@ const std::vector<ScheduleKind>& schedule_kinds();
 const ScheduleKind& schedule_kind(const std::string& name,
                                   const std::vector<ScheduleKind>& table = schedule_kinds());
 
+// How a learning rate follows the samples of a step: in proportion (Goyal et al., "Accurate, Large Minibatch
+// SGD", 2017), or to their square root (Krizhevsky, "One weird trick for parallelizing convolutional neural
+// networks", 2014).
+enum class RateScaling { none, linear, root };
+inline constexpr std::string_view kRateScalingWords[] = {"none", "linear", "sqrt"};
+constexpr std::span<const std::string_view> words_of(RateScaling) { return kRateScalingWords; }
+
 // As a person gives it, in epochs.
 struct ScheduleSettings {
   std::string name = "constant";
-  double learning_rate = 0.1;      // the highest
+  double learning_rate = 0.1;  // the highest, but for scaling
+  RateScaling scaling = RateScaling::none;
+  std::int64_t scale_batch = 256;  // samples of a step that learning_rate was chosen for, where it is scaled
   double warmup_epochs = 0;        // linear, from learning_rate / warm-up steps
   std::vector<double> milestones;  // step: epochs at which the rate is multiplied by gamma; ascending
   double gamma = 0.1;
@@ -56,7 +66,11 @@ struct Schedule {
   double progress(std::int64_t step) const;
 };
 
-// total_steps: of all epochs.
+// The highest rate with so many samples a step, of all ranks: learning_rate, or that times
+// global_batch / scale_batch, or times the square root of it.
+double scaled_rate(const ScheduleSettings& settings, std::int64_t global_batch);
+
+// total_steps: of all epochs. The base is learning_rate as it is given.
 Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs, std::int64_t total_steps,
                        const std::vector<ScheduleKind>& table = schedule_kinds());
 

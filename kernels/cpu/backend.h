@@ -56,8 +56,11 @@ class CpuBackend final : public Backend {
   void count_classes(Stream& stream, const ClassCounts& arguments) override;
 
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override;
+  void clip_gradients(Stream& stream, const GradientClip& arguments) override;
   void restore_if_skipped(Stream& stream, const Restore& arguments) override;
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override;
+  void average_values(Stream& stream, const AverageUpdate& arguments) override;
+  void swap_values(Stream& stream, const ValueSwap& arguments) override;
 
   void encode_blocks(Stream& stream, const BlockEncode& arguments) override;
   void sum_blocks(Stream& stream, const BlockSum& arguments) override;

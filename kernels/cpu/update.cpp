@@ -3,6 +3,7 @@
 // Optimizer updates. Compiled with -fno-math-errno: a square root that may set errno is not vectorised.
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
@@ -83,7 +84,7 @@ struct StateStays {
 // step_of(segment) gives the function object for all elements of a chunk.
 template <typename StepOf, typename... State>
 void run_steps(const Update& update, StepOf step_of, State*... state) {
-  for_each_chunk(update.table, [=, &update, factor = 1.0f / update.control->loss_scale](
+  for_each_chunk(update.table, [=, &update, factor = gradient_factor(*update.control)](
                                    const UpdateChunk& chunk, std::int64_t) {
     const auto step = step_of(chunk.segment);
     with_wide_gradients(update, chunk, [&](std::int64_t begin, std::int64_t count, const float* gradient) {
@@ -125,7 +126,7 @@ void add_squares(std::int64_t count, const float* value, const float* gradient, 
 
 void measure_norms(const Update& update, const LarsUpdate& lars) {
   const std::span<const UpdateSegment> segments = update.table.segments();
-  const float factor = 1.0f / update.control->loss_scale;
+  const float factor = gradient_factor(*update.control);
   for_each_chunk(update.table, [&, segments, factor](const UpdateChunk& chunk, std::int64_t i) {
     if (!segments[static_cast<std::size_t>(chunk.segment)].adaptive) return;
     SquaredNorms norms;
@@ -197,12 +198,52 @@ void run_rule(const Update& update, const LarsUpdate& lars) {
   run(update, step_of, lars.momentum_buffer);
 }
 
+// body(first, count) of pieces that cover all elements.
+template <typename Body>
+void over_pieces(std::int64_t count, const Body& body) {
+  const int threads = count >= kParallelElements ? omp_get_max_threads() : 1;
+  deal((count + kUpdateChunk - 1) / kUpdateChunk, threads, [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kUpdateChunk;
+    body(begin, std::min(kUpdateChunk, count - begin));
+  });
+}
+
+void run_average(const AverageUpdate& a) {
+  if (a.control->finite == 0) return;
+  const AverageStep step = AverageStep::from(*a.control, a.decay);
+  over_pieces(a.count, [&](std::int64_t begin, std::int64_t count) {
+    const float* value = a.value + begin;
+    float* average = a.average + begin;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) step(value[i], average[i]);
+  });
+}
+
 }  // namespace
+
+void CpuBackend::average_values(Stream& stream, const AverageUpdate& arguments) {
+  in_order(stream, [arguments] { run_average(arguments); });
+}
+
+void CpuBackend::swap_values(Stream& stream, const ValueSwap& arguments) {
+  in_order(stream, [a = arguments] {
+    over_pieces(a.count, [&a](std::int64_t begin, std::int64_t count) {
+      std::swap_ranges(a.values + begin, a.values + begin + count, a.others + begin);
+    });
+  });
+}
 
 void CpuBackend::update(Stream& stream, const Update& update, const UpdateRule& rule) {
   in_order(stream, [update, rule] {
     if (skips(update)) return;
     std::visit([&](const auto& wanted) { run_rule(update, wanted); }, rule);
+  });
+}
+
+void CpuBackend::clip_gradients(Stream& stream, const GradientClip& arguments) {
+  in_order(stream, [a = arguments] {
+    const double squares = std::accumulate(a.sums, a.sums + kSquareSums, 0.0);
+    a.control->clip = clip_of(squares, a.most_norm, a.control->loss_scale);
   });
 }
 

@@ -140,6 +140,9 @@ class CudaBackend final : public Backend {
     cuda_count_classes(stream, arguments);
   }
 
+  void clip_gradients(Stream& stream, const GradientClip& arguments) override {
+    cuda_clip_gradients(stream, arguments);
+  }
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override {
     cuda_update(stream, update, rule);
   }
@@ -148,6 +151,12 @@ class CudaBackend final : public Backend {
   }
   void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) override {
     cuda_finish_step(stream, rule, control);
+  }
+  void average_values(Stream& stream, const AverageUpdate& arguments) override {
+    cuda_average_values(stream, arguments);
+  }
+  void swap_values(Stream& stream, const ValueSwap& arguments) override {
+    cuda_swap_values(stream, arguments);
   }
 
   void encode_blocks(Stream& stream, const BlockEncode& arguments) override {

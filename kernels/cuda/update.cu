@@ -3,11 +3,12 @@
 // A block updates one chunk. Bytes per element, in 16-byte accesses where a chunk is aligned: value and each
 // state are read and written (8 each), the gradient read (4, or 2 in half types), the copy written (2): SGD
 // and LARS 20 with fp32 gradients, 20 with half gradients and a copy; AdamW 28 and 28. The norms of LARS read
-// value and gradient once more (8, 6).
+// value and gradient once more (8, 6). An average reads two elements and writes one (12), a swap moves 16.
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/update.h"
+#include "kernels/elementwise.h"
 #include "kernels/functors.h"
 
 namespace lockstep {
@@ -66,7 +67,7 @@ struct Table {
   const StepControl* control;
 
   __device__ bool skips() const { return control->finite == 0; }
-  __device__ float gradient_factor() const { return 1.0f / control->loss_scale; }
+  __device__ float gradient_factor() const { return lockstep::gradient_factor(*control); }
 };
 
 template <typename T>
@@ -248,6 +249,60 @@ __global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
   for (std::int64_t i = first; i < first + kLanes && i < a.count; ++i) a.to[i] = a.from[i];
 }
 
+// pack(first) or one(i) for the kLanes elements that are this thread's: at once where they are aligned and
+// all there.
+template <typename Pack, typename One>
+__device__ inline void over_lanes(std::int64_t count, bool packed, const Pack& pack, const One& one) {
+  const std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLanes;
+  if (packed && first + kLanes <= count) return pack(first);
+  for (std::int64_t i = first; i < first + kLanes && i < count; ++i) one(i);
+}
+
+__global__ void __launch_bounds__(kMostBlockThreads) average_kernel(AverageUpdate a) {
+  if (a.control->finite == 0) return;
+  const AverageStep step = AverageStep::from(*a.control, a.decay);
+  over_lanes(
+      a.count, aligned(a.value, a.average),
+      [&](std::int64_t first) {
+        const Lanes<kLanes> value = load<kLanes>(a.value + first);
+        Lanes<kLanes> average = load<kLanes>(a.average + first);
+#pragma unroll
+        for (int i = 0; i < kLanes; ++i) step(value[i], average[i]);
+        store(a.average + first, average);
+      },
+      [&](std::int64_t i) { step(a.value[i], a.average[i]); });
+}
+
+__global__ void __launch_bounds__(kMostBlockThreads) swap_kernel(ValueSwap a) {
+  over_lanes(
+      a.count, aligned(a.values, a.others),
+      [&](std::int64_t first) {
+        const Lanes<kLanes> values = load<kLanes>(a.values + first), others = load<kLanes>(a.others + first);
+        store(a.values + first, others);
+        store(a.others + first, values);
+      },
+      [&](std::int64_t i) {
+        const float value = a.values[i];
+        a.values[i] = a.others[i];
+        a.others[i] = value;
+      });
+}
+
+// Of so many elements, kLanes of them a thread.
+LaunchShape over_elements(std::int64_t count) {
+  const int threads = block_threads();
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(count, threads * kLanes))),
+          .block = dim3(static_cast<unsigned>(threads))};
+}
+
+// One warp.
+__global__ void __launch_bounds__(kWarpThreads) clip_kernel(GradientClip a) {
+  double squares = 0;
+  for (unsigned part = threadIdx.x; part < kSquareSums; part += kWarpThreads) squares += a.sums[part];
+  squares = warp_sum(squares);
+  if (threadIdx.x == 0) a.control->clip = clip_of(squares, a.most_norm, a.control->loss_scale);
+}
+
 __global__ void finish_step_kernel(LossScaleRule rule, StepControl* control) { finish_step(rule, *control); }
 
 void run_rule(Stream& stream, const Update& update, const SgdUpdate& sgd) {
@@ -283,12 +338,19 @@ void run_rule(Stream& stream, const Update& update, const LarsUpdate& lars) {
 }  // namespace
 
 void cuda_restore_if_skipped(Stream& stream, const Restore& arguments) {
-  if (arguments.count == 0) return;
-  const int threads = block_threads();
-  launch(restore_kernel,
-         {.grid = dim3(static_cast<unsigned>(ceil_div(arguments.count, threads * kLanes))),
-          .block = dim3(static_cast<unsigned>(threads))},
-         stream, arguments);
+  if (arguments.count > 0) launch(restore_kernel, over_elements(arguments.count), stream, arguments);
+}
+
+void cuda_average_values(Stream& stream, const AverageUpdate& arguments) {
+  if (arguments.count > 0) launch(average_kernel, over_elements(arguments.count), stream, arguments);
+}
+
+void cuda_swap_values(Stream& stream, const ValueSwap& arguments) {
+  if (arguments.count > 0) launch(swap_kernel, over_elements(arguments.count), stream, arguments);
+}
+
+void cuda_clip_gradients(Stream& stream, const GradientClip& arguments) {
+  launch(clip_kernel, {.grid = dim3(1), .block = dim3(kWarpThreads)}, stream, arguments);
 }
 
 void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) {

@@ -9,8 +9,11 @@
 
 namespace lockstep {
 
+void cuda_clip_gradients(Stream& stream, const GradientClip& arguments);
 void cuda_update(Stream& stream, const Update& update, const UpdateRule& rule);
 void cuda_restore_if_skipped(Stream& stream, const Restore& arguments);
 void cuda_finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control);
+void cuda_average_values(Stream& stream, const AverageUpdate& arguments);
+void cuda_swap_values(Stream& stream, const ValueSwap& arguments);
 
 }  // namespace lockstep

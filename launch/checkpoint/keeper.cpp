@@ -114,7 +114,7 @@ bool CheckpointKeeper::goes_on() {
     return false;
   }
   const bool by_number = settings_.every > 0 && parts_.trainer.steps() % settings_.every == 0;
-  if (parts_.trainer.evaluates_next()) {
+  if (parts_.trainer.epoch_ends_next()) {
     postponed_ = postponed_ || by_number;
   } else if (by_number) {
     wait_for_the_last();
@@ -125,9 +125,9 @@ bool CheckpointKeeper::goes_on() {
   return true;
 }
 
-void CheckpointKeeper::evaluated(const Evaluation& evaluation) {
-  accuracy_ = evaluation.accuracy;
-  const bool best = settings_.regular() && evaluation.accuracy > best_accuracy_;
+void CheckpointKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
+  accuracy_ = evaluation ? std::optional(evaluation->accuracy) : std::nullopt;
+  const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
   if (!best && !postponed_) return;
   wait_for_the_last();
   begin(accuracy_);

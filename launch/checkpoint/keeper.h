@@ -53,7 +53,7 @@ class CheckpointKeeper final : public FitObserver {
   ~CheckpointKeeper() override;
 
   bool goes_on() override;
-  void evaluated(const Evaluation& evaluation) override;
+  void epoch_over(const std::optional<Evaluation>& evaluation) override;
   std::string save_last_good() override;
   // Collective, after the training: the last checkpoint, where any are made. Throws an agreed IoError where
   // it cannot be written and errors stop a training.

@@ -80,7 +80,8 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
 }
 
 TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, StopSignals& signals,
-                               Communicator& host, Training& training, Trainer& trainer)
+                               Communicator& host, Training& training, Trainer& trainer,
+                               std::function<void(StateVisitor&)> also)
     : threads_(training.threads()), planned_threads_(training.planned_threads()) {
   signals.begin_training();
   const Device device = training.network().device();
@@ -100,7 +101,8 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, St
                               .device = device,
                               .compares = host.size() > 1 && config.compared_every() > 0,
                               .also =
-                                  [this](StateVisitor& visitor) {
+                                  [this, also = std::move(also)](StateVisitor& visitor) {
+                                    also(visitor);
                                     visitor.value(kThreads, StateScope::per_rank, &threads_);
                                     visitor.value(kPlannedThreads, StateScope::per_rank, &planned_threads_);
                                   }},

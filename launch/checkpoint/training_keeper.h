@@ -4,6 +4,7 @@
 // at the end.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,9 +23,11 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
 // The keeper of a training, and what of the run it saves beside the trainer's state.
 class TrainingKeeper {
  public:
-  // Collective. From now on signals are heeded. config_text: as to_toml writes it.
-  TrainingKeeper(const Config& config, std::string config_text, StopSignals& signals, Communicator& host,
-                 Training& training, Trainer& trainer);
+  // Collective. From now on signals are heeded. config_text: as to_toml writes it. also: state of the run
+  // that is saved, too.
+  TrainingKeeper(
+      const Config& config, std::string config_text, StopSignals& signals, Communicator& host,
+      Training& training, Trainer& trainer, std::function<void(StateVisitor&)> also = [](StateVisitor&) {});
   TrainingKeeper(const TrainingKeeper&) = delete;
   TrainingKeeper& operator=(const TrainingKeeper&) = delete;
 

@@ -259,8 +259,12 @@ std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
 std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name) {
   std::vector<EpochLine> epochs;
   for_each_object(text, name, [&](const Json& line) {
-    if (!epochs.empty()) epochs.back().classes = {};
-    epochs.push_back(epoch_in(line));
+    EpochLine epoch = epoch_in(line);
+    if (!epochs.empty()) {
+      ClassMetrics before = std::exchange(epochs.back().classes, {});
+      if (!epoch.evaluated()) epoch.classes = std::move(before);
+    }
+    epochs.push_back(std::move(epoch));
   });
   return epochs;
 }

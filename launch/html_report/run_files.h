@@ -5,6 +5,7 @@
 // known are passed over.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -83,12 +84,14 @@ struct EpochLine {
   double exposed = kNotTold;  // as StepPoint's
   double top5 = kNotTold, f1_macro = kNotTold;
   std::vector<double> resident_bytes_by_rank = {};
-  ClassMetrics classes = {};  // of the last line alone
+  ClassMetrics classes = {};  // at the last line alone: of the last that has any
   std::vector<double> busy_by_rank = {};
   StepAccount account = {};
   CommunicationLine communication = {};
   std::vector<AdviceLine> advice = {};  // none or one
   std::vector<StragglerLine> stragglers = {};
+
+  bool evaluated() const { return !std::isnan(test_accuracy) || !std::isnan(test_loss); }
 };
 
 // A line of evaluations.jsonl: of an evaluation within an epoch.

@@ -65,9 +65,10 @@ RunHeadline headline_of(const RunFolder& run) {
     add_told(headline.train_seconds, epoch.train_seconds);
     add_told(headline.evaluation_seconds, epoch.evaluation_seconds);
     headline.steps = epoch.steps;
+    headline.train_loss = epoch.train_loss;
+    if (!epoch.evaluated()) continue;
     headline.test_accuracy = epoch.test_accuracy;
     headline.test_loss = epoch.test_loss;
-    headline.train_loss = epoch.train_loss;
     headline.top5 = epoch.top5;
     headline.f1_macro = epoch.f1_macro;
   }
@@ -87,12 +88,14 @@ RunHeadline headline_of(const RunFolder& run) {
 
 std::vector<EvaluationPoint> evaluation_points(const RunFolder& run) {
   std::vector<EvaluationPoint> points = run.evaluations;
-  for (const EpochLine& epoch : run.epochs)
+  for (const EpochLine& epoch : run.epochs) {
+    if (!epoch.evaluated()) continue;
     points.push_back({.step = epoch.steps,
                       .test_loss = epoch.test_loss,
                       .test_accuracy = epoch.test_accuracy,
                       .top5 = epoch.top5,
                       .f1_macro = epoch.f1_macro});
+  }
   std::ranges::stable_sort(points, {}, &EvaluationPoint::step);
   return points;
 }

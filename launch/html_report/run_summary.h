@@ -16,7 +16,7 @@ namespace lockstep {
 struct RunHeadline {
   double busy = kNotTold, peak = kNotTold;                                       // of the whole training
   double samples_per_second = kNotTold;                                          // the same
-  double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // the last
+  double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // the last told
   double top5 = kNotTold, f1_macro = kNotTold;                                   // likewise
   double train_seconds = kNotTold, evaluation_seconds = kNotTold;
   double steps = 0;

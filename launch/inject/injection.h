@@ -66,7 +66,7 @@ class Injector final : public FitObserver {
   Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
            std::filesystem::path run_dir, FitObserver& then);
   bool goes_on() override;
-  void evaluated(const Evaluation& evaluation) override { then_.evaluated(evaluation); }
+  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
   void evaluated_within() override { then_.evaluated_within(); }
   void step_failed() override;
   std::string save_last_good() override { return then_.save_last_good(); }

@@ -12,7 +12,7 @@ CrossingEnd::CrossingEnd(const StepEndParts& parts)
 }
 
 void CrossingEnd::behind_backward(const StepPlace& place) {
-  if (barrier_.learns() || place.evaluated_next) return SynchronousEnd::behind_backward(place);
+  if (barrier_.learns() || place.stops_behind) return SynchronousEnd::behind_backward(place);
   const std::int64_t last = parts_.last_micro_batch;
   parts_.clock.time(Phase::exposed_communication, last, [] {});
   barrier_.leave(parts_.stream, place.slot);

@@ -9,13 +9,15 @@ namespace lockstep {
 void StepEnd::update(const StepPlace& place) {
   Optimizer& optimizer = parts_.optimizer;
   optimizer.check_gradients(parts_.stream);
-  if (parts_.results.norm_asked(place.slot)) {
-    optimizer.sum_gradient_squares(parts_.stream, parts_.results.gradient_squares());
-    parts_.results.copy_gradient_squares(parts_.stream, place.slot);
-  }
+  const bool told = parts_.results.norm_asked(place.slot), clips = parts_.clip_norm > 0;
+  double* squares = parts_.results.gradient_squares();
+  if (told || clips) optimizer.sum_gradient_squares(parts_.stream, squares);
+  if (told) parts_.results.copy_gradient_squares(parts_.stream, place.slot);
+  if (clips) optimizer.clip_gradients(parts_.stream, squares, parts_.clip_norm);
   if (kind_of(place.step) == StepKind::synchronous)
     parts_.buckets.agree_finite(parts_.stream, &optimizer.control()->finite);
   optimizer.step(parts_.stream, place.slot);
+  if (parts_.average != nullptr) parts_.average->update(parts_.stream, optimizer.control());
 }
 
 StepVerdict StepEnd::judge(std::int64_t number, const StepResult& result, float scale_before) {

@@ -30,6 +30,7 @@
 #include "launch/step_statistics.h"
 #include "models/network.h"
 #include "models/optimizer.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 
@@ -45,6 +46,8 @@ struct StepEndParts {
   StepResults& results;
   StepRecordings& recordings;
   std::int64_t last_micro_batch;
+  double clip_norm = 0;              // TrainerOptions::clip_norm
+  WeightAverage* average = nullptr;  // moved by each step; null: there is none
 };
 
 // Of the step that is being enqueued.
@@ -52,7 +55,7 @@ struct StepPlace {
   std::int64_t step = 0;  // of the training, from 0
   // Where it finds its recording, batches, learning rate and moments, and leaves its results.
   StepSlot slot;
-  bool evaluated_next = false;  // no step follows at once
+  bool stops_behind = false;  // no step follows at once
 };
 
 // What the host learned of a step that is over.

@@ -34,6 +34,27 @@ TEST(Log, WhatEveryRankKnowsIsToldOnce) {
   EXPECT_EQ(logged(3, [] { log::shared_warning("{} ranks", 3); }), "warning [rank 0] 3 ranks\n");
 }
 
+TEST(Log, LinesBelowTheLevelAreDropped) {
+  const auto speak = [] {
+    log::debug("of no use");
+    log::info("of use");
+    log::warning("odd");
+    log::error("wrong");
+  };
+  const auto lines_at = [&](const char* level) {
+    log::set_level(level);
+    const std::string lines = logged(1, speak);
+    log::set_level("info");
+    return std::ranges::count(lines, '\n');
+  };
+  EXPECT_EQ(lines_at("debug"), 4);
+  EXPECT_EQ(lines_at("info"), 3);
+  EXPECT_EQ(lines_at("warning"), 2);
+  EXPECT_EQ(lines_at("error"), 1);
+  EXPECT_EQ(logged(1, speak), "info [rank 0] of use\nwarning [rank 0] odd\nerror [rank 0] wrong\n");
+  EXPECT_THROW(log::set_level("loud"), Error);
+}
+
 TEST(Log, LinesAreBrokenForATerminalOnly) {
   const auto speak = [] { log::warning("one two  three {}", "four five"); };
   EXPECT_EQ(logged(1, speak), "warning [rank 0] one two  three four five\n");

@@ -116,6 +116,53 @@ TEST(Emulated, LossesOfAugmentedImagesAreTheCpus) {
                       2, 1e-5);
 }
 
+// The norm is computed, and the step scaled, by the device; what is evaluated is an average that it keeps.
+TEST(Emulated, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
+  for (const Settings& way :
+       {Settings{"optimizer.clip_norm=0.1"},
+        {"train.ema_decay=0.9"},
+        {"optimizer.clip_norm=0.1", "train.ema_decay=0.9", "train.accumulation=2", "optimizer.name=adamw",
+         "optimizer.learning_rate=1e-3"},
+        {"optimizer.clip_norm=0.1", "comm.codec=int8", "comm.compress_within_node=true"}}) {
+    Settings settings = {"model.name=cnn"};
+    settings.insert(settings.end(), way.begin(), way.end());
+    expect_like_the_cpu(settings, 2, 1e-4);
+  }
+}
+
+// Written while the device has the average in the network's place.
+TEST(Emulated, TheBestNetworkIsTheAverageThatWasEvaluated) {
+  const Workplace workplace("emulated_best", "lockstep-emulated");
+  const Settings settings = {"train.ema_decay=0.9", "run.keep_best=true", "train.precision=fp16"};
+  const ProgramResult trained = run_ranks(2, command_of(workplace, {.settings = settings}, ""));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const double expected = last_line(workplace.path("run") / "metrics.jsonl")["test_loss"];
+  const ProgramResult found = run_shell(fmt::format(
+      "{} eval {} --json --set model.name=cnn --set train.precision=fp16 --set world.device=cpu --init {}",
+      program("lockstep"), workplace.path("config.toml").string(),
+      workplace.path("run/best.safetensors").string()));
+  ASSERT_EQ(found.exit_code, 0) << found.output;
+  const std::size_t begin = found.output.find('{');
+  const double loss =
+      nlohmann::json::parse(found.output.substr(begin, found.output.find('\n', begin) - begin))["test_loss"];
+  EXPECT_NEAR(loss, expected, 1e-2 * expected);
+}
+
+// In half precision some steps overflow and are skipped, and weights have copies.
+TEST(Emulated, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
+  const Workplace workplace("emulated_clip_ema", "lockstep-emulated");
+  for (const Settings& way : {Settings{}, {"train.precision=fp16", "train.loss_scale=1e9"}}) {
+    Settings settings = {"optimizer.clip_norm=0.05", "train.ema_decay=0.9", "train.steps=24"};
+    settings.insert(settings.end(), way.begin(), way.end());
+    const std::string recorded = digest_of(workplace, {.settings = settings});
+    Settings eager = settings, plain = settings;
+    eager.push_back("train.cuda_graph=false");
+    EXPECT_EQ(digest_of(workplace, {.settings = eager}), recorded);
+    plain.push_back("optimizer.clip_norm=0");
+    EXPECT_NE(digest_of(workplace, {.settings = plain}), recorded);
+  }
+}
+
 // Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
 nlohmann::json metrics_of(const Workplace& workplace, const Settings& settings) {
   const ProgramResult result = run_ranks(2, workplace.train(settings));

@@ -48,6 +48,7 @@ class CudaUpdates : public testing::Test {
     std::int32_t finite = 1;
     std::size_t misaligned = 0;
     bool state_stays = false;
+    float clip = 1;
 
     // As the device sees it; the loss scale is in it.
     Values gradient(int step) const {
@@ -70,7 +71,8 @@ class CudaUpdates : public testing::Test {
       *control.as<StepControl>() = {.learning_rate = learning_rate_of(rule),
                                     .step = step,
                                     .loss_scale = kLossScale,
-                                    .finite = c.finite};
+                                    .finite = c.finite,
+                                    .clip = c.clip};
       const Update update{.table = table,
                           .value = value.as<float>(),
                           .gradient = gradient.data(),
@@ -155,6 +157,7 @@ TEST_F(CudaUpdates, AreTheCpus) {
         c.misaligned = 4;
         expect_cpus(c, rule);
         c.state_stays = true;
+        c.clip = 0.375f;
         expect_cpus(c, rule);
       }
     }
@@ -235,6 +238,71 @@ TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {
                   }),
                   finite == 0 ? before : after);
       }
+    }
+  }
+}
+
+// Parts are added up in another order than on the CPU.
+TEST_F(CudaUpdates, AreClippedAsOnTheCpu) {
+  std::vector<double> parts(kSquareSums);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = 1.0 / static_cast<double>(i + 1);
+  const DeviceMemory sums(parts.size() * sizeof(double)), control(sizeof(StepControl));
+  std::ranges::copy(parts, sums.as<double>());
+  for (const double most : {1e-3, 0.5, 2.0, 3.0}) {
+    for (const float loss_scale : {1.0f, 0.25f}) {
+      StepControl cpus{.loss_scale = loss_scale};
+      cpu_.clip_gradients(stream_, {.sums = parts.data(), .most_norm = most, .control = &cpus});
+      *control.as<StepControl>() = {.loss_scale = loss_scale};
+      cuda_clip_gradients(
+          stream_, {.sums = sums.as<double>(), .most_norm = most, .control = control.as<StepControl>()});
+      EXPECT_FLOAT_EQ(control.as<StepControl>()->clip, cpus.clip) << most << " at " << loss_scale;
+      EXPECT_EQ(control.as<StepControl>()->clip < 1, most < 2.33 / double{loss_scale}) << most;
+    }
+  }
+}
+
+TEST_F(CudaUpdates, AverageValuesAsTheCpuDoes) {
+  const DeviceMemory control(sizeof(StepControl));
+  for (const std::int64_t count : kUpdateCounts) {
+    for (const std::size_t misaligned : {0, 4}) {
+      const Values before = random_values(count, "average");
+      const DeviceMemory value(random_values(count, "value"), DType::f32, misaligned);
+      DeviceMemory average(before, DType::f32, misaligned);
+      for (const std::int64_t step : {2, 3, 100000}) {
+        for (const std::int32_t finite : {1, 0}) {
+          *control.as<StepControl>() = {.step = step, .finite = finite};
+          Values expected = before;
+          cpu_.average_values(stream_, {.control = control.as<StepControl>(),
+                                        .decay = 0.99,
+                                        .count = count,
+                                        .value = value.as<float>(),
+                                        .average = expected.data()});
+          EXPECT_EQ(expected == before, finite == 0);
+          const Values found = in_any_order([&] {
+            average.write(before, DType::f32);
+            cuda_average_values(stream_, {.control = control.as<StepControl>(),
+                                          .decay = 0.99,
+                                          .count = count,
+                                          .value = value.as<float>(),
+                                          .average = average.as<float>()});
+            return average.values(DType::f32);
+          });
+          expect_near(found, widen(expected), 1e-6, 1e-7);
+          EXPECT_TRUE(finite == 1 || found == before);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaUpdates, ValuesChangePlaces) {
+  for (const std::int64_t count : kUpdateCounts) {
+    for (const std::size_t misaligned : {0, 4}) {
+      const Values ones = random_values(count, "ones"), others = random_values(count, "others");
+      const DeviceMemory one(ones, DType::f32, misaligned), other(others, DType::f32);
+      cuda_swap_values(stream_, {.count = count, .values = one.as<float>(), .others = other.as<float>()});
+      EXPECT_EQ(one.values(DType::f32), others);
+      EXPECT_EQ(other.values(DType::f32), ones);
     }
   }
 }

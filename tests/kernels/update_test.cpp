@@ -82,6 +82,38 @@ TEST_F(UpdateTest, AGradientWithMomentumIsGivenNoMore) {
   }
 }
 
+// With the decay that the first steps have, and where it is reached.
+TEST_F(UpdateTest, AnAverageOfValuesFollowsItsFormula) {
+  for (const std::int64_t count : kCounts) {
+    const GuardedMemory value(random_values(count, "value")), average(random_values(count, "average"));
+    Doubles expected = widen(average.values());
+    for (const auto& [step, decay] : {std::pair{1, 2.0 / 11}, {2, 3.0 / 12}, {1000, 0.75}}) {
+      const StepControl control{.step = step + 1};  // behind that one
+      backend_.average_values(stream_, {.control = &control,
+                                        .decay = 0.75,
+                                        .count = count,
+                                        .value = value.floats(),
+                                        .average = average.floats()});
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        expected[i] = decay * expected[i] + (1 - decay) * double{value.floats()[i]};
+    }
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(average.floats()[i], expected[i], 1e-6) << i << " of " << count;
+    const Values before = average.values(), values = value.values();
+    const StepControl skipped{.step = 5, .finite = 0};
+    backend_.average_values(stream_, {.control = &skipped,
+                                      .decay = 0.75,
+                                      .count = count,
+                                      .value = value.floats(),
+                                      .average = average.floats()});
+    EXPECT_EQ(average.values(), before);
+    backend_.swap_values(stream_, {.count = count, .values = value.floats(), .others = average.floats()});
+    EXPECT_EQ(value.values(), before);
+    EXPECT_EQ(average.values(), values);
+    EXPECT_TRUE(value.margin_intact() && average.margin_intact());
+  }
+}
+
 TEST_F(UpdateTest, TheFirstSgdStepGoesDownTheGradient) {
   const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
   const UpdateTable table({}, Segments{{.count = 1}});

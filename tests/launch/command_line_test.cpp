@@ -70,6 +70,25 @@ TEST(CommandLine, EveryFlagReachesItsPlace) {
   EXPECT_EQ(init.output, "o.toml");
 }
 
+TEST(CommandLine, EveryCommandThatLogsTakesALevel) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"train", "x"},
+                                                {"plan", "x"},
+                                                {"profile", "x"},
+                                                {"eval", "x"},
+                                                {"pack", "x", "folder"},
+                                                {"inspect", "folder"},
+                                                {"info"}}) {
+    EXPECT_EQ(parse(words).log_level, "info") << words[0];
+    std::vector<const char*> quiet = words;
+    quiet.insert(quiet.end(), {"--log-level", "warning"});
+    EXPECT_EQ(parse(quiet).log_level, "warning") << words[0];
+    EXPECT_NE(parse({"help", words[0]}).text.find("--log-level debug|info|warning|error"), std::string::npos);
+  }
+  EXPECT_NE(usage_error({"train", "x", "--log-level", "loud"}).find("--log-level"), std::string::npos);
+  EXPECT_NE(usage_error({"version", "--log-level", "info"}).find("unknown flag --log-level"),
+            std::string::npos);
+}
+
 TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
   EXPECT_EQ(usage_error({"train", "x", "--epochs", "3"}),
             "unknown flag --epochs; did you mean the configuration's key train.epochs? Set it with --set "

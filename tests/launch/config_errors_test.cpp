@@ -211,6 +211,8 @@ TEST(Suggestions, OtherProgramsNamesOfKeys) {
                                                        {"batch_size", "train.batch"},
                                                        {"train.num_workers", "data.loader_threads"},
                                                        {"optimizer.epochs", "train.epochs"},
+                                                       {"train.max_grad_norm", "optimizer.clip_norm"},
+                                                       {"early_stopping_patience", "run.stop_after_epochs"},
                                                        {"optimizer.momentun", "optimizer.momentum"},
                                                        {"zzzzzzzzzzzz", ""}};
   for (const auto& [given, meant] : cases) EXPECT_EQ(suggested_key(given), meant) << given;
@@ -227,8 +229,10 @@ TEST(Suggestions, OtherProgramsNamesOfValues) {
 // What is suggested must be there.
 TEST(Suggestions, EveryWordSuggestedForAKeyIsAllowed) {
   for (const char* other :
-       {"lr", "wd", "eps", "optim", "scheduler", "warmup", "bs", "batch_size", "grad_accum", "dtype", "amp",
-        "workers", "std", "arch", "output_dir", "dataset", "max_steps"}) {
+       {"lr",         "wd",         "eps",       "optim",     "scheduler",     "warmup",    "bs",
+        "batch_size", "grad_accum", "dtype",     "amp",       "workers",       "std",       "arch",
+        "output_dir", "dataset",    "max_steps", "clip_grad", "max_grad_norm", "model_ema", "patience",
+        "min_delta",  "save_best",  "eval_every"}) {
     const std::string key = known_key(other);
     EXPECT_EQ(std::ranges::count(detail::keys(), key, &detail::Key::name), 1) << other << " -> " << key;
   }

@@ -230,6 +230,57 @@ TEST(Config, CrossBarrierHasSmallBucketsUnlessTheyAreGiven) {
             (Mib{1, 25, 1}));
 }
 
+TEST(Config, ClippingNeedsTheMeanOfAllGradients) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"comm.cross_barrier=true", "comm.cross_barrier = false"},
+      {"train.staleness=1", "train.staleness = 0"},
+      {"train.average_every=8", "train.average_every = 0"},
+      {"comm.topology=ring", "comm.topology = \"all\""}};
+  for (const auto& [other, allowed] : refused) {
+    const std::string error = config_error([&] { with({"optimizer.clip_norm=0.5", std::string(other)}); });
+    EXPECT_EQ(error.find(fmt::format("optimizer.clip_norm = 0.5: allowed with {}, as ", allowed)), 0u)
+        << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+  EXPECT_EQ(set_error("optimizer.clip_norm=-1"),
+            "optimizer.clip_norm = -1: allowed are numbers from 0 to 1e+30");
+  EXPECT_EQ(with({"optimizer.clip_norm=1", "train.average_every=1", "comm.codec=topk"}).trainer.clip_norm, 1);
+}
+
+TEST(Config, AnAverageOfWeightsNeedsWeightsThatAllRanksShare) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"comm.cross_barrier=true", "comm.cross_barrier = false"},
+      {"train.average_every=8", "train.average_every = 0"},
+      {"comm.topology=ring", "comm.topology = \"all\""}};
+  for (const auto& [other, allowed] : refused) {
+    const std::string error = config_error([&] { with({"train.ema_decay=0.75", std::string(other)}); });
+    EXPECT_EQ(error.find(fmt::format("train.ema_decay = 0.75: allowed with {}, as ", allowed)), 0u) << error;
+  }
+  EXPECT_EQ(set_error("train.ema_decay=1"), "train.ema_decay = 1: allowed are numbers >= 0 and < 1");
+  EXPECT_EQ(with({"train.ema_decay=0.999", "train.staleness=1"}).trainer.ema_decay, 0.999);
+}
+
+TEST(Config, WhatStopsATrainingNeedsEvaluations) {
+  EXPECT_EQ(
+      config_error([&] {
+        with({"run.stop_after_epochs=3", "run.evaluate_every=0"});
+      }),
+      "run.stop_after_epochs = 3: allowed with a run.evaluate_every above 0, as it is evaluations before "
+      "the last that tell when to stop");
+  with({"run.keep_best=true", "run.evaluate_every=0"});
+}
+
+TEST(Config, ARateIsScaledWhereItIsGiven) {
+  const auto scaled = [](const std::string& text) { return from_text("[data]\npath = \"x\"\n" + text); };
+  EXPECT_EQ(
+      text_error("[optimizer]\nscale_rate = \"linear\"\n"),
+      "FILE:2: optimizer.scale_rate = \"linear\": allowed with an optimizer.learning_rate that is given, "
+      "as one that is chosen suits the samples of each rank already");
+  const Config config = scaled("[optimizer]\nscale_rate = \"sqrt\"\nlearning_rate = 0.5\n");
+  EXPECT_EQ(config.schedule.learning_rate, 0.5);
+  EXPECT_EQ(to_toml(from_text(to_toml(config))), to_toml(config));
+}
+
 TEST(Config, NesterovNeedsSgdWithMomentum) {
   const auto error = [](const std::vector<std::string>& overrides) {
     return config_error([&] { with(overrides); });

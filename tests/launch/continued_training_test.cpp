@@ -143,7 +143,7 @@ class StopsAfter final : public FitObserver {
  public:
   explicit StopsAfter(std::int64_t steps) : steps_(steps) {}
   bool goes_on() override { return ++seen_ != steps_; }
-  void evaluated(const Evaluation&) override { ++evaluations_; }
+  void epoch_over(const std::optional<Evaluation>&) override { ++evaluations_; }
   int evaluations() const { return evaluations_; }
 
  private:

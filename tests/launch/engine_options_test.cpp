@@ -147,12 +147,19 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
   tell("trainer.cross_barrier", trainer.cross_barrier);
+  tell("trainer.clip_norm", trainer.clip_norm);
+  tell("trainer.ema_decay", trainer.ema_decay);
   tell("trainer.max_skipped_steps", trainer.max_skipped_steps);
   tell("trainer.log_every", trainer.log_every);
   tell("trainer.histograms_every", trainer.histograms_every);
   const MetricChoice& metrics = trainer.metrics;
   tell("trainer.metrics", fmt::format("{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion));
+  tell("trainer.evaluate_epochs", trainer.evaluate_epochs);
   tell("trainer.evaluate_every", trainer.evaluate_every);
+  tell("best.stop_after_epochs", config.best.stop_after_epochs);
+  tell("best.stop_min_delta", config.best.stop_min_delta);
+  tell("best.by", name_of(config.best.by, {"accuracy", "loss"}));
+  tell("best.keep", config.best.keep);
   tell("measure_peak", config.measure_peak);
   tell("busy.below", config.busy.below);
   tell("busy.peak_below", config.busy.peak_below);
@@ -186,6 +193,7 @@ std::map<std::string, std::string> told(const Config& config) {
       make_schedule(config.schedule, config.trainer.epochs, config.trainer.epochs * kStepsPerEpoch);
   tell("schedule.kind", schedule.kind.name);
   tell("schedule.base", schedule.base);
+  tell("schedule.scaled", scaled_rate(config.schedule, 512));
   tell("schedule.total_steps", schedule.total_steps);
   tell("schedule.warmup_steps", schedule.warmup_steps);
   tell("schedule.milestones", schedule.milestones);
@@ -305,6 +313,7 @@ std::vector<Case> cases() {
       {"train.average_every=1", {}},
       {"train.staleness=1", {"buckets.delayed=true"}},
       {"train.average_after=100", {"trainer.average_after=100"}},
+      {"train.ema_decay=0.75", {"trainer.ema_decay=0.75"}},
       {"train.cuda_graph=false", {"trainer.record_steps=false"}},
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
@@ -312,7 +321,10 @@ std::vector<Case> cases() {
         "adamw.decay_norm_and_bias=true"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
-      {"optimizer.learning_rate=0.5", {"schedule.base=0.5"}},
+      {"optimizer.learning_rate=0.5", {"schedule.base=0.5", "schedule.scaled=0.5"}},
+      {"optimizer.scale_rate=linear", {"schedule.scaled=0.5"}},
+      {"optimizer.scale_rate=sqrt", {"schedule.scaled=0.5"}, {"optimizer.scale_batch=128"}},
+      {"optimizer.scale_batch=128", {"schedule.scaled=1"}, {"optimizer.scale_rate=linear"}},
       {"optimizer.momentum=0.5", {"sgd.momentum=0.5"}},
       {"optimizer.momentum=0.5", {"lars.momentum=0.5"}, kLars},
       {"optimizer.momentum=0.5", {}, kAdamW},
@@ -328,6 +340,7 @@ std::vector<Case> cases() {
       {"optimizer.epsilon=0.25", {"adamw.epsilon=0.25"}, kAdamW},
       {"optimizer.epsilon=0.25", {"lars.epsilon=0.25"}, kLars},
       {"optimizer.trust_coefficient=0.25", {"lars.trust_coefficient=0.25"}, kLars},
+      {"optimizer.clip_norm=0.5", {"trainer.clip_norm=0.5"}},
       {"schedule.name=step", {"schedule.kind=step"}},
       {"schedule.name=cosine", {"schedule.kind=cosine"}},
       {"schedule.warmup_epochs=1.5", {"schedule.warmup_steps=150"}},
@@ -418,6 +431,11 @@ std::vector<Case> cases() {
       {"run.event_command=\"mail\"", {"busy.command=mail"}},
       {"run.metrics=top5", {"trainer.metrics=100"}},
       {"run.metrics=confusion, f1", {"trainer.metrics=011"}},
+      {"run.evaluate_every=3", {"trainer.evaluate_epochs=3"}},
+      {"run.stop_after_epochs=5", {"best.stop_after_epochs=5"}},
+      {"run.stop_metric=loss", {"best.by=loss"}},
+      {"run.stop_min_delta=0.25", {"best.stop_min_delta=0.25"}},
+      {"run.keep_best=true", {"best.keep=true"}},
       {"run.metrics_every=7", {"trainer.evaluate_every=7"}},
       {"run.measure_peak=false", {"measure_peak=false"}},
       {"run.keep=5", {"checkpoints.keep=5"}},
@@ -458,6 +476,21 @@ TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
   }
 }
 
+// The mean of what they send is not that of gradients.
+TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
+  for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
+    EXPECT_NO_THROW(bucket_options(config_of({codec})));
+    try {
+      bucket_options(config_of({codec, "optimizer.clip_norm=2"}));
+      ADD_FAILURE() << codec;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("optimizer.clip_norm = 2: comm.codec = \"dgc\""),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 // The codec adds what the optimizer then does not.
 TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
   const BucketOptions options =
@@ -491,6 +524,7 @@ TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
     EXPECT_FALSE(corrects({codec, "comm.topk.momentum_correction=0"}));
     EXPECT_FALSE(corrects({codec, "optimizer.momentum=0"}));
     EXPECT_FALSE(corrects({codec, "optimizer.name=adamw"}));
+    EXPECT_FALSE(corrects({codec, "optimizer.clip_norm=1"}));
     EXPECT_FALSE(corrects({codec, "train.average_every=4"}));
   }
   const BucketOptions options = bucket_options(config_of({"comm.codec=auto", "comm.codec_limit=topk"}));
@@ -512,9 +546,9 @@ TEST(EngineOptions, NoKeyIsForgotten) {
 TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
-  for (const char* key :
-       {"model.stem", "data.tail", "train.precision", "optimizer.name", "schedule.name", "kernels.choose",
-        "data.format", "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
+  for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name",
+                          "optimizer.scale_rate", "schedule.name", "kernels.choose", "data.format",
+                          "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {

@@ -381,6 +381,27 @@ TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
   EXPECT_FALSE(page_has(page, "evaluations.jsonl is not there"));
 }
 
+// run.evaluate_every: an epoch without an evaluation has no point, and hides none.
+TEST_F(RunFolders, LeaveOutWhatWasNotEvaluated) {
+  const std::string without =
+      R"({"epoch":2,"steps":200,"train_loss":0.4,"samples_per_second":1000,"train_seconds":10,"busy":0.5})"
+      "\n";
+  write("a/metrics.jsonl", epoch_with(R"("confusion":[[5,0],[0,7]])") + without);
+  const RunFolder run = read("a");
+  ASSERT_EQ(run.epochs.size(), 2u);
+  ASSERT_EQ(evaluation_points(run).size(), 1u);
+  EXPECT_EQ(evaluation_points(run)[0].step, 100);
+  const RunHeadline headline = headline_of(run);
+  EXPECT_EQ(headline.test_accuracy, 0.8);
+  EXPECT_EQ(headline.train_loss, 0.4);
+  const std::string page = report_page({&run, 1});
+  EXPECT_TRUE(page_has(page, "80.0 %"));
+  EXPECT_TRUE(page_has(page, ">Classes<")) << "of the evaluation before";
+  write("b/metrics.jsonl", without);
+  EXPECT_TRUE(evaluation_points(read("b")).empty());
+  EXPECT_FALSE(page_has(page_of("b"), "nan"));
+}
+
 TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
   const std::string communication =
       R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1,"exposed_seconds_by_bucket":[0.25,0.75]},)"

@@ -57,6 +57,23 @@ TEST(Output, SaysWhereEverythingIs) {
   }
 }
 
+TEST(Output, HasTheLinesOfTheLogThatAreAskedFor) {
+  const Workplace workplace("log_level");
+  const auto said = [&](const std::string& flags) {
+    const ProgramResult result =
+        run_ranks(2, workplace.train({"train.steps=3", "comm.codec=fp16", "train.max_skipped_steps=1"},
+                                     "--inject nan:rank=1,step=2 " + flags));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return std::pair(count(result.output, "info [rank 0]"), count(result.output, "warning [rank"));
+  };
+  const auto plain = said(""), quiet = said("--log-level warning"), silent = said("--log-level error");
+  EXPECT_GT(plain.first, 0) << "gradients are summed densely";
+  EXPECT_GT(plain.second, 0) << "step 2 skipped";
+  EXPECT_EQ(quiet, std::pair(0, plain.second));
+  EXPECT_EQ(silent, std::pair(0, 0));
+  expect_failure(run_ranks(2, workplace.train({}, "--log-level loud")), exit_code::usage, {"--log-level"});
+}
+
 // What was trained for hours must not be lost with its metrics.
 TEST(Output, AFullDiskForMetricsCostsNoExport) {
   const Workplace workplace("full_metrics");

@@ -465,6 +465,19 @@ TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
             std::string::npos);
 }
 
+// Nothing stands for what nobody measured: neither a zero nor null.
+TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
+  EpochReport epoch = example();
+  epoch.test_loss = epoch.test_accuracy = std::nullopt;
+  epoch.evaluation_seconds = 0;
+  Report report(options(false));
+  const std::string printed = output_of([&] { report.epoch(epoch); });
+  EXPECT_NE(printed.find("train loss 0.312  12,345 samples/s"), std::string::npos) << printed;
+  const json line = json::parse(metrics().front());
+  EXPECT_FALSE(line.contains("test_loss") || line.contains("test_accuracy")) << line;
+  EXPECT_EQ(line["train_loss"], 0.312);
+}
+
 TEST_F(ReportTest, AnEpochWithoutTimeHasAnAccountOfZeros) {
   Report report(options(false));
   EXPECT_NE(output_of([&] { report.epoch(EpochReport()); }).find("forward 0.0 %"), std::string::npos);

@@ -56,6 +56,16 @@ TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
 }
 
+TEST_F(RunFolder, TheBestNetworkOfAnEarlierRunStaysUnlessThatGoesOn) {
+  begin_metrics(folder_);
+  std::ofstream(folder_ / kBestFile) << "weights";
+  continue_metrics(folder_, 0, false);
+  EXPECT_EQ(text_of(kBestFile), "weights");
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / kBestFile));
+  EXPECT_EQ(text_of("best.1.safetensors"), "weights");
+}
+
 TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
   const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
                     three = "{\"epoch\":3,\"steps\":12}\n";

@@ -56,6 +56,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                   {.accumulation = training.accumulation,
                    .average_every = training.average_every,
                    .average_after = training.average_after,
+                   .clip_norm = training.clip_norm,
                    .max_skipped_steps = training.max_skipped_steps,
                    .last_good = training.last_good});
   for (int step = 1; step <= training.steps; ++step) {

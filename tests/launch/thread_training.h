@@ -34,6 +34,7 @@ struct ThreadTraining {
   OptimizerOptions optimizer = SgdOptions{};
   LossScaleOptions loss_scale;
   double learning_rate = 0.02;
+  double clip_norm = 0;
   std::int64_t average_every = 0;
   std::int64_t average_after = 0;
   std::int64_t max_skipped_steps = 0;

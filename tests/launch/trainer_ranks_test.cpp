@@ -101,6 +101,54 @@ TEST(TrainerRanks, AdamWAndLarsOnThreeRanks) {
   expect_equal(training, kThree);
 }
 
+// The norm is of the mean over all samples: so it is the same on any number of ranks.
+TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
+  ThreadTraining training = kCnn;
+  training.clip_norm = 0.05;
+  expect_equal(training, kFour);
+  training.steps = 3;
+  training.ranks = 2;
+  const std::string clipped = digest_of(training);
+  for (const ExchangeKind* codec : {&kFp16Codec, &kInt8Codec}) {
+    training.buckets.exchange = {.kind = codec};
+    training.buckets.codecs.compress_within_node = true;
+    EXPECT_NE(digest_of(training), clipped) << "and all ranks alike, which digest_of sees";
+  }
+  training.buckets = kSmallBuckets;
+  EXPECT_EQ(digest_of(training), clipped);
+  training.clip_norm = 1e6;
+  const std::string far = digest_of(training);
+  training.clip_norm = 0;
+  EXPECT_EQ(digest_of(training), far) << "a norm that is never reached changes nothing";
+  EXPECT_NE(far, clipped);
+}
+
+// fp16: what is clipped are gradients without their scale, and a step that overflows is skipped as ever.
+TEST(TrainerRanks, ClippedStepsInHalfPrecisionKnowTheLossScale) {
+  ThreadTraining training = kCnn;
+  training.precision = Precision::fp16;
+  training.ranks = 2;
+  training.steps = 3;
+  training.clip_norm = 0.05;
+  training.optimizer = SgdOptions{.momentum = 0};
+  std::vector<TrainedState> trained;
+  for (const double scale : {256.0, 1024.0, 0x1p40}) {
+    training.loss_scale = {.initial = scale, .rule = {.interval = 2000}};
+    training.steps = scale > 1e6 ? 40 : 3;
+    std::int64_t taken = 0;
+    training.after_step = [&](int rank, int, Trainer&, Network&, Optimizer& optimizer) {
+      Stream stream({}, StreamUse::compute);
+      if (rank == 0) taken = optimizer.read_control(stream).step - 1;
+    };
+    EXPECT_FALSE(digest_of(training).empty());
+    const bool overflows = scale > 1e6;
+    EXPECT_TRUE(overflows ? taken > 0 && taken < 40 : taken == 3) << taken;
+    if (!overflows) trained.push_back(states_after(training, {3}).at(3));
+  }
+  for (const auto& [name, values] : trained[0])
+    EXPECT_LE(distance(trained[1].at(name), values), 2e-3) << name;
+}
+
 // Batch norm's statistics are those of a rank and micro-batch, so ranks are not accumulation there; but all
 // ranks end alike, by whatever buckets, and whether they travel during backward or after it.
 TEST(TrainerRanks, BucketsAndOverlapChangeNothing) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -255,6 +256,85 @@ TEST(Optimizer, LooksAheadToWhereAStepWouldLead) {
     optimizer->step(stream, 0.02);
     EXPECT_EQ(ahead, arena.values) << options.index();
     EXPECT_NE(ahead, before);
+  }
+}
+
+// clip_grad_norm_ on the gradients of one parameter of four elements, 3, 4, 0 and 12, whose norm is 13.
+TEST(Optimizer, ClipsAsPyTorchDoes) {
+  struct Case {
+    double most_norm;
+    float loss_scale;
+    float clip;
+  };
+  // most / (13 + 1e-6), as PyTorch computes it, and at most 1.
+  for (const Case& c : {Case{1, 1, 0.076923071f}, Case{6.5, 1, 0.49999996f}, Case{6.5, 1024, 0.49999996f},
+                        Case{13, 1, 0.99999992f}, Case{13.001, 1, 1.0f}, Case{1e30, 1, 1.0f}}) {
+    SCOPED_TRACE(fmt::format("norm {} at a loss scale of {}", c.most_norm, c.loss_scale));
+    const Layout layout(Shape{4}, DType::f32);
+    const std::vector<Parameter> parameters = {{.name = "w", .layout = layout, .offset = 0}};
+    std::vector<float> values(4, 0.0f), gradients = {3, 4, 0, 12};
+    for (float& each : gradients) each *= c.loss_scale;
+    const FlatRange range{.end = 4, .data = gradients.data()};
+    const auto optimizer = make_optimizer(
+        {.parameters = parameters, .values = values, .copies = {}, .gradients = std::span(&range, 1)},
+        SgdOptions{.momentum = 0}, {.initial = c.loss_scale});
+    Stream stream({}, StreamUse::compute);
+    std::vector<double> sums(kSquareSums);
+    optimizer->sum_gradient_squares(stream, sums.data());
+    optimizer->clip_gradients(stream, sums.data(), c.most_norm);
+    EXPECT_FLOAT_EQ(optimizer->read_control(stream).clip, c.clip);
+    optimizer->step(stream, 1.0);
+    const float plain[] = {3, 4, 0, 12};
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_FLOAT_EQ(values[i], -c.clip * plain[i]) << i;
+  }
+}
+
+// Each optimizer, LARS with its norms, too: a clipped step is a step with gradients that somebody has scaled.
+TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
+        OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
+    Arena clipped, scaled;
+    const auto clips = make_optimizer(clipped.memory(), options);
+    const auto plain = make_optimizer(scaled.memory(), options);
+    Stream stream({}, StreamUse::compute);
+    std::vector<double> sums(kSquareSums);
+    for (int t = 1; t <= 3; ++t) {
+      clipped.make_gradients(t);
+      scaled.make_gradients(t);
+      double squares = 0;
+      for (const float each : clipped.gradients) squares += double{each} * double{each};
+      const auto factor = static_cast<float>(0.25 / (std::sqrt(squares) + 1e-6));
+      ASSERT_LT(factor, 0.1f);
+      for (float& each : scaled.gradients) each *= factor;
+      clips->sum_gradient_squares(stream, sums.data());
+      clips->clip_gradients(stream, sums.data(), 0.25);
+      clips->step(stream, 0.01);
+      plain->step(stream, 0.01);
+      for (std::size_t i = 0; i < clipped.values.size(); ++i)
+        ASSERT_NEAR(clipped.values[i], scaled.values[i], 1e-6) << options.index() << ", " << i;
+    }
+  }
+}
+
+// Such a step is skipped: what it would be clipped by is not what the next one is.
+TEST(Optimizer, NothingFiniteClipsNothing) {
+  Arena arena;
+  const auto optimizer =
+      make_optimizer(arena.memory(), SgdOptions{}, {.initial = 1, .rule = {.interval = 10}});
+  Stream stream({}, StreamUse::compute);
+  std::vector<double> sums(kSquareSums);
+  const std::vector<float> before = arena.values;
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    arena.make_gradients(1);
+    arena.gradients[0] = bad;
+    optimizer->check_gradients(stream);
+    optimizer->sum_gradient_squares(stream, sums.data());
+    optimizer->clip_gradients(stream, sums.data(), 1);
+    optimizer->step(stream, 0.1);
+    EXPECT_EQ(optimizer->read_control(stream).clip, 1.0f);
+    EXPECT_EQ(arena.values, before);
+    EXPECT_EQ(steps(*optimizer), 0);
   }
 }
 

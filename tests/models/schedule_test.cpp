@@ -33,5 +33,16 @@ TEST(Schedule, CosineEndsAtItsFinalFraction) {
   EXPECT_NEAR(schedule.at(1000), 0.1, 1e-12);
 }
 
+TEST(Schedule, ARateFollowsTheSamplesOfAStepWhereItIsTold) {
+  ScheduleSettings settings{.learning_rate = 0.1, .scale_batch = 256};
+  EXPECT_EQ(scaled_rate(settings, 1024), 0.1);
+  settings.scaling = RateScaling::linear;
+  EXPECT_DOUBLE_EQ(scaled_rate(settings, 1024), 0.4);
+  EXPECT_DOUBLE_EQ(scaled_rate(settings, 64), 0.025);
+  EXPECT_DOUBLE_EQ(scaled_rate(settings, 256), 0.1);
+  settings.scaling = RateScaling::root;
+  EXPECT_DOUBLE_EQ(scaled_rate(settings, 1024), 0.2);
+}
+
 }  // namespace
 }  // namespace lockstep

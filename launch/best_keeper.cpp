@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/best_keeper.h"
+
+#include <utility>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+
+// A training that goes on may have stopped before.
+BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then)
+    : parts_(parts), save_(std::move(save)), then_(then) {
+  end_where_it_stops();
+}
+
+void BestKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
+  if (evaluation) {
+    const std::int64_t epochs = parts_.trainer.epochs() + (parts_.trainer.reported_early() ? 1 : 0);
+    if (parts_.best.add(*evaluation, epochs) && save_) keep();
+    end_where_it_stops();
+  }
+  then_.epoch_over(evaluation);
+}
+
+void BestKeeper::end_where_it_stops() {
+  if (!parts_.best.stops()) return;
+  if (!parts_.trainer.done()) parts_.report.line(parts_.best.reason());
+  parts_.trainer.end();
+}
+
+// The file before stays where it cannot be written. The others wait here, and not within a step, which may
+// take no longer than steps do.
+void BestKeeper::keep() {
+  if (parts_.host.rank() == 0) {
+    try {
+      save_();
+      problem_.clear();
+    } catch (const IoError& error) {
+      if (problem_.empty()) log::warning("{}; training goes on, and an earlier best stays", error.what());
+      problem_ = error.what();
+    }
+  }
+  first_rank_where(parts_.host, !problem_.empty());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/weight_average.h"
+
+#include "core/error.h"
+
+namespace lockstep {
+
+WeightAverage::WeightAverage(Network& network, double decay)
+    : network_(network),
+      decay_(decay),
+      average_(planned_bytes(network.values().size_bytes()), network.device()) {
+  CHECK(decay > 0 && decay < 1, "a decay of {}", decay);
+  Stream stream(network.device(), StreamUse::compute);
+  stream.copy(average_.data(), network.values().data(), average_.bytes());
+  stream.synchronize();
+}
+
+void WeightAverage::update(Stream& stream, const StepControl* control) {
+  network_.backend().average_values(stream, {.control = control,
+                                             .decay = decay_,
+                                             .count = count(),
+                                             .value = network_.values().data(),
+                                             .average = values().data()});
+}
+
+void WeightAverage::swap(Stream& stream) {
+  network_.backend().swap_values(
+      stream, {.count = count(), .values = network_.values().data(), .others = values().data()});
+  network_.copy_weights(stream);
+}
+
+void WeightAverage::visit_state(StateVisitor& visitor) {
+  const std::span<const Parameter> parameters = network_.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    visitor.tensor({.name = parameters[i].name + ".ema",
+                    .layout = parameters[i].layout,
+                    .value = values().data() + parameters[i].offset,
+                    .elements = flat_elements(parameters, i, count())},
+                   StateScope::replicated);
+  }
+}
+
+std::span<float> WeightAverage::values() const {
+  return {reinterpret_cast<float*>(average_.data()), average_.bytes() / sizeof(float)};
+}
+
+}  // namespace lockstep
