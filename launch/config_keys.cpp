@@ -210,6 +210,11 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"train.accumulation", MEMBER(loader.accumulation), "micro-batches per step", kSamples},
       {"train.epochs", MEMBER(trainer.epochs), "passes over the training data", {1, kMostEpochs}},
       {"train.steps",
+      {"train.until_epoch",
+       MEMBER(trainer.until_epoch),
+       "stop when so many epochs are done, in the middle of a training of train.epochs that --resume goes on "
+       "with: its schedule stays that of all epochs; 0: run all",
+       {0, kMostEpochs}},
        MEMBER(trainer.max_steps),
        "stop after this many steps; 0: run all epochs",
        {0, kMostSteps}},

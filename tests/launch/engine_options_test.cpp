@@ -302,6 +302,7 @@ std::vector<Case> cases() {
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
        {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
+      {"train.until_epoch=3", {"trainer.epochs=3"}, {"train.epochs=20"}},
         "adamw.decay_norm_and_bias=true"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
