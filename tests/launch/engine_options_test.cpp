@@ -68,6 +68,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.zero_init_residual", choice.zero_init_residual);
   tell("choice.sync_batch_norm", choice.sync_batch_norm);
   tell("choice.dropout", choice.dropout);
+  for (const NetworkEntry& entry : network_table())
+    for (const NumberOption& option : entry.options)
+      tell(fmt::format("choice.{}.{}", entry.name, option.name), choice.own.of(entry.name, option));
 
   const NetworkOptions network = network_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("network.device", to_string(network.device));
@@ -227,6 +230,12 @@ std::vector<Case> cases() {
       {"model.zero_init_residual=true", {"choice.zero_init_residual=true"}},
       {"model.sync_batch_norm=true", {"choice.sync_batch_norm=true"}},
       {"model.dropout=0.25", {"choice.dropout=0.25"}},
+      {"model.mlp.width=64", {"choice.mlp.width=64"}},
+      {"model.mlp.depth=3", {"choice.mlp.depth=3"}},
+      {"model.cnn.width=16", {"choice.cnn.width=16"}},
+      {"model.cnn.depth=3", {"choice.cnn.depth=3"}},
+      {"model.cnn.kernel=5", {"choice.cnn.kernel=5"}},
+      {"model.cnn.hidden=64", {"choice.cnn.hidden=64"}},
       {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},
@@ -293,6 +302,7 @@ std::vector<Case> cases() {
       {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
       {"train.epochs=20", {"trainer.epochs=20", "schedule.total_steps=2000"}},
       {"train.steps=7", {"trainer.max_steps=7"}},
+      {"train.until_epoch=3", {"trainer.epochs=3"}, {"train.epochs=20"}},
       {"train.max_skipped_steps=3", {"trainer.max_skipped_steps=3"}},
       {"train.average_every=8", {"trainer.average_every=8"}},
       {"train.average_every=1", {}},
@@ -302,7 +312,6 @@ std::vector<Case> cases() {
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
        {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
-      {"train.until_epoch=3", {"trainer.epochs=3"}, {"train.epochs=20"}},
         "adamw.decay_norm_and_bias=true"}},
       {"optimizer.name=lars",
        {"lars.momentum=0.9", "lars.weight_decay=0", "lars.trust_coefficient=0.001", "lars.epsilon=1e-08"}},
