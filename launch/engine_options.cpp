@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/engine_options.h"
 
+#include <algorithm>
+
 #include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "data/device_batches.h"
