@@ -112,17 +112,19 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
         sweep_line(start, describe(row.settings) + (row.problem.empty() ? "" : ", then failed"), terminal);
   }
   if (std::ranges::any_of(outcome.rows, &SweepRow::pareto))
-    text +=
-        "* no other that was trained whole beats it in accuracy or samples/s without losing in the other\n";
+    text += "* on the Pareto front of accuracy and samples/s, of those trained whole\n";
   for (const SweepRow& row : outcome.rows)
     if (!row.problem.empty())
       text += sweep_line(fmt::format("  trial {} failed: ", row.trial),
                          fmt::format("{} ({})", row.problem, describe(row.settings)), terminal);
   const std::int64_t steps = outcome.steps(), all = outcome.steps_of_all();
-  if (all > 0)
-    text += fmt::format(
-        "{}, {:.0f} % of the {} that training all of them whole would take\n", counted_of(steps, "step"),
-        100.0 * static_cast<double>(steps) / static_cast<double>(all), thousands(static_cast<double>(all)));
+  if (all > 0) {
+    const double percent = 100.0 * static_cast<double>(steps) / static_cast<double>(all);
+    text += sweep_line("",
+                       fmt::format("{}, {:.0f} % of the {} that training all of them whole would take",
+                                   counted_of(steps, "step"), percent, thousands(static_cast<double>(all))),
+                       terminal);
+  }
   if (outcome.busy_share)
     text += fmt::format("{} in {}, slots busy {:.1f} % of the time\n", counted_of(outcome.jobs, "job"),
                         duration(outcome.seconds), 100 * *outcome.busy_share);

@@ -114,6 +114,7 @@ void Sweep::replay() {
       throw DataError(fmt::format("{} tells of trial {}, rung {}, which this sweep does not have",
                                   (folder_ / "sweep.jsonl").string(), event.job.trial, event.job.rung));
     if (!event.end) {
+      accounts_[static_cast<std::size_t>(event.job.trial)].begun = true;
       search_.started(event.job, 0);
       open[event.job.trial] = event.job;
       continue;
@@ -187,11 +188,16 @@ void Sweep::fill_slots() {
 }
 
 void Sweep::start(const SweepJob& job, std::size_t slot) {
-  Config config = *accounts_[static_cast<std::size_t>(job.trial)].config;
+  Account& account = accounts_[static_cast<std::size_t>(job.trial)];
+  Config config = *account.config;
   config.run_dir = folder_of(job.trial).string();
   if (config.threads == 0) config.threads = slots_.threads;
   config.measure_peak = false;
   std::error_code error;
+  // What another sweep has left there is nothing to go on from.
+  if (!std::exchange(account.begun, true) &&
+      std::filesystem::exists(folder_of(job.trial) / "trial.toml", error))
+    std::filesystem::remove_all(folder_of(job.trial), error);
   std::filesystem::create_directories(folder_of(job.trial), error);
   if (error)
     throw IoError(fmt::format("cannot create {}: {}", folder_of(job.trial).string(), error.message()));

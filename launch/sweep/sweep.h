@@ -46,7 +46,8 @@ class Sweep {
     std::string problem = {};  // why there is no such configuration
     std::int64_t epochs = 0, steps = 0;
     double seconds = 0;
-    int stopped = 0;  // jobs that something else than this ended, and that could go on
+    bool begun = false;  // a job of it was started, by this start or an earlier one
+    int stopped = 0;     // jobs that something else than this ended, and that could go on
   };
   struct Running {
     SweepJob job;

@@ -90,15 +90,21 @@ MadeUpTrainings with_optimum(std::int64_t optimum, std::uint64_t seed) {
 }
 
 TEST(SweepSearch, HalvingFindsAPlantedOptimumInLessThanAThirdOfTheGridsEpochs) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const std::int64_t optimum = static_cast<std::int64_t>(seed) * 7 % 27;
-    const SweepRules rules{.trials = 27, .rungs = halving_rungs(9, 1, 3), .eta = 3, .slots = 2};
-    const MadeUpSweep sweep = played(rules, with_optimum(optimum, seed));
-    ASSERT_FALSE(sweep.ranking.empty());
-    EXPECT_EQ(sweep.ranking.front(), optimum) << "seed " << seed;
-    EXPECT_LT(3 * sweep.epochs, 27 * 9) << "seed " << seed;
-    const SweepJob whole{.trial = optimum, .rung = 2};
-    EXPECT_EQ(std::ranges::count(sweep.jobs, whole), 1) << "seed " << seed;
+  struct Size {
+    std::int64_t slots, epochs;
+  };
+  for (const Size size : {Size{1, 9}, Size{2, 27}, Size{4, 81}}) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      const std::int64_t optimum = static_cast<std::int64_t>(seed) * 7 % 27;
+      const SweepRules rules{
+          .trials = 27, .rungs = halving_rungs(size.epochs, 1, 3), .eta = 3, .slots = size.slots};
+      const MadeUpSweep sweep = played(rules, with_optimum(optimum, seed));
+      ASSERT_FALSE(sweep.ranking.empty());
+      EXPECT_EQ(sweep.ranking.front(), optimum) << size.slots << " slots, seed " << seed;
+      EXPECT_LT(3 * sweep.epochs, 27 * size.epochs) << size.slots << " slots, seed " << seed;
+      const SweepJob whole{.trial = optimum, .rung = rules.rungs.size() - 1};
+      EXPECT_EQ(std::ranges::count(sweep.jobs, whole), 1) << size.slots << " slots, seed " << seed;
+    }
   }
 }
 

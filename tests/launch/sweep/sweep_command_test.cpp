@@ -168,7 +168,8 @@ TEST(Sweep, ATrialThatFailsIsToldAndStopsNothing) {
 
 TEST(Sweep, StopsWhenItIsAskedAndGoesOnFromCheckpoints) {
   const SweepPlace place("sweep_stopped");
-  const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 400", "train.seed = [1, 2]");
+  const std::string sweep =
+      place.command("method = \"grid\"\njobs = 2\nepochs = 2000", "train.seed = [1, 2]");
   const auto trained = [&](int trial) {
     return fmt::format("[ -s {}/trials/000{}/metrics.jsonl ]", place.folder().string(), trial);
   };
@@ -182,11 +183,10 @@ TEST(Sweep, StopsWhenItIsAskedAndGoesOnFromCheckpoints) {
     EXPECT_EQ(place.events_of("end", trial), 0);
   }
 
-  // The same trials, of which little is left.
   const ProgramResult again = sweep_disturbed(
       sweep,
       fmt::format("grep -q 'training goes on after step' {}/trials/0000/output.txt", place.folder().string()),
-      "kill -INT $run");
+      "kill -HUP $run");
   EXPECT_EQ(again.exit_code, exit_code::resumable) << again.output;
 }
 
