@@ -98,6 +98,12 @@ TEST(Sweep, AGridTrainsEverySettingAndWritesWhatItFound) {
   expect_failure(run_shell(place.command("method = \"grid\"\njobs = 2",
                                          "train.batch = [8, 32]\noptimizer.learning_rate = [1e-6, 0.02]")),
                  exit_code::config, {"train.batch: [8, 16] against [8, 32]", "name another dir"});
+
+  // Another sweep in its place: of trial 0 there are still a checkpoint and lines.
+  std::filesystem::remove(place.folder() / "sweep.jsonl");
+  const ProgramResult other = run_shell(place.command("method = \"grid\"", "train.batch = [32]"));
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,16,"), 1);
 }
 
 // A rung changes neither the schedule nor a bit: what was trained in parts is what is trained in one go.
