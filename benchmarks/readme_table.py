@@ -351,6 +351,14 @@ def data_wait(results):
             f"at most {100 * worst['data_wait_share']:.2f} % of a step (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
 
 
+def sweep(results):
+    result = results("sweep_fashion_mnist_cnn")
+    best = next(trial for trial in result["trials"] if trial["trial"] == result["best"])
+    return (f"`lockstep sweep`, halving: {len(result['trials'])} settings of `{result['config']}`, {result['slots']} at once",
+            f"slots busy {100 * result['busy_share']:.1f} % of {result['seconds']:.0f} s; "
+            f"{100 * result['steps_share']:.1f} % of the steps of a grid; best {100 * best['accuracy']:.2f} % test accuracy", result)
+
+
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
@@ -367,7 +375,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, fine_tuning_beside_pytorch,
        half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
-       *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait]
+       *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 

@@ -17,7 +17,7 @@ struct NumberOption {
   double least = 0;
   double most = 0;
   std::string_view meaning;  // in one line
-  bool whole = false;        // nothing between whole numbers; exchanges check it (ExchangeChoice::check)
+  bool whole = false;        // nothing between whole numbers; exchanges check it, too (ExchangeChoice::check)
 };
 
 // What such options of one section were set to.

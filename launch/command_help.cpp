@@ -31,7 +31,7 @@ std::string indented(const std::string& lines) { return wrapped(lines, {.indent 
 std::string overview(std::span<const CommandHelp> commands) {
   std::string text =
       "Lockstep trains neural networks on many devices at once, started by mpirun.\n"
-      "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND has its flags\nCommands:\n";
+      "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND has its flags. Commands:\n";
   for (const CommandHelp& command : commands)
     text += entry(command.name, command.description, kCommandColumns);
   return text +

@@ -9,15 +9,15 @@
 namespace lockstep {
 
 extern const CommandEntry train_command, plan_command, profile_command, tune_command, find_batch_command,
-    eval_command, predict_command, report_command, monitor_command, init_command, pack_command,
+    sweep_command, eval_command, predict_command, report_command, monitor_command, init_command, pack_command,
     inspect_command, keys_command, info_command, completion_command, help_command, version_command;
 
 const std::vector<const CommandEntry*>& shipped_commands() {
   static const std::vector<const CommandEntry*> table = {
-      &train_command, &plan_command,    &profile_command, &tune_command,    &find_batch_command,
-      &eval_command,  &predict_command, &report_command,  &monitor_command, &init_command,
-      &pack_command,  &inspect_command, &keys_command,    &info_command,    &completion_command,
-      &help_command,  &version_command};
+      &train_command,      &plan_command, &profile_command, &tune_command,   &find_batch_command,
+      &sweep_command,      &eval_command, &predict_command, &report_command, &monitor_command,
+      &init_command,       &pack_command, &inspect_command, &keys_command,   &info_command,
+      &completion_command, &help_command, &version_command};
   return table;
 }
 

@@ -48,6 +48,7 @@ _lockstep() {
       done
       COMPREPLY=("${presets[@]}" "${COMPREPLY[@]}")
       ;;
+    FILE) _lockstep_files -f "$current" ;;
     FOLDER | RUN) _lockstep_files -d "$current" ;;
     COMMAND) COMPREPLY=($(compgen -W "@COMMANDS@" -- "$current")) ;;
     SHELL) COMPREPLY=($(compgen -W "bash" -- "$current")) ;;

@@ -240,6 +240,12 @@ class Loader {
   void read_file(std::string_view text, const std::string& name);
   void read_override(const std::string& text);
   Config finish();
+  // Of what was read, without what keys are to each other.
+  void check_each() {
+    all_read_ = false;  // what was not given may be given elsewhere
+    check_values();
+    complaints_.throw_if_any();
+  }
 
  private:
   struct Origin {
@@ -420,6 +426,12 @@ Config load_config(const std::string& preset_or_path, std::span<const std::strin
     loader.read_file(preset_text(preset_or_path, registry), "preset " + preset_or_path);
   for (const std::string& text : overrides) loader.read_override(text);
   return loader.finish();
+}
+
+void check_override(const std::string& override_text, const Registry& registry) {
+  Loader loader(registry);
+  loader.read_override(override_text);
+  loader.check_each();
 }
 
 Config config_of(std::span<const std::string> overrides, const Registry& registry) {

@@ -83,6 +83,10 @@ struct Config {
 Config load_config(const std::string& preset_or_path, std::span<const std::string> overrides,
                    const Registry& registry = {});
 
+// Throws ConfigError where an override is wrong whatever else is given: an unknown key, or a value that the
+// key does not allow.
+void check_override(const std::string& override_text, const Registry& registry = {});
+
 // Of overrides alone: keys that none of them names have their defaults. Throws
 // ConfigError.
 Config config_of(std::span<const std::string> overrides, const Registry& registry = {});

@@ -69,7 +69,8 @@ void add_own_keys(std::vector<Key>& keys, const std::string& section, const std:
           end, {.name = fmt::format("{}.{}.{}", section, entry, option.name),
                 .member = [=](Config& config) -> Member { return &own(config).at(entry, option); },
                 .description = fmt::format("{}: {}", entry, option.meaning),
-                .range = {.least = option.least, .most = option.most}}));
+                .range = {.least = option.least, .most = option.most},
+                .whole = option.whole}));
     }
   }
 }
@@ -219,6 +220,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        kSamples},
       {"train.accumulation", MEMBER(loader.accumulation), "micro-batches per step", kSamples},
       {"train.epochs", MEMBER(trainer.epochs), "passes over the training data", {1, kMostEpochs}},
+      {"train.until_epoch",
+       MEMBER(trainer.until_epoch),
+       "stop when so many epochs are done, in the middle of a training of train.epochs that --resume goes on "
+       "with: its schedule stays that of all epochs; 0: run all",
+       {0, kMostEpochs}},
       {"train.steps",
        MEMBER(trainer.max_steps),
        "stop after this many steps; 0: run all epochs",
@@ -548,7 +554,7 @@ struct Noun {
   const char* singular;
   const char* plural;
 };
-Noun noun_of(const Member& member) {
+Noun noun_of(const Member& member, bool whole) {
   static constexpr Noun kNouns[] = {{"true or false", "true, false"},
                                     {"an integer", "integers"},
                                     {"an integer", "integers"},
@@ -559,13 +565,13 @@ Noun noun_of(const Member& member) {
                                     {"a word", "words"},
                                     {"a list of strings", "lists of strings that are not empty"}};
   static_assert(std::size(kNouns) == std::variant_size_v<Member>);
-  return kNouns[member.index()];
+  return kNouns[whole ? 1 : member.index()];
 }
 
 std::string describe(const Key& key, const char* Noun::*number) {
   Config config;
-  const std::string noun =
-      fmt::format(fmt::runtime(noun_of(key.member(config)).*number), key.ascending ? " ascending" : "");
+  const std::string noun = fmt::format(fmt::runtime(noun_of(key.member(config), key.whole).*number),
+                                       key.ascending ? " ascending" : "");
   const bool may_be_auto = std::holds_alternative<IntegerOrAuto>(key.member(config));
   return noun + range_text(key.range) + (may_be_auto ? fmt::format(", or \"{}\"", kAutoWord) : "");
 }
@@ -585,7 +591,8 @@ struct Checker {
   }
   std::string number(double value) const {
     if (!std::isfinite(value)) return refusal("only finite numbers are allowed");
-    return in_range(key.range, value) ? "" : refusal("allowed are " + allowed(key));
+    const bool fits = in_range(key.range, value) && (!key.whole || value == std::floor(value));
+    return fits ? "" : refusal("allowed are " + allowed(key));
   }
 
   std::string operator()(const Flag&) const { return {}; }

@@ -105,6 +105,7 @@ struct Key {
   std::vector<std::string> words = {};
   bool ascending = false;         // a list
   std::string default_text = {};  // where the default depends on other keys
+  bool whole = false;             // of a double: integers alone
   bool several = false;           // a string of some of the words, see listed_words(), or "none"
 
   std::string section() const { return name.substr(0, name.find('.')); }

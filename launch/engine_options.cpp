@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/engine_options.h"
 
+#include <algorithm>
+
 #include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "data/device_batches.h"
@@ -114,6 +116,7 @@ std::vector<std::string_view> cross_barrier_needs(const Config& config) {
 TrainerOptions trainer_options(const Config& config) {
   TrainerOptions options = config.trainer;
   options.accumulation = config.loader.accumulation;
+  if (options.until_epoch > 0) options.epochs = std::min(options.epochs, options.until_epoch);
   options.cross_barrier = config.gradients.cross_barrier;
   options.metrics = metric_choice(config.metrics);
   if (options.average_every == 1)

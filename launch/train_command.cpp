@@ -96,8 +96,7 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
   });
   if (kept.empty()) return;
   log::warning("{}: {} has values beyond what {} holds, and {} fp32", path.string(), fmt::join(kept, ", "),
-               words_of(precision)[static_cast<std::size_t>(precision)],
-               kept.size() == 1 ? "stays" : "stay");
+               words_of(precision)[static_cast<std::size_t>(precision)], kept.size() == 1 ? "stays" : "stay");
 }
 
 // Told before the first step.

@@ -48,9 +48,10 @@ namespace lockstep {
 struct TrainerOptions {
   std::int64_t accumulation = 1;
   std::int64_t epochs = 1;
-  std::int64_t max_steps = 0;  // stop after; 0: run all epochs
-  bool record_steps = true;    // on a GPU: a step is recorded once and then replayed as a whole
-  bool cross_barrier = false;  // see CrossBarrier
+  std::int64_t until_epoch = 0;  // stop when so many are done, whatever else there would be; 0: run all
+  std::int64_t max_steps = 0;    // stop after; 0: run all epochs
+  bool record_steps = true;      // on a GPU: a step is recorded once and then replayed as a whole
+  bool cross_barrier = false;    // see CrossBarrier
   // See LocalSgd: steps from one average of parameters to the next, and synchronous steps before the first
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;

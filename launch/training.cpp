@@ -240,7 +240,7 @@ Schedule Training::schedule() const {
   Schedule schedule = make_schedule(config_.schedule, config_.trainer.epochs, length.steps_of_all_epochs,
                                     registry_.schedules);
   schedule.base = scaled_rate(config_.schedule, data_->train_loader->global_batch());
-  schedule.total_steps = length.steps;  // a run that train.steps ends has decayed by then
+  schedule.total_steps = length.steps_of_schedule;  // a run that train.steps ends has decayed by then
   return schedule;
 }
 

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // How fast, where, and how much is said. train.accumulation and the number of ranks are one with train.batch:
 // see require_same_batch().
-constexpr std::array<std::string_view, 20> kFree = {"comm.between_nodes",  "comm.bucket_mib",
+constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm.bucket_mib",
                                                     "comm.check",          "comm.compress_within_node",
                                                     "comm.max_ctas",       "comm.overlap",
                                                     "comm.priority",       "comm.register_buckets",
@@ -34,7 +34,8 @@ constexpr std::array<std::string_view, 20> kFree = {"comm.between_nodes",  "comm
                                                     "data.loader_threads", "data.path",
                                                     "data.verify",         "train.accumulation",
                                                     "train.cuda_graph",    "train.max_skipped_steps",
-                                                    "train.recompute",     "train.threads"};
+                                                    "train.recompute",     "train.threads",
+                                                    "train.until_epoch"};
 constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
 
 // What may be gone on from, the newest first.

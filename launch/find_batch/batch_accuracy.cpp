@@ -56,8 +56,7 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
   const auto with_batch = [&](std::int64_t batch) {
     Config other = config;
     other.loader.batch = batch;
-    const double factor = static_cast<double>(batch) / static_cast<double>(configured.batch);
-    other.schedule.learning_rate = scaled_rate(configured.learning_rate, configured.rule, factor);
+    other.schedule.learning_rate = configured.rate_for(batch * configured.accumulation * configured.ranks);
     return other;
   };
   begins(fmt::format("batch {}, {} epochs", configured.batch, epochs));

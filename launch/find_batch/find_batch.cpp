@@ -32,7 +32,7 @@ class BatchFinder {
                          .accumulation = config.loader.accumulation,
                          .ranks = control.size(),
                          .learning_rate = config.schedule.learning_rate,
-                         .rule = options.rule};
+                         .scaling = options.scaling};
     if (options.start > 0) found_.configured.batch = options.start;
   }
 

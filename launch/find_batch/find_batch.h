@@ -26,7 +26,7 @@ struct FindBatchOptions {
   std::int64_t start = 0;  // 0: the configuration's batch
   bool proves_most = true;
   bool measures_noise = true;
-  RateRule rule = RateRule::linear;
+  RateScaling scaling = RateScaling::linear;
 };
 
 struct FoundBatch {

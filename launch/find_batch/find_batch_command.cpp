@@ -23,7 +23,7 @@ namespace {
 
 struct FindBatchFlags {
   double seconds = 45;
-  std::string rule;  // empty: what suits the optimizer
+  std::string scaling;  // empty: what suits the optimizer
   bool accuracy = false;
   std::int64_t epochs = 1;
   bool json = false;
@@ -34,10 +34,11 @@ struct FindBatchRun {
   std::unique_ptr<Communicator> communicator;
 };
 
-RateRule rule_of(const FindBatchFlags& flags, const Config& config) {
-  if (flags.rule.empty()) return rule_for(config.optimizer.name);
-  const auto words = words_of(RateRule::none);
-  return static_cast<RateRule>(std::ranges::find(words, flags.rule) - words.begin());
+// A rate that follows the batch by itself is left alone.
+RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
+  if (config.schedule.scaling != RateScaling::none) return RateScaling::none;
+  if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
+  return static_cast<RateScaling>(std::ranges::find(kRateScalingWords, flags.scaling) - kRateScalingWords);
 }
 
 // Rank 0's, which people look at.
@@ -133,8 +134,9 @@ int find(FindBatchRun& run, const Command& command, World& world) {
   });
   FindBatchProgress progress(first && !flags.json, flags.seconds);
   Outcome outcome;
-  outcome.found = find_batch(world, control, *config, command.registry,
-                             {.seconds = flags.seconds, .rule = rule_of(flags, *config)}, progress.teller());
+  outcome.found =
+      find_batch(world, control, *config, command.registry,
+                 {.seconds = flags.seconds, .scaling = scaling_of(flags, *config)}, progress.teller());
   if (flags.accuracy) {
     std::vector<std::int64_t> batches;
     for (const BatchFigure& each : outcome.found.figures)
@@ -160,7 +162,7 @@ void find_batch_flags(CLI::App& app, Command& command) {
   app.add_option("--seconds", flags.seconds, "How long to measure, about; 45 where nothing is said")
       ->check(CLI::Range(1.0, 100000.0))
       ->type_name("S");
-  app.add_option("--scaling", flags.rule,
+  app.add_option("--scaling", flags.scaling,
                  "How the learning rate follows the samples of a step; where nothing is said linear for sgd, "
                  "sqrt for adamw and lars")
       ->check(CLI::IsMember({"none", "linear", "sqrt"}))

@@ -2,7 +2,6 @@
 #include "launch/find_batch/recommendation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -17,19 +16,15 @@ std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak)
 
 }  // namespace
 
-std::span<const std::string_view> words_of(RateRule) {
-  static constexpr std::array<std::string_view, 3> kWords = {"none", "linear", "sqrt"};
-  return kWords;
+RateScaling scaling_for(std::string_view optimizer) {
+  return optimizer == "sgd" ? RateScaling::linear : RateScaling::root;
 }
 
-RateRule rule_for(std::string_view optimizer) {
-  return optimizer == "sgd" ? RateRule::linear : RateRule::square_root;
-}
-
-double scaled_rate(double rate, RateRule rule, double factor) {
-  if (rule == RateRule::none || factor == 1) return rate;
-  const double scaled = rate * (rule == RateRule::linear ? factor : std::sqrt(factor));
-  return std::stod(fmt::format("{:.3g}", scaled));  // as people would write it
+double AsConfigured::rate_for(std::int64_t samples) const {
+  if (scaling == RateScaling::none || samples == global_batch()) return learning_rate;
+  const double rate = scaled_rate(
+      {.learning_rate = learning_rate, .scaling = scaling, .scale_batch = global_batch()}, samples);
+  return std::stod(fmt::format("{:.3g}", rate));
 }
 
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
@@ -53,9 +48,7 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   found.batch = fast.batch;
   found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
   found.global_batch = found.batch * found.accumulation * configured.ranks;
-  const double factor =
-      static_cast<double>(found.global_batch) / static_cast<double>(configured.global_batch());
-  found.learning_rate = scaled_rate(configured.learning_rate, configured.rule, factor);
+  found.learning_rate = configured.rate_for(found.global_batch);
   found.changes = true;
   found.reason = fmt::format("the smallest batch with at least {:.0f} % of the most samples/s",
                              100 * BatchSearch::kFast);

@@ -6,31 +6,28 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/find_batch/batch_search.h"
+#include "models/schedule.h"
 
 namespace lockstep {
 
-// How the learning rate follows the samples of a step: not at all, in proportion (Goyal et al., 2017, for
-// sgd), or with the square root (for adamw and lars).
-enum class RateRule { none, linear, square_root };
-std::span<const std::string_view> words_of(RateRule rule);
-// Where nobody says: what suits the optimizer of that name.
-RateRule rule_for(std::string_view optimizer);
-double scaled_rate(double rate, RateRule rule, double factor);
+// How a learning rate follows the samples of a step where nobody says: what suits the optimizer of that name.
+RateScaling scaling_for(std::string_view optimizer);
 
 struct AsConfigured {
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   int ranks = 1;
   double learning_rate = 0;
-  RateRule rule = RateRule::linear;
+  RateScaling scaling = RateScaling::linear;  // of the rate, with the samples of a step
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
+  // With so many samples a step, as people would write it.
+  double rate_for(std::int64_t global_batch) const;
 };
 
 struct BatchRecommendation {

@@ -128,10 +128,9 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
     lines.push_back(fmt::format("Batch {} stays: {}.", best.batch, best.reason));
     return lines;
   }
-  lines.push_back(
-      fmt::format("Recommended: batch {}, {}; steps of {} samples, learning rate {} ({} rule).", best.batch,
-                  best.reason, best.global_batch, best.learning_rate,
-                  words_of(found.configured.rule)[static_cast<std::size_t>(found.configured.rule)]));
+  lines.push_back(fmt::format("Recommended: batch {}, {}; steps of {} samples, learning rate {} ({} rule).",
+                              best.batch, best.reason, best.global_batch, best.learning_rate,
+                              kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)]));
   if (figure_of_batch(found.figures, found.configured.batch) != nullptr)
     lines.push_back(
         fmt::format("That is {:.2f} times the samples/s of the configuration as it is.", found.ratio));

@@ -2,10 +2,6 @@
 #include "launch/tune/journal.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -62,18 +58,6 @@ std::string header_difference(const TuneJson& there, const TuneJson& here) {
   return {};
 }
 
-// Empty where there is no such file.
-std::string text_of_journal(const std::filesystem::path& path) {
-  std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown)) return {};
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  all << file.rdbuf();
-  if (!file.is_open()) throw IoError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-  return all.str();
-}
-
 }  // namespace
 
 TuneJournal::TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh)
@@ -95,13 +79,11 @@ void TuneJournal::set_aside() const {
 }
 
 void TuneJournal::read(const TuneHeader& header) {
-  const std::string text = text_of_journal(path_);
-  const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  const LineJournal& lines = lines_.emplace(path_);
   const TuneJson here = as_json(header);
-  std::istringstream lines(text.substr(0, whole));
   int number = 0;
   try {
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines.found()) {
       ++number;
       const TuneJson json = TuneJson::parse(line);
       if (number > 1) {
@@ -117,14 +99,8 @@ void TuneJournal::read(const TuneHeader& header) {
                                 one_line(error.what()), kWhatToDo));
   }
   found_ = std::max(number - 1, 0);
-  if (whole < text.size()) cut(whole);
-  if (number == 0) add_line(here.dump());
-}
-
-void TuneJournal::cut(std::uintmax_t bytes) const {
-  std::error_code error;
-  std::filesystem::resize_file(path_, bytes, error);
-  if (error) throw IoError(fmt::format("cannot write {}: {}", path_.string(), error.message()));
+  lines.drop_cut_off_line();
+  if (number == 0) lines.add(here.dump());
 }
 
 std::optional<TuneVisit> TuneJournal::take(const TuneRequest& request) {
@@ -138,22 +114,7 @@ std::optional<TuneVisit> TuneJournal::take(const TuneRequest& request) {
 void TuneJournal::append(const TuneRequest& request, const TuneVisit& visit) {
   TuneJson line = {{"settings", request.settings}, {"confirms", request.confirms}};
   line.update(as_json(visit));
-  add_line(line.dump());
-}
-
-void TuneJournal::add_line(const std::string& line) {
-  std::error_code unknown;
-  const std::uintmax_t before =
-      std::filesystem::exists(path_, unknown) ? std::filesystem::file_size(path_, unknown) : 0;
-  errno = 0;
-  std::ofstream file(path_, std::ios::binary | std::ios::app);
-  file << line << '\n';
-  file.flush();
-  if (file) return;
-  const int error = errno;
-  file.close();
-  std::filesystem::resize_file(path_, before, unknown);
-  throw IoError(fmt::format("cannot write {}: {}", path_.string(), std::strerror(error)));
+  lines_->add(line.dump());
 }
 
 std::string to_text(const TuneVisit& visit) { return as_json(visit).dump(); }

@@ -5,13 +5,13 @@
 // configuration or other machines are not mixed with it. Rank 0's.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "launch/line_journal.h"
 #include "launch/tune/search.h"
 
 namespace lockstep {
@@ -41,10 +41,9 @@ class TuneJournal {
  private:
   void set_aside() const;
   void read(const TuneHeader& header);
-  void cut(std::uintmax_t bytes) const;
-  void add_line(const std::string& line);
 
   std::filesystem::path path_;
+  std::optional<LineJournal> lines_;
   std::map<std::string, std::deque<TuneVisit>> visits_;  // by request
   int found_ = 0;
 };

@@ -8,6 +8,60 @@
 namespace lockstep {
 namespace {
 
+constexpr NumberOption kMlpOptions[] = {
+    {.name = "width",
+     .initial = 512,
+     .least = 1,
+     .most = 65536,
+     .meaning = "features of the first hidden layer; each further one has half of those before",
+     .whole = true},
+    {.name = "depth", .initial = 2, .least = 1, .most = 64, .meaning = "hidden layers", .whole = true}};
+
+constexpr NumberOption kCnnOptions[] = {
+    {.name = "width",
+     .initial = 32,
+     .least = 1,
+     .most = 4096,
+     .meaning = "channels of the first convolution; each further one has twice as many",
+     .whole = true},
+    {.name = "depth",
+     .initial = 2,
+     .least = 1,
+     .most = 10,
+     .meaning = "convolutions, each of which halves the image",
+     .whole = true},
+    {.name = "kernel",
+     .initial = 3,
+     .least = 1,
+     .most = 31,
+     .meaning = "of the convolutions: an odd number of pixels",
+     .whole = true},
+    {.name = "hidden",
+     .initial = 128,
+     .least = 1,
+     .most = 65536,
+     .meaning = "features before classifying",
+     .whole = true}};
+
+MlpOptions mlp_options(const NetworkChoice& choice) {
+  const auto own = [&](std::size_t option) {
+    return static_cast<std::int64_t>(choice.own.of("mlp", kMlpOptions[option]));
+  };
+  return {.dropout = dropout_of(choice, 0), .width = own(0), .depth = own(1)};
+}
+
+CnnOptions cnn_options(const NetworkChoice& choice) {
+  const auto own = [&](std::size_t option) {
+    return static_cast<std::int64_t>(choice.own.of("cnn", kCnnOptions[option]));
+  };
+  return {.batch_norm = choice.batch_norm,
+          .dropout = dropout_of(choice, 0),
+          .width = own(0),
+          .depth = own(1),
+          .kernel = own(2),
+          .hidden = own(3)};
+}
+
 ResNetOptions resnet_options(const NetworkChoice& choice) {
   return {.stem = choice.stem, .zero_init_residual = choice.zero_init_residual};
 }
@@ -17,12 +71,8 @@ ResNetOptions resnet_options(const NetworkChoice& choice) {
 const std::vector<NetworkEntry>& network_table() {
   using Choice = const NetworkChoice&;
   static const std::vector<NetworkEntry> table = {
-      {"mlp", [](Graph& graph, Choice choice) { mlp(graph, dropout_of(choice, 0)); }, true},
-      {"cnn",
-       [](Graph& graph, Choice choice) {
-         cnn(graph, {.batch_norm = choice.batch_norm, .dropout = dropout_of(choice, 0)});
-       },
-       true},
+      {"mlp", [](Graph& graph, Choice choice) { mlp(graph, mlp_options(choice)); }, true, kMlpOptions},
+      {"cnn", [](Graph& graph, Choice choice) { cnn(graph, cnn_options(choice)); }, true, kCnnOptions},
       {"resnet20", [](Graph& graph, Choice choice) { cifar_resnet(graph, 3, resnet_options(choice)); }},
       {"resnet18", [](Graph& graph, Choice choice) { resnet18(graph, resnet_options(choice)); }},
       {"resnet34", [](Graph& graph, Choice choice) { resnet34(graph, resnet_options(choice)); }},
@@ -71,27 +121,41 @@ Stem resolved(Stem stem, const Graph& graph) {
   return graph.input_shape().height <= 64 ? Stem::cifar : Stem::imagenet;
 }
 
-void mlp(Graph& graph, double dropout) {
+void mlp(Graph& graph, const MlpOptions& options) {
   Value x = graph.input();
-  x = graph.relu(graph.linear(x, {.features = 512}, "fc1"));
-  x = graph.dropout(x, dropout, "dropout1");
-  x = graph.relu(graph.linear(x, {.features = 256}, "fc2"));
-  x = graph.dropout(x, dropout, "dropout2");
-  graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc3"));
+  std::int64_t features = options.width;
+  for (std::int64_t layer = 1; layer <= options.depth; ++layer) {
+    x = graph.relu(graph.linear(x, {.features = features}, fmt::format("fc{}", layer)));
+    x = graph.dropout(x, options.dropout, fmt::format("dropout{}", layer));
+    features = std::max<std::int64_t>(features / 2, 1);
+  }
+  graph.classify(
+      graph.linear(x, {.features = graph.input_shape().classes}, fmt::format("fc{}", options.depth + 1)));
 }
 
 void cnn(Graph& graph, const CnnOptions& options) {
+  const std::int64_t side = std::min(graph.input_shape().height, graph.input_shape().width);
+  if (options.kernel % 2 == 0)
+    throw ConfigError(fmt::format("model.cnn.kernel = {}: allowed are odd numbers", options.kernel));
+  if (side >> options.depth == 0)
+    throw ConfigError(fmt::format(
+        "model.cnn.depth = {}: each convolution halves the image, and {} pixels cannot be halved so often",
+        options.depth, side));
   Value x = graph.input();
-  std::int64_t channels = 32;
-  for (const char* number : {"1", "2"}) {
-    x = graph.convolution(x, {.channels = channels, .kernel = 3, .padding = 1, .bias = !options.batch_norm},
-                          std::string("conv") + number);
-    x = options.batch_norm ? graph.batch_norm(x, {.activation = Activation::relu}, std::string("bn") + number)
+  std::int64_t channels = options.width;
+  for (std::int64_t layer = 1; layer <= options.depth; ++layer) {
+    x = graph.convolution(x,
+                          {.channels = channels,
+                           .kernel = options.kernel,
+                           .padding = options.kernel / 2,
+                           .bias = !options.batch_norm},
+                          fmt::format("conv{}", layer));
+    x = options.batch_norm ? graph.batch_norm(x, {.activation = Activation::relu}, fmt::format("bn{}", layer))
                            : graph.relu(x);
     x = graph.pooling(x, {.kernel = 2, .stride = 2});
     channels *= 2;
   }
-  x = graph.relu(graph.linear(x, {.features = 128}, "fc1"));
+  x = graph.relu(graph.linear(x, {.features = options.hidden}, "fc1"));
   x = graph.dropout(x, options.dropout, "dropout");
   graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc2"));
 }

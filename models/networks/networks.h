@@ -55,12 +55,21 @@ const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const s
 // One of those that are shipped.
 void build_network(Graph& graph, const NetworkChoice& choice);
 
+struct MlpOptions {
+  double dropout = 0;
+  std::int64_t width = 512;  // features of the first hidden layer; each further one has half of those before
+  std::int64_t depth = 2;    // hidden layers
+};
 // Two hidden layers of 512 and 256 with ReLU, each followed by dropout.
-void mlp(Graph& graph, double dropout = 0);
+void mlp(Graph& graph, const MlpOptions& options = {});
 
 struct CnnOptions {
-  bool batch_norm = true;  // without it the convolutions have biases
-  double dropout = 0;      // of the hidden features
+  bool batch_norm = true;   // without it the convolutions have biases
+  double dropout = 0;       // of the hidden features
+  std::int64_t width = 32;  // channels of the first convolution; each further one has twice as many
+  std::int64_t depth = 2;   // convolutions, each of which halves the image
+  std::int64_t kernel = 3;  // an odd number
+  std::int64_t hidden = 128;
 };
 // Two 3x3 convolutions (32, 64) with batch norm, ReLU and 2x2 max pooling, then 128 hidden features.
 void cnn(Graph& graph, const CnnOptions& options = {});

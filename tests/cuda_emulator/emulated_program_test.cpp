@@ -572,5 +572,26 @@ TEST_F(EmulatedDigest, TracesRecordedStepsAndStartsFromAnExport) {
   EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;
 }
 
+// As many at once as there are devices, unless somebody wants more of them than there are.
+TEST(Emulated, ASweepHasATrainingForEachDevice) {
+  const Workplace workplace("emulated_sweep", "lockstep-emulated");
+  const auto sweep = [&](int gpus, const std::string& jobs) {
+    std::ofstream(workplace.path("sweep.toml")) << fmt::format(
+        "[sweep]\nconfig = \"{}\"\nset = [\"world.device=cuda\", \"kernels.choose=direct\", "
+        "\"train.steps=2\"]\nmethod = \"grid\"\ndir = \"{}\"\n{}\n[keys]\ntrain.seed = [1, 2]\n",
+        workplace.path("config.toml").string(), workplace.path("sweep").string(), jobs);
+    return run_shell(fmt::format("LOCKSTEP_EMULATED_GPUS={} {} sweep {}", gpus, program("lockstep-emulated"),
+                                 workplace.path("sweep.toml").string()));
+  };
+  const ProgramResult refused = sweep(3, "jobs = 2\nranks = 2");
+  EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
+  EXPECT_EQ(count(refused.output, "need 4 GPUs, and this process sees 3"), 1) << refused.output;
+  const ProgramResult result = sweep(2, "");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "2 trials") * count(result.output, "2 at once"), 1) << result.output;
+  for (const char* trial : {"0000", "0001"})
+    EXPECT_EQ(count(text_of(workplace.path("sweep/trials") / trial / "output.txt"), "mlp on cuda:0"), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

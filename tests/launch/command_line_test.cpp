@@ -135,8 +135,9 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
   const std::string overview = parse({"help"}).text;
   EXPECT_LE(longest_line(overview), 80u) << overview;
   EXPECT_LT(std::ranges::count(overview, '\n'), 24) << "with the prompt it must fit a screen\n" << overview;
-  for (const char* name : {"train", "plan", "profile", "tune", "eval", "predict", "report", "monitor", "init",
-                           "pack", "inspect", "keys", "info", "completion", "help", "version"}) {
+  for (const char* name :
+       {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report", "monitor", "init", "pack",
+        "inspect", "keys", "info", "completion", "help", "version"}) {
     EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
     const std::string text = parse({"help", name}).text;
     EXPECT_EQ(text, parse({name, "--help"}).text);

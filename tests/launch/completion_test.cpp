@@ -62,6 +62,7 @@ using Words = std::set<std::string>;
 TEST_F(Completion, Commands) {
   EXPECT_EQ(offered({"p"}), (Words{"pack", "plan", "predict", "profile"}));
   EXPECT_EQ(offered({"r"}), Words{"report"});
+  EXPECT_EQ(offered({"sw"}), Words{"sweep"});
   EXPECT_EQ(offered({"help", "tr"}), Words{"train"});
   EXPECT_EQ(offered({"completion", ""}), Words{"bash"});
   EXPECT_EQ(offered({"--v"}), Words{"--version"});
@@ -81,6 +82,7 @@ TEST_F(Completion, PresetsConfigurationsAndFolders) {
   EXPECT_EQ(offered({"train", "fl"}), Words{"flowers"}) << "there may be a configuration in it";
   EXPECT_EQ(offered({"init", ""}), Words{"flowers"});
   EXPECT_EQ(offered({"report", "x", "f"}), Words{"flowers"});
+  EXPECT_EQ(offered({"sweep", "o"}), Words{"own.toml"});
 }
 
 TEST_F(Completion, ValuesOfFlags) {

@@ -162,6 +162,8 @@ TEST(Config, ValuesOutOfRange) {
       {"train.accumulation=0", "train.accumulation = 0: allowed are integers from 1 to 1048576"},
       {"train.epochs=0", "train.epochs = 0: allowed are integers from 1 to 1000000"},
       {"train.steps=-1", "train.steps = -1: allowed are integers from 0 to 1000000000000"},
+      {"model.cnn.width=2.5", "model.cnn.width = 2.5: allowed are integers from 1 to 4096"},
+      {"train.until_epoch=-1", "train.until_epoch = -1: allowed are integers from 0 to 1000000"},
       {"train.threads=-1", "train.threads = -1: allowed are integers from 0 to 4096"},
       {"train.seed=-5", "train.seed = -5: allowed are integers >= 0"},
       {"data.loader_threads=-1", "data.loader_threads = -1: allowed are integers from 0 to 64"},

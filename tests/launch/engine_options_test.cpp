@@ -71,6 +71,9 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.reset_head", choice.reset_head);
   tell("choice.freeze", fmt::format("{}", fmt::join(choice.freeze, " ")));
   tell("export_precision", name_of(config.export_precision, {"fp32", "fp16", "bf16"}));
+  for (const NetworkEntry& entry : network_table())
+    for (const NumberOption& option : entry.options)
+      tell(fmt::format("choice.{}.{}", entry.name, option.name), choice.own.of(entry.name, option));
 
   const NetworkOptions network = network_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("network.device", to_string(network.device));
@@ -242,6 +245,12 @@ std::vector<Case> cases() {
       {"model.freeze=[\"conv1\", \"layer1.0\"]", {"choice.freeze=conv1 layer1.0"}},
       {"run.export_precision=fp16", {"export_precision=fp16"}},
       {"run.export_precision=bf16", {"export_precision=bf16"}},
+      {"model.mlp.width=64", {"choice.mlp.width=64"}},
+      {"model.mlp.depth=3", {"choice.mlp.depth=3"}},
+      {"model.cnn.width=16", {"choice.cnn.width=16"}},
+      {"model.cnn.depth=3", {"choice.cnn.depth=3"}},
+      {"model.cnn.kernel=5", {"choice.cnn.kernel=5"}},
+      {"model.cnn.hidden=64", {"choice.cnn.hidden=64"}},
       {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},
@@ -308,6 +317,7 @@ std::vector<Case> cases() {
       {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
       {"train.epochs=20", {"trainer.epochs=20", "schedule.total_steps=2000"}},
       {"train.steps=7", {"trainer.max_steps=7"}},
+      {"train.until_epoch=3", {"trainer.epochs=3"}, {"train.epochs=20"}},
       {"train.max_skipped_steps=3", {"trainer.max_skipped_steps=3"}},
       {"train.average_every=8", {"trainer.average_every=8"}},
       {"train.average_every=1", {}},

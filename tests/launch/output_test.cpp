@@ -187,8 +187,8 @@ TEST(Output, EveryCommandFitsATerminal) {
   std::vector<std::string> commands = {"help", "keys", "info",
                                        "plan " + config + " --set train.recompute=true",
                                        "profile " + config + " --steps 1 --rows 0"};
-  for (const char* name : {"train", "plan", "profile", "tune", "eval", "predict", "report", "monitor", "init",
-                           "keys", "info", "completion"})
+  for (const char* name : {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report",
+                           "monitor", "init", "keys", "info", "completion"})
     commands.push_back(std::string("help ") + name);
   for (const std::string& command : commands) {
     const ProgramResult result = run_on_terminal(lockstep(command));

@@ -28,7 +28,7 @@ Logits row(const Logits& logits, std::size_t sample) {
 }
 
 TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
-  NetworkFixture with(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
+  NetworkFixture with(kDropoutInput, [](Graph& graph) { mlp(graph, {.dropout = 0.5}); });
   NetworkFixture without(kDropoutInput, [](Graph& graph) { mlp(graph); });
   Batch unnamed = with.input();
   unnamed.samples = {};
@@ -39,7 +39,7 @@ TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
 
 // The same six images in another order: each sample's logits move with it.
 TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
-  NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, 0.5); });
+  NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, {.dropout = 0.5}); });
   const Batch input = fixture.input();
   const Logits logits = logits_of(fixture, input, Mode::training);
 

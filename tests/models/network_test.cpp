@@ -40,7 +40,7 @@ std::vector<NetworkCase> network_cases() {
   return {{"mlp", kSmall, [](Graph& graph) { mlp(graph); }},
           {"cnn", kSmall, [](Graph& graph) { cnn(graph); }},
           {"cnn without batch norm", kSmall, [](Graph& graph) { cnn(graph, {.batch_norm = false}); }},
-          {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, 0.4); }},
+          {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, {.dropout = 0.4}); }},
           {"cnn with dropout", kSmall, [](Graph& graph) { cnn(graph, {.dropout = 0.3}); }},
           {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
           {"entangled", kSmall, entangled}};

@@ -2,6 +2,7 @@
 #include "models/networks/networks.h"
 
 #include <algorithm>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -130,6 +131,40 @@ TEST(Networks, DropoutIsTheNetworksOwnUnlessItIsChosen) {
   EXPECT_TRUE(dropouts("mlp", NetworkChoice::kOwnDropout).empty());
   EXPECT_EQ(dropouts("mlp", 0.1), (std::vector{0.1, 0.1}));
   EXPECT_EQ(dropouts("cnn", 0.1), (std::vector{0.1}));
+}
+
+NetworkChoice with_options(const std::string& name, const std::map<std::string, double>& given) {
+  NetworkChoice choice{.name = name};
+  const NetworkEntry& entry = find_network(network_table(), name);
+  for (const NumberOption& option : entry.options)
+    if (const auto found = given.find(std::string(option.name)); found != given.end())
+      choice.own.at(name, option) = found->second;
+  return choice;
+}
+
+TEST(Networks, SmallOnesMayBeWiderAndDeeper) {
+  const Graph mlp = built(kCifar, with_options("mlp", {{"width", 100}, {"depth", 3}}));
+  const auto features = [&](const std::string& name) { return mlp.shape(layer_of(mlp, name).output)[1]; };
+  EXPECT_EQ(features("fc1"), 100);
+  EXPECT_EQ(features("fc2"), 50);
+  EXPECT_EQ(features("fc3"), 25);
+  EXPECT_EQ(layer_of(mlp, "fc4").output.id, mlp.logits().id);
+
+  const Graph cnn =
+      built(kCifar, with_options("cnn", {{"width", 8}, {"depth", 3}, {"kernel", 5}, {"hidden", 40}}));
+  EXPECT_EQ(cnn.shape(layer_of(cnn, "conv1").output), (Shape{kCifar.batch, 8, 32, 32}));
+  EXPECT_EQ(cnn.shape(layer_of(cnn, "conv3").output), (Shape{kCifar.batch, 32, 8, 8}));
+  EXPECT_EQ(std::get<ConvolutionOptions>(layer_of(cnn, "conv2").operation).kernel, 5);
+  EXPECT_EQ(std::get<LinearOptions>(layer_of(cnn, "fc1").operation).features, 40);
+
+  expect_parts(message_of<ConfigError>([] {
+                 built(kCifar, with_options("cnn", {{"kernel", 4}}));
+               }),
+               {"model.cnn.kernel = 4", "odd"});
+  expect_parts(message_of<ConfigError>([] {
+                 built(kCifar, with_options("cnn", {{"depth", 6}}));
+               }),
+               {"model.cnn.depth = 6", "32"});
 }
 
 std::vector<std::string> zero_scales(const Graph& graph) {

@@ -118,6 +118,25 @@ TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2, 4));
 
+// Wherever it stops, and whatever the tail of an epoch: the learning rate is that of all epochs.
+TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
+  for (const char* tail : {"data.tail=drop", "data.tail=carry"}) {
+    const Workplace workplace("in_parts");
+    const Settings settings = {"schedule.name=cosine", "train.epochs=5", "train.batch=30", tail};
+    const Undisturbed whole = undisturbed(1, workplace, settings);
+    ASSERT_EQ(whole.metrics.size(), 5u);
+    for (const int epochs : {1, 3}) {
+      Settings part = settings;
+      part.push_back(fmt::format("train.until_epoch={}", epochs));
+      part.push_back("run.checkpoint_every=1000");
+      const ProgramResult result = run_shell(command_of(1, workplace, part, "--resume auto"));
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      EXPECT_EQ(lines_of(workplace.path("run/metrics.jsonl")).size(), static_cast<std::size_t>(epochs));
+    }
+    expect_resumed(1, workplace, settings, whole);
+  }
+}
+
 // The signal comes at any step; which one is saved follows.
 TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
   const Workplace workplace("preempted");

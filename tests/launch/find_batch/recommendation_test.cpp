@@ -17,8 +17,9 @@ const std::vector<BatchFigure> kFigures = {
     {.batch = 64, .samples_per_second = 1000, .step_seconds = 0.064, .busy = 0.9, .bytes = 8 << 20},
     {.batch = 128, .problem = "out of memory"}};
 
-AsConfigured configured(std::int64_t batch, std::int64_t accumulation = 1, RateRule rule = RateRule::linear) {
-  return {.batch = batch, .accumulation = accumulation, .ranks = 2, .learning_rate = 0.1, .rule = rule};
+AsConfigured configured(std::int64_t batch, std::int64_t accumulation = 1,
+                        RateScaling scaling = RateScaling::linear) {
+  return {.batch = batch, .accumulation = accumulation, .ranks = 2, .learning_rate = 0.1, .scaling = scaling};
 }
 
 TEST(Recommendation, LeavesWhatIsFastEnough) {
@@ -38,8 +39,8 @@ TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
   EXPECT_EQ(linear->accumulation, 1);
   EXPECT_EQ(linear->global_batch, 64);
   EXPECT_DOUBLE_EQ(linear->learning_rate, 0.4);
-  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateRule::square_root))->learning_rate, 0.2);
-  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateRule::none))->learning_rate, 0.1);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::root))->learning_rate, 0.2);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
 }
 
 TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
@@ -60,9 +61,9 @@ TEST(Recommendation, NeedsAMeasurement) {
 }
 
 TEST(Recommendation, FollowsTheOptimizersRule) {
-  EXPECT_EQ(rule_for("sgd"), RateRule::linear);
-  EXPECT_EQ(rule_for("adamw"), RateRule::square_root);
-  EXPECT_EQ(rule_for("lars"), RateRule::square_root);
+  EXPECT_EQ(scaling_for("sgd"), RateScaling::linear);
+  EXPECT_EQ(scaling_for("adamw"), RateScaling::root);
+  EXPECT_EQ(scaling_for("lars"), RateScaling::root);
 }
 
 TEST(Recommendation, TellsWhatACriticalBatchMeans) {

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How busy `lockstep sweep` keeps its slots, and how many of a grid's steps successive halving takes: searches rate and
+width of a small network on Fashion-MNIST, every combination of both, and reads what the sweep says of itself. busy_share:
+time that jobs took, of the slots' time from the first job's start to the last one's end. steps_of_all: what the grid takes.
+
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+import suite
+import training_runs
+
+SWEEP = """[sweep]
+config = "fashion_mnist_cnn"
+method = "halving"
+epochs = {epochs}
+eta = 3
+jobs = {jobs}
+trials = 27
+dir = "{folder}/sweep"
+[keys]
+optimizer.learning_rate = {{ min = 1e-5, max = 1.0, scale = "log", points = 9 }}
+model.cnn.width = {widths}
+"""
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"sweep_search.py: {message}; see --help\n")
+    parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
+    parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--widths", type=int, nargs=3, default=[2, 4, 8])
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments(sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "sweep.toml"
+        file.write_text(SWEEP.format(epochs=options.epochs, jobs=options.jobs, widths=options.widths, folder=folder))
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = suite.execute([options.lockstep, "sweep", file, "--json"], environment=environment)
+        if done.status != "ok":
+            raise training_runs.Failed(f"{done.text}: {done.reason}")
+        outcome = json.loads(done.output[done.output.index("{"):])
+    best = next(trial for trial in outcome["trials"] if trial["trial"] == outcome["best"])
+    outcome.pop("dir")
+    result = {"benchmark": "sweep", "config": "fashion_mnist_cnn", "epochs": options.epochs, "eta": 3,
+              "steps_share": outcome["steps"] / outcome["steps_of_all"], **outcome}
+    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{len(outcome['trials'])} trials in {outcome['jobs']} jobs and {outcome['seconds']:.0f} s: slots busy "
+          f"{100 * outcome['busy_share']:.1f} %, {100 * result['steps_share']:.1f} % of the grid's steps; best "
+          f"{100 * best['accuracy']:.2f} % with {best['settings']}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except training_runs.Failed as failure:
+        print(f"sweep_search.py: {failure}", file=sys.stderr)
+        sys.exit(70)

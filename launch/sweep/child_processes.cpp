@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/sweep/child_processes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// What a shell answers where it cannot start a program.
+constexpr int kCannotExecute = 127;
+
+int code_of_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+}  // namespace
+
+ChildProcesses::ChildProcesses() {
+  sigemptyset(&heeded_);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now = {};
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler != SIG_IGN || signal == SIGCHLD) sigaddset(&heeded_, signal);  // nohup
+  }
+  sigprocmask(SIG_BLOCK, &heeded_, &masked_before_);
+  signals_ = signalfd(-1, &heeded_, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals_ < 0) throw IoError(fmt::format("cannot wait for signals: {}", std::strerror(errno)));
+}
+
+ChildProcesses::~ChildProcesses() {
+  for (const pid_t process : running_) {
+    kill(process);
+    waitpid(process, nullptr, 0);
+  }
+  close(signals_);
+  sigprocmask(SIG_SETMASK, &masked_before_, nullptr);
+}
+
+void ChildProcesses::become(const ChildCommand& command, int output, pid_t parent) const {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(kCannotExecute);  // it was killed meanwhile
+  sigprocmask(SIG_SETMASK, &masked_before_, nullptr);
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  for (const auto& [name, value] : command.environment) setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> words;
+  for (const std::string& word : command.words) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words.front(), words.data());
+  const std::string problem =
+      fmt::format("lockstep: cannot start {}: {}\n", command.words.front(), std::strerror(errno));
+  if (write(STDERR_FILENO, problem.data(), problem.size()) < 0) _exit(kCannotExecute);
+  _exit(kCannotExecute);
+}
+
+pid_t ChildProcesses::start(const ChildCommand& command) {
+  const int output = open(command.output.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (output < 0)
+    throw IoError(fmt::format("cannot write {}: {}", command.output.string(), std::strerror(errno)));
+  const pid_t parent = getpid(), process = fork();
+  if (process == 0) become(command, output, parent);
+  const int problem = errno;
+  close(output);
+  if (process < 0) throw IoError(fmt::format("cannot start a process: {}", std::strerror(problem)));
+  setpgid(process, process);  // whoever of the two comes first
+  running_.insert(process);
+  return process;
+}
+
+ChildProcesses::News ChildProcesses::wait(double seconds) {
+  pollfd waits = {.fd = signals_, .events = POLLIN, .revents = 0};
+  poll(&waits, 1, static_cast<int>(std::max(0.0, seconds) * 1000));
+  News news;
+  signalfd_siginfo told = {};
+  while (read(signals_, &told, sizeof told) == sizeof told)
+    if (told.ssi_signo != SIGCHLD) news.signal = static_cast<int>(told.ssi_signo);
+  // One SIGCHLD may stand for several.
+  std::erase_if(running_, [&](pid_t process) {
+    int status = 0;
+    if (waitpid(process, &status, WNOHANG) != process) return false;
+    news.ended.push_back({.process = process, .code = code_of_status(status)});
+    return true;
+  });
+  return news;
+}
+
+void ChildProcesses::send(pid_t process, int signal) const {
+  if (running_.contains(process)) ::kill(process, signal);
+}
+
+void ChildProcesses::kill(pid_t process) const {
+  if (running_.contains(process)) ::kill(-process, SIGKILL);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/sweep/child_processes.h"
+
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/data/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+std::string written_to(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Until so many have ended: their codes by process.
+std::map<pid_t, int> codes_of(ChildProcesses& children, std::size_t count) {
+  std::map<pid_t, int> codes;
+  while (codes.size() < count)
+    for (const ChildProcesses::Ended& ended : children.wait(10).ended) codes[ended.process] = ended.code;
+  return codes;
+}
+
+ChildCommand shell(const std::string& lines, const std::filesystem::path& output) {
+  return {.words = {"sh", "-c", lines}, .output = output};
+}
+
+TEST(ChildProcesses, EndWithTheirCodesAndWriteToTheirFiles) {
+  const TemporaryFolder folder;
+  ChildProcesses children;
+  const pid_t fails = children.start(shell("echo one; echo two >&2; exit 65", folder.path() / "fails"));
+  const pid_t killed = children.start(shell("kill -KILL $$", folder.path() / "killed"));
+  const pid_t missing =
+      children.start({.words = {"no-such-program-here"}, .output = folder.path() / "missing"});
+  const std::map<pid_t, int> codes = codes_of(children, 3);
+  EXPECT_EQ(codes.at(fails), 65);
+  EXPECT_EQ(codes.at(killed), 128 + SIGKILL);
+  EXPECT_EQ(codes.at(missing), 127);
+  EXPECT_EQ(written_to(folder.path() / "fails"), "one\ntwo\n");
+  EXPECT_EQ(written_to(folder.path() / "missing"),
+            "lockstep: cannot start no-such-program-here: No such file or directory\n");
+}
+
+// As trainings get their GPUs.
+TEST(ChildProcesses, HaveAnEnvironmentOfTheirOwn) {
+  const TemporaryFolder folder;
+  ChildProcesses children;
+  for (const char* gpus : {"0,1", "2,3"}) {
+    ChildCommand command = shell("echo $CUDA_VISIBLE_DEVICES", folder.path() / gpus);
+    command.environment = {{"CUDA_VISIBLE_DEVICES", gpus}};
+    children.start(command);
+  }
+  codes_of(children, 2);
+  EXPECT_EQ(written_to(folder.path() / "0,1"), "0,1\n");
+  EXPECT_EQ(written_to(folder.path() / "2,3"), "2,3\n");
+}
+
+TEST(ChildProcesses, ASignalIsToldAndReachesThisProcessAlone) {
+  const TemporaryFolder folder;
+  ChildProcesses children;
+  const pid_t child = children.start(
+      shell("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", folder.path() / "output"));
+  while (written_to(folder.path() / "output").empty()) children.wait(0.01);
+  kill(getpid(), SIGINT);
+  ChildProcesses::News news;
+  while (news.signal == 0) news = children.wait(10);
+  EXPECT_EQ(news.signal, SIGINT);
+  EXPECT_TRUE(news.ended.empty());
+  children.send(child, SIGTERM);
+  EXPECT_EQ(codes_of(children, 1).at(child), 3);
+}
+
+TEST(ChildProcesses, NoneOutlivesTheObject) {
+  const TemporaryFolder folder;
+  pid_t child = 0;
+  {
+    ChildProcesses children;
+    child = children.start(shell("trap '' TERM; while :; do sleep 0.01; done", folder.path() / "output"));
+  }
+  EXPECT_EQ(kill(child, 0), -1);
+}
+
+}  // namespace
+}  // namespace lockstep
