@@ -174,7 +174,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                   "here. Convert it "
                   "with Python:\n"
                   "  import torch; from safetensors.torch import save_file\n"
-                  "  save_file({{name: value.clone() for name, value in torch.load(\"{0}\", "
+                  "  save_file({{name: value.contiguous().clone() for name, value in torch.load(\"{0}\", "
                   "map_location=\"cpu\").items()}}, "
                   "\"{1}\")",
                   path.string(), target));
