@@ -57,11 +57,14 @@ SweepOutcomeJson as_json(const SweepRow& row) {
   return json;
 }
 
-// On a terminal the text is broken in a column of its own.
+// On a terminal what does not fit beside the start stands below it.
 std::string sweep_line(const std::string& start, const std::string& text, const Terminal& terminal) {
-  if (!terminal.present) return start + text + '\n';
-  const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
-  return start + wrapped(text, wrapping).substr(start.size()) + '\n';
+  constexpr std::size_t kIndent = 8;
+  const auto columns = static_cast<std::size_t>(terminal.columns);
+  if (!terminal.present || start.size() + text.size() < columns) return start + text + '\n';
+  const std::string below = wrapped(text, {.indent = kIndent, .columns = columns});
+  if (start.empty()) return below.substr(kIndent) + '\n';
+  return start.substr(0, start.find_last_not_of(' ') + 1) + '\n' + below + '\n';
 }
 
 }  // namespace

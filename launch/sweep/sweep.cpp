@@ -68,6 +68,7 @@ Sweep::Sweep(const SweepPlan& plan, const SweepSlots& slots, const Registry& reg
       registry_(registry),
       speaks_(speaks),
       folder_(plan.dir),
+      program_(std::filesystem::read_symlink("/proc/self/exe").string()),
       lock_(folder_),
       journal_(folder_ / "sweep.jsonl", to_toml(plan.base, registry), plan.identity()),
       search_(plan.rules(slots.count)),
@@ -213,8 +214,8 @@ ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
   ChildCommand command{.words = {}, .output = folder_of(job.trial) / "output.txt"};
   if (plan_.ranks > 1) command.words = {"mpirun", "-np", fmt::format("{}", plan_.ranks), "--bind-to", "none"};
   const std::string config = (folder_of(job.trial) / "trial.toml").string();
-  for (const std::string& word : {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                  std::string("train"), config, std::string("--resume"), std::string("auto")})
+  for (const std::string& word :
+       {program_, std::string("train"), config, std::string("--resume"), std::string("auto")})
     command.words.push_back(word);
   if (job.rung + 1 < search_.rules().rungs.size()) {
     command.words.emplace_back("--set");

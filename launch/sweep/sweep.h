@@ -76,6 +76,7 @@ class Sweep {
   const Registry& registry_;
   bool speaks_;
   std::filesystem::path folder_;
+  std::string program_;  // this one's path, also where another has taken its place meanwhile
   RunLock lock_;
   SweepJournal journal_;
   SweepSearch search_;

@@ -26,7 +26,7 @@ std::string written_to(const std::filesystem::path& path) {
 std::map<pid_t, int> codes_of(ChildProcesses& children, std::size_t count) {
   std::map<pid_t, int> codes;
   while (codes.size() < count)
-    for (const ChildProcesses::Ended& ended : children.wait(10).ended) codes[ended.process] = ended.code;
+    for (const ChildProcesses::Ended& ended : children.wait(0.1).ended) codes[ended.process] = ended.code;
   return codes;
 }
 
@@ -70,9 +70,9 @@ TEST(ChildProcesses, ASignalIsToldAndReachesThisProcessAlone) {
   const pid_t child = children.start(
       shell("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", folder.path() / "output"));
   while (written_to(folder.path() / "output").empty()) children.wait(0.01);
-  kill(getpid(), SIGINT);
+  std::raise(SIGINT);  // of this thread: others that a test before has left behind would take it
   ChildProcesses::News news;
-  while (news.signal == 0) news = children.wait(10);
+  while (news.signal == 0) news = children.wait(0.1);
   EXPECT_EQ(news.signal, SIGINT);
   EXPECT_TRUE(news.ended.empty());
   children.send(child, SIGTERM);
