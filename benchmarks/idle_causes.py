@@ -77,7 +77,8 @@ def cases(options, records):
 
 def train(options, case, folder, settings, before, flags):
     program = options.build / "bin" / ("lockstep-emulated" if case.cause == "memory" else "lockstep")
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # Emulated devices are called the same everywhere: those of other jobs are not these.
+    environment = {"LOCKSTEP_CLAIMS": str(folder), **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     words = [word for key, value in {**settings, "run.dir": folder}.items() for word in ("--set", f"{key}={value}")]
     done = suite.execute([*training_runs.launcher(case.ranks), *before, program, "train", case.preset, *words, *flags], environment=environment)
     if done.status != "ok":

@@ -28,6 +28,7 @@ struct World::State {
 
   std::shared_ptr<MpiSession> session;
   bool left = false;
+  NodeClaims claims;
   std::unique_ptr<Watchdog> watchdog;
 };
 
@@ -45,6 +46,7 @@ int World::local_size() const { return state_->session->placement.local_size; }
 int World::node() const { return state_->session->placement.node; }
 int World::nodes() const { return state_->session->placement.nodes; }
 const std::string& World::host() const { return state_->session->host; }
+NodeClaims& World::claims() { return state_->claims; }
 
 void World::leave() {
   CHECK(!state_->left, "a rank leaves the world once");

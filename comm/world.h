@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "comm/communicator.h"
+#include "comm/node_claims.h"
 #include "core/device.h"
 
 namespace lockstep {
@@ -72,6 +73,8 @@ class World {
   int node() const;  // numbered by their lowest rank
   int nodes() const;
   const std::string& host() const;
+  // What this process has for itself on its node.
+  NodeClaims& claims();
 
   // The longest wait for another rank, in what communicates and in leave(); 0: any. A rank that waits longer
   // fails, so that one which hangs ends the job. Default: JobState::kDefaultTimeout.

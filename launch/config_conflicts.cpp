@@ -138,7 +138,7 @@ class Conflicts {
          "ranks meet behind an epoch alone, and are evaluated there");
     need(!config_.profile.any(), "profile.active = 0",
          "ranks take steps of their own, of which none is any other's");
-    need(config_.device.device != "cuda", "world.device = \"cpu\"",
+    need(config_.device.device != "cuda" && config_.device.device != "idle", "world.device = \"cpu\"",
          "neighbours look into the memory of a node");
   }
 

@@ -397,7 +397,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        {"time", "direct", "winograd", "tiled winograd"}},
       {"kernels.cache", MEMBER(kernels.cache),
        "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
-      {"world.device", MEMBER(device.device), "where ranks compute", {}, {"auto", "cpu", "cuda"}},
+      {"world.device",
+       MEMBER(device.device),
+       "where ranks compute; cuda: on the GPUs that no other job has, in their order; idle: on those of them "
+       "that are used least, by whomever; auto: on GPUs where there is one for each rank",
+       {},
+       {"auto", "cpu", "cuda", "idle"}},
       {"world.share_device", MEMBER(device.share_device),
        "let ranks share a GPU where there are too few: right results, meaningless times"},
       {"world.near_cores", MEMBER(device.near_cores),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <thread>
 
 #include "core/device.h"
@@ -8,11 +9,26 @@
 #include "kernels/library_versions.h"
 #include "launch/commands.h"
 #include "launch/config.h"
+#include "launch/device_choice.h"
+#include "launch/device_use.h"
 #include "launch/terminal.h"
 #include "launch/version.h"
 
 namespace lockstep {
 namespace {
+
+const char* extent_of(const CudaDevice& device) {
+  return device.is_slice() ? "a MIG slice" : is_vgpu(device) ? "a vGPU" : "a whole GPU";
+}
+
+std::string describe(const CudaDevice& device, const NodeClaims& claims) {
+  const std::optional<std::string> holder = holder_of_gpu(claims, device.uuid);
+  return fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}, {}", device.name,
+                     static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
+                     device.compute_capability / 10, device.compute_capability % 10, device.uuid,
+                     extent_of(device),
+                     holder ? "a Lockstep job has it: " + *holder : "which no Lockstep job has");
+}
 
 int run_info(const Command& command) {
   const auto print = [](const char* name, const std::string& text) {
@@ -25,14 +41,11 @@ int run_info(const Command& command) {
   const CudaStatus cuda = cuda_status();
   print("cuda", fmt::format("{}; {}", cuda.built ? "built in" : "not built in", cuda.message));
   if (cuda.built) print("", fmt::format("{}, NCCL {}", cuda_library_versions(), nccl_version()));
-  for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
-    const CudaDevice& device = cuda.devices[i];
-    print_beside(fmt::format("  cuda:{}  ", i),
-                 fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}", device.name,
-                             static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
-                             device.compute_capability / 10, device.compute_capability % 10, device.uuid,
-                             device.is_slice() ? "a MIG slice" : "a whole GPU"));
-  }
+  const NodeClaims claims;
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i)
+    print_beside(fmt::format("  cuda:{}  ", i), describe(cuda.devices[i], claims));
+  if (const std::optional<std::string> mps = mps_folder(); mps && !cuda.devices.empty())
+    print("mps", fmt::format("a daemon in {} lets processes compute on these GPUs at the same time", *mps));
   const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));
   fmt::print("presets  {}\n", wrapped(presets, {.indent = 9}).substr(9));
   return exit_code::done;

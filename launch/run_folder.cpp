@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/run_folder.h"
 
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -13,14 +11,11 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -34,27 +29,6 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw_io("create the run's directory", folder, error.value());
-}
-
-std::string this_job() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return fmt::format("process {} on {}, since {:%Y-%m-%d %H:%M:%S}", getpid(), host_name(),
-                     fmt::localtime(now));
-}
-
-// Empty when the holder has not written it yet.
-std::string read_holder(int descriptor) {
-  std::array<char, 512> text = {};
-  const ssize_t got = pread(descriptor, text.data(), text.size(), 0);
-  std::string holder(text.data(), static_cast<std::size_t>(got < 0 ? 0 : got));
-  return holder.substr(0, holder.find('\n'));
-}
-
-// For people to read: nothing depends on it, so a full disk does not matter.
-void write_holder(int descriptor) {
-  const std::string text = this_job() + "\n";
-  if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, text.data(), text.size(), 0) < 0)
-    log::debug("run.lock does not name this job: {}", std::strerror(errno));
 }
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
@@ -140,28 +114,28 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
   return error;
 }
 
-RunLock::RunLock(const std::filesystem::path& folder) {
+FileClaim RunLock::lock(const std::filesystem::path& folder) {
   make_folder(folder);
-  const std::filesystem::path path = folder / "run.lock";
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw_io("create", path, errno);
-  const int error = flock(descriptor_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  if (error == 0) {
-    write_holder(descriptor_);
-  } else if (error == EWOULDBLOCK) {
-    const std::string holder = read_holder(descriptor_);
-    close(descriptor_);
-    throw ConfigError(fmt::format(
-        "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
-        "its own: --set run.dir=...",
-        folder.string(), holder.empty() ? "which has just started" : holder));
-  } else {
-    log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
-                 std::strerror(error));
-  }
+  return FileClaim(folder / "run.lock");
 }
 
-RunLock::~RunLock() { close(descriptor_); }
+RunLock::RunLock(const std::filesystem::path& folder) : claim_(lock(folder)) {
+  switch (claim_.state()) {
+    case FileClaim::State::held:
+      return;
+    case FileClaim::State::taken:
+      throw ConfigError(fmt::format(
+          "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
+          "its own: --set run.dir=...",
+          folder.string(), claim_.holder()));
+    case FileClaim::State::unlockable:
+      log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
+                   claim_.problem());
+      return;
+    case FileClaim::State::unopened:
+      throw IoError(fmt::format("cannot create {}: {}", (folder / "run.lock").string(), claim_.problem()));
+  }
+}
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "core/file_claim.h"
+
 namespace lockstep {
 
 // The folder is this job's for as long as this lives, or its process does: the file run.lock in it is locked
@@ -16,12 +18,11 @@ class RunLock {
   // Makes the folder. Throws ConfigError naming the job that has it (host, process, since when), and IoError.
   // A file system that cannot lock gets a warning instead.
   explicit RunLock(const std::filesystem::path& folder);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_;
+  static FileClaim lock(const std::filesystem::path& folder);
+
+  FileClaim claim_;
 };
 
 // The network that was evaluated best (run.keep_best).

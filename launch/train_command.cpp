@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +20,7 @@
 #include "launch/commands.h"
 #include "launch/cores.h"
 #include "launch/desync_check.h"
+#include "launch/device_use.h"
 #include "launch/digest.h"
 #include "launch/engine_options.h"
 #include "launch/export_facts.h"
@@ -247,6 +249,15 @@ void tell_digest(TrainRun& run) {
   log::info("its digest is {}", state);
 }
 
+// Collective.
+void tell_of_shared_gpus(TrainRun& run) {
+  const std::optional<CudaDevice> gpu = known_gpu(run.training->network().device());
+  const std::vector<std::string> told =
+      gather_texts(run.communicator->host(), gpu ? told_of_sharing(*gpu) : "");
+  for (const std::string& each : std::set<std::string>(told.begin(), told.end()))
+    if (!each.empty()) run.report->line(each);
+}
+
 int train(TrainRun& run, const Command& command, World& world) {
   const bool first = world.rank() == 0;
   run.communicator = world.communicator();
@@ -302,6 +313,7 @@ int train(TrainRun& run, const Command& command, World& world) {
         fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
                     "others (CUDA_VISIBLE_DEVICES)",
                     unused));
+  tell_of_shared_gpus(run);
   if (first) {
     const std::string toml = to_toml(run.config, command.registry),
                       facts = run_facts(world, *run.training, *run.communicator);

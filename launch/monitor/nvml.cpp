@@ -107,7 +107,7 @@ Nvml::Nvml(const std::string& library) {
              c.is_slice, c.whole, c.instance, c.name, c.pci, c.state, c.generation_most, c.generation,
              c.temperature, c.old_temperature, c.utilization, c.memory, c.old_memory, c.power, c.energy,
              c.clock, c.most_clock, c.reasons, c.old_reasons, c.pcie, c.fields, c.gpm_support, c.gpm_alloc,
-             c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics);
+             c.gpm_free, c.gpm_sample, c.gpm_slice_sample, c.gpm_metrics, c.virtualization);
   calls_ = std::move(calls);
 }
 
@@ -143,6 +143,7 @@ struct NvmlDevice::State {
   void find(const std::string& uuid, const std::string& pci_address);
   void prepare_gpm();
   void read_memory(DeviceFigures& figures);
+  void read_utilization(DeviceFigures& figures);
   void read_temperature(DeviceFigures& figures);
   void read_power(DeviceFigures& figures);
   void read_gpm(DeviceFigures& figures);
@@ -225,6 +226,13 @@ void NvmlDevice::State::read_memory(DeviceFigures& figures) {
   figures.memory_bytes = old.total;
   figures.memory_free_bytes = old.free;
   figures.memory_used_bytes = old.used;
+}
+
+void NvmlDevice::State::read_utilization(DeviceFigures& figures) {
+  NvmlUtilization utilization = {};
+  if (slice || !ask(calls.utilization, whole, &utilization)) return;
+  figures.utilization = percent_of(utilization.gpu);
+  figures.memory_utilization = percent_of(utilization.memory);
 }
 
 void NvmlDevice::State::read_temperature(DeviceFigures& figures) {
@@ -338,17 +346,31 @@ DeviceFigures NvmlDevice::sample() {
     figures.pcie_generation_most = s.figure<unsigned>(s.calls.generation_most, s.whole);
     figures.pcie_generation = s.figure<unsigned>(s.calls.generation, s.whole);
     s.read_temperature(figures);
-    NvmlUtilization utilization = {};
-    if (!s.slice && s.ask(s.calls.utilization, s.whole, &utilization)) {
-      figures.utilization = percent_of(utilization.gpu);
-      figures.memory_utilization = percent_of(utilization.memory);
-    }
+    s.read_utilization(figures);
     s.read_power(figures);
     if (s.gpm) s.read_gpm(figures);
     s.read_links(figures);
   }
   figures.refused = std::exchange(s.refused, {});
   return figures;
+}
+
+DeviceFigures NvmlDevice::sample_use() {
+  DeviceFigures figures;
+  if (!state_) return figures;
+  State& s = *state_;
+  s.refused = s.unfound;
+  if (s.device != nullptr) s.read_memory(figures);
+  if (s.device != nullptr && s.whole != nullptr) s.read_utilization(figures);
+  figures.refused = std::exchange(s.refused, {});
+  return figures;
+}
+
+bool NvmlDevice::is_vgpu() {
+  if (!state_ || state_->whole == nullptr) return false;
+  const auto mode = state_->figure<unsigned>(state_->calls.virtualization, state_->whole);
+  state_->refused.clear();
+  return mode == kNvmlVirtualGpu;
 }
 
 }  // namespace lockstep

@@ -81,6 +81,10 @@ class NvmlDevice {
 
   // Asks for all there is. Takes milliseconds; tens of them where the driver itself watches PCIe for a while.
   DeviceFigures sample();
+  // Of all that, memory and utilization alone, which takes no time.
+  DeviceFigures sample_use();
+  // Whether it is a part of a GPU, given to this virtual machine; false where that is not told.
+  bool is_vgpu();
 
  private:
   struct State;

@@ -28,6 +28,7 @@ inline constexpr unsigned kNvmlClockSm = 1, kNvmlClockMemory = 2;
 inline constexpr unsigned kNvmlPcieSent = 0, kNvmlPcieReceived = 1;
 inline constexpr unsigned kNvmlStates = 16;  // performance states
 inline constexpr unsigned kNvmlFieldNvlinkSent = 138, kNvmlFieldNvlinkReceived = 139;
+inline constexpr unsigned kNvmlVirtualGpu = 2;  // of virtualization modes: seen inside a virtual machine
 inline constexpr unsigned kNvmlAllLinks = ~0u;
 
 struct NvmlPciInfo {
@@ -172,6 +173,7 @@ struct Nvml::Calls {
   NvmlCall<NvmlDeviceRef, NvmlGpmSampleRef> gpm_sample{"nvmlGpmSampleGet"};
   NvmlCall<NvmlDeviceRef, unsigned, NvmlGpmSampleRef> gpm_slice_sample{"nvmlGpmMigSampleGet"};
   NvmlCall<NvmlGpmMetrics*> gpm_metrics{"nvmlGpmMetricsGet"};
+  NvmlCall<NvmlDeviceRef, unsigned*> virtualization{"nvmlDeviceGetVirtualizationMode"};
 };
 
 }  // namespace lockstep

@@ -410,8 +410,8 @@ TEST(Config, UnknownWordsSuggestTheNearest) {
        "records, hdf5, csv, synthetic"},
       {"data.tail=carri",
        "data.tail = \"carri\": allowed are drop, carry, repeat, exact; did you mean carry?"},
-      {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda; did you mean cuda?"},
-      {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda"}};
+      {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda, idle; did you mean cuda?"},
+      {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda, idle"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
 }
 

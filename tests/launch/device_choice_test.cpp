@@ -44,6 +44,34 @@ TEST(DealDevices, ADeviceShownToOneRankIsThatRanks) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1}));
 }
 
+TEST(DealDevices, WhatOtherJobsHaveIsNotDealt) {
+  std::vector<RankDevices> ranks = ranks_that_see(2, {"a", "b", "c"});
+  for (RankDevices& rank : ranks) rank.taken = {{"b", "another"}};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 2}));
+  for (RankDevices& rank : ranks) rank.taken = {{"a", "another"}, {"b", "another"}};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, -1}));
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1})) << "shares with them";
+}
+
+TEST(DealDevices, ARankKeepsWhatItHas) {
+  std::vector<RankDevices> ranks = ranks_that_see(3, {"a", "b", "c"});
+  ranks[0].own = {"c"};
+  ranks[2].own = {"a"};
+  ranks[0].taken = ranks[1].taken = {{"a", "rank 2"}};
+  ranks[1].taken["c"] = ranks[2].taken["c"] = "rank 0";
+  keep_to_other_jobs(ranks);
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 0}));
+}
+
+TEST(DealDevices, TheLeastUsedComeFirstAndAmongEqualsTheFirst) {
+  std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
+  for (RankDevices& rank : ranks) rank.use = {{"a", 9}, {"b", 1}, {"d", 1}};  // c is not used
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 3, 0}));
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{2, 1, 3, 0}));
+  for (RankDevices& rank : ranks) rank.taken = {{"c", "another"}};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{1, 3, 0, -1}));
+}
+
 TEST(DealDevices, SharingIsTheSameDeviceOrSlicesOfOne) {
   const auto shared = [](const std::vector<RankDevices>& ranks) {
     return devices_are_shared(ranks, deal_devices(ranks, DeviceSharing::allowed));
@@ -69,6 +97,17 @@ TEST(UnusedDevices, AreThoseThatSomeRankSeesAndNoneTakes) {
   EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
   ranks[2].uuids = {"c"};  // its own, which the others see, too
   EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
+  ranks[3].taken = {{"b", "another"}};
+  EXPECT_EQ(unused(ranks), "1 of 4 on one");
+}
+
+TEST(TakenTable, NamesTheJobsOfTheNodeThatHasTooFew) {
+  std::vector<RankDevices> ranks = ranks_that_see(3, {"GPU-a", "GPU-b"});
+  ranks[0].node = 1;
+  ranks[0].taken = {{"GPU-x", "nobody here"}};
+  ranks[1].taken = ranks[2].taken = {{"GPU-b", "process 7 on one"}};
+  EXPECT_EQ(taken_table(ranks, deal_devices(ranks, DeviceSharing::refused)), "  GPU-b  process 7 on one\n");
+  EXPECT_EQ(taken_table(ranks, deal_devices(ranks, DeviceSharing::allowed)), "");
 }
 
 TEST(DeviceTable, ShowsTheNodeThatHasTooFew) {

@@ -47,6 +47,26 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
   }
 }
 
+// Test programs run side by side, and the emulated devices of all of them have the same names: what the jobs
+// of one claim (comm/node_claims.h) is nothing to the others.
+class OwnClaims {
+ public:
+  OwnClaims()
+      : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_claims_{}", getpid())),
+        maker_(getpid()) {
+    std::filesystem::create_directories(folder_);
+    setenv("LOCKSTEP_CLAIMS", folder_.c_str(), 0);
+  }
+  ~OwnClaims() {
+    std::error_code error;
+    if (getpid() == maker_) std::filesystem::remove_all(folder_, error);
+  }
+
+ private:
+  std::filesystem::path folder_;
+  pid_t maker_;  // and none of its children
+};
+
 }  // namespace
 
 int count(const std::string& text, const std::string& part) {
@@ -73,6 +93,7 @@ ProgramResult run_shell(const std::string& command) {
   // Ranks whose peer has failed have nothing left to do: mpirun need not wait a second before it ends them.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
+  static const OwnClaims claims;
   ProgramResult result;
   FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
   CHECK(pipe != nullptr);

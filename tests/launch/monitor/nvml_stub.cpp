@@ -219,6 +219,9 @@ int nvmlDeviceGetMemoryInfo_v2(Device device, void* memory) {
   put<std::uint64_t>(memory, 32, used.number());
   return kSuccess;
 }
+int nvmlDeviceGetVirtualizationMode(Device device, unsigned* mode) {
+  return unsigned_answer(device, "virtualization", mode);
+}
 int nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* millijoules) {
   return long_answer(device, "energy", millijoules);
 }

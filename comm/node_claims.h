@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NodeClaims: what this process has for itself on its node until it ends, such as a GPU, so that jobs which
+// know nothing of each other keep apart. Each claim is a locked file (core/file_claim.h) in a folder that the
+// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. What cannot be locked, as where there is no such
+// folder, counts as free: then nobody keeps apart, and no job ends or waits for that. One thread.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/file_claim.h"
+
+namespace lockstep {
+
+// $LOCKSTEP_CLAIMS, else /dev/shm.
+std::filesystem::path claims_folder();
+
+class NodeClaims {
+ public:
+  explicit NodeClaims(std::filesystem::path folder = claims_folder()) : folder_(std::move(folder)) {}
+
+  // Takes it, or takes it again. Returns who has it, where that is another process.
+  std::optional<std::string> claim(const std::string& name);
+  // Whether this process has claimed it, which it has, too, where nothing can be locked.
+  bool is_mine(const std::string& name) const { return claims_.contains(name); }
+  // Who has it, where that is another process.
+  std::optional<std::string> other_holder(const std::string& name) const;
+  // Gives up all but that one; all where there is no such claim.
+  void keep_only(const std::string& name);
+
+ private:
+  std::filesystem::path path_of(const std::string& name) const { return folder_ / ("lockstep-" + name); }
+
+  std::filesystem::path folder_;
+  std::map<std::string, FileClaim> claims_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FileClaim: something of which one process at a time may have the use, as a file that this one locks
+// (flock). The file tells people who has it, and stays behind. The system takes the lock back when its
+// process ends, however it ends. It binds nobody who does not ask.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+class FileClaim {
+ public:
+  enum class State {
+    held,        // by this, as long as it lives
+    taken,       // by another, of this process or not
+    unlockable,  // the file is there, and its file system cannot lock
+    unopened,    // no such file, and none can be made; or it is no regular file
+  };
+
+  // Asks for the file, which is made if its folder is there, for every user to lock. Waits for nobody, and
+  // follows no symbolic link.
+  explicit FileClaim(const std::filesystem::path& path);
+  ~FileClaim();
+  FileClaim(FileClaim&& other) noexcept;
+  FileClaim& operator=(FileClaim&& other) noexcept;
+
+  State state() const { return state_; }
+  // Where it is taken: "process 17 on node7, since 2026-01-31 12:00:00".
+  const std::string& holder() const { return holder_; }
+  // Where it is unlockable or unopened, the system's words for why.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  State state_ = State::unopened;
+  int descriptor_ = -1;
+  std::string holder_, problem_;
+};
+
+// Who has the file now, as FileClaim::holder() says it; nothing where nobody has, or nobody can. Makes no
+// file. A FileClaim that asks in the very moment of this question may be told that it is taken.
+std::optional<std::string> holder_of(const std::filesystem::path& path);
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/node_claims.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+class NodeClaimsTest : public testing::Test {
+ protected:
+  NodeClaimsTest() { std::filesystem::create_directories(folder_); }
+  ~NodeClaimsTest() override { std::filesystem::remove_all(folder_); }
+
+  // What another process finds where it asks for the name: who has it, or "".
+  std::string claimed_elsewhere(const std::string& name) const {
+    int answer[2] = {};
+    EXPECT_EQ(pipe(answer), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      NodeClaims claims(folder_);
+      const std::string holder = claims.claim(name).value_or("");
+      _exit(write(answer[1], holder.data(), holder.size()) < 0);
+    }
+    close(answer[1]);
+    std::string holder(300, '\0');
+    const ssize_t got = read(answer[0], holder.data(), holder.size());
+    close(answer[0]);
+    waitpid(child, nullptr, 0);
+    return holder.substr(0, static_cast<std::size_t>(got < 0 ? 0 : got));
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("lockstep_node_claims_{}", getpid());
+};
+
+TEST_F(NodeClaimsTest, AreThisProcesssUntilItGivesThemUp) {
+  NodeClaims claims(folder_);
+  const std::string me = fmt::format("process {} on ", getpid());
+  for (const char* name : {"gpu.a", "gpu.b", "gpu.a"}) EXPECT_EQ(claims.claim(name), std::nullopt) << name;
+  EXPECT_EQ(claimed_elsewhere("gpu.a").find(me), 0u);
+  EXPECT_EQ(claimed_elsewhere("gpu.c"), "");
+  EXPECT_TRUE(claims.is_mine("gpu.b"));
+  EXPECT_EQ(claims.other_holder("gpu.b"), std::nullopt);
+  claims.keep_only("gpu.a");
+  EXPECT_FALSE(claims.is_mine("gpu.b"));
+  EXPECT_EQ(claimed_elsewhere("gpu.b"), "");
+  EXPECT_EQ(claimed_elsewhere("gpu.a").find(me), 0u);
+}
+
+TEST_F(NodeClaimsTest, NameOtherHolders) {
+  NodeClaims claims(folder_);
+  NodeClaims others(folder_);  // of this process, which a file does not know
+  EXPECT_EQ(others.claim("gpu.a"), std::nullopt);
+  const std::optional<std::string> holder = claims.other_holder("gpu.a");
+  ASSERT_TRUE(holder.has_value());
+  EXPECT_EQ(claims.claim("gpu.a"), holder);
+  EXPECT_FALSE(claims.is_mine("gpu.a"));
+}
+
+// As where containers have no folder in common, or somebody put something else there.
+TEST_F(NodeClaimsTest, OfWhatCannotBeLockedAreEverybodys) {
+  NodeClaims nowhere(folder_ / "none");
+  EXPECT_EQ(nowhere.claim("gpu.a"), std::nullopt);
+  EXPECT_TRUE(nowhere.is_mine("gpu.a"));
+  ASSERT_EQ(mkfifo((folder_ / "lockstep-gpu.a").c_str(), 0666), 0);
+  NodeClaims claims(folder_);
+  EXPECT_EQ(claims.other_holder("gpu.a"), std::nullopt);
+  EXPECT_EQ(claims.claim("gpu.a"), std::nullopt);
+  EXPECT_EQ(claimed_elsewhere("gpu.a"), "");
+}
+
+TEST(ClaimsFolder, IsTheEnvironmentsOrSharedMemory) {
+  const char* told = std::getenv("LOCKSTEP_CLAIMS");
+  const std::string before = told != nullptr ? told : "";
+  setenv("LOCKSTEP_CLAIMS", "/somewhere", 1);
+  EXPECT_EQ(claims_folder(), "/somewhere");
+  setenv("LOCKSTEP_CLAIMS", "", 1);
+  EXPECT_EQ(claims_folder(), "/dev/shm");
+  unsetenv("LOCKSTEP_CLAIMS");
+  EXPECT_EQ(claims_folder(), "/dev/shm");
+  if (told != nullptr) setenv("LOCKSTEP_CLAIMS", before.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs that share a node, on the emulated device: what one has no other takes, who has it is told, and what
+// is used least is found, with the stub of NVML in the driver's place.
+#include <fstream>
+#include <set>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/file_claim.h"
+#include "tests/launch/monitor/nvml_stub.h"
+#include "tests/launch/program.h"
+
+namespace lockstep {
+namespace {
+
+std::string uuid_of_gpu(int index) { return fmt::format("GPU-656d756c-6174-6564-2047-50550{}000000", index); }
+
+class SharedNode : public testing::Test {
+ protected:
+  SharedNode() { std::filesystem::create_directories(claims_); }
+
+  // Something else has the device, as this process.
+  FileClaim take(int index) const { return FileClaim(claims_ / ("lockstep-gpu." + uuid_of_gpu(index))); }
+  static std::string me() { return fmt::format("process {} on ", getpid()); }
+
+  std::string machine(int gpus) const {
+    return fmt::format("env LOCKSTEP_EMULATED_GPUS={} LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_CLAIMS={} ", gpus,
+                       report_.string(), claims_.string());
+  }
+  std::string train(const std::string& device, std::vector<std::string> settings = {}) const {
+    settings.insert(settings.begin(), {"world.device=" + device, "train.steps=1"});
+    return workplace_.train(settings);
+  }
+  // Of the processes that have ended, on which devices they were.
+  std::multiset<std::string> contexts() const {
+    std::ifstream file(report_);
+    std::multiset<std::string> all;
+    for (std::string line; std::getline(file, line);)
+      all.insert(line.substr(line.find('['), line.find(']') + 1 - line.find('[')));
+    return all;
+  }
+  ProgramResult run_well(const std::string& command, int ranks = 1) const {
+    std::filesystem::remove(report_);
+    const ProgramResult result = run_ranks(ranks, command);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result;
+  }
+
+  const Workplace workplace_{"shared_node", "lockstep-emulated"};
+  const std::filesystem::path claims_ = workplace_.path("claims"), report_ = workplace_.path("report");
+};
+
+using Contexts = std::multiset<std::string>;
+
+TEST_F(SharedNode, WhatAnotherJobHasIsNotTaken) {
+  const FileClaim second = take(1);
+  run_well(machine(3) + train("cuda"), 2);
+  EXPECT_EQ(contexts(), (Contexts{"[1, 0, 0]", "[0, 0, 1]"}));
+}
+
+TEST_F(SharedNode, WhereTooFewAreFreeTheJobSaysWhoHasThem) {
+  const FileClaim first = take(0);
+  const std::vector<std::string> said = {"fewer free CUDA devices than ranks",
+                                         me(),
+                                         uuid_of_gpu(0),
+                                         "CUDA_VISIBLE_DEVICES",
+                                         "world.share_device=true",
+                                         "none "};
+  for (const char* device : {"cuda", "idle"})
+    expect_failure(run_ranks(2, machine(2) + train(device)), exit_code::config, said);
+  EXPECT_EQ(count(run_well(machine(2) + train("cuda")).output, "GPUs that this job sees"), 0)
+      << "what another job has is not to be used";
+}
+
+TEST_F(SharedNode, AutoComputesOnTheCpuThenAndSaysWhy) {
+  const FileClaim first = take(0);
+  const ProgramResult result = run_well(machine(2) + train("auto"), 2);
+  EXPECT_EQ(count(result.output, " on cpu ("), 1) << result.output;
+  EXPECT_EQ(count(result.output, me()), 1) << result.output;
+  EXPECT_EQ(count(run_well(machine(2) + train("auto")).output, " on cuda:1 ("), 1);
+}
+
+TEST_F(SharedNode, WhoSharesDevicesLooksAtNoOtherJob) {
+  const FileClaim only = take(0);
+  run_well(machine(1) + train("cuda", {"world.share_device=true"}), 2);
+  EXPECT_EQ(contexts(), (Contexts{"[1]", "[1]"}));
+}
+
+// Two that compute at once, a third for which there is nothing, and one that is killed.
+TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
+  const auto job = [&](const std::string& name) {
+    return fmt::format(
+        "{}{} >{} 2>&1", machine(2),
+        train("cuda", {"train.steps=0", "train.epochs=100000", "run.dir=" + workplace_.path(name).string()}),
+        workplace_.path(name + ".txt").string());
+  };
+  const auto begin = [&](const std::string& name) {
+    return fmt::format("{} &\nrun=$!\n{}=$!\n{}", job(name), name,
+                       wait_until(fmt::format("[ -e {}/metrics.jsonl ]", workplace_.path(name).string())));
+  };
+  const ProgramResult result = run_shell(workplace_.script(
+      begin("one") + begin("two") + job("three") + "\necho three ended with $?\n" + "cat " +
+      workplace_.path("three.txt").string() + "\nkill -KILL $one\nwait $one\n" + machine(2) + train("cuda") +
+      "\necho four ended with $?\nkill -TERM $two\nwait $two\necho two ended with $?\necho $one, $two\n"));
+  EXPECT_EQ(count(result.output, "three ended with 78\n"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "fewer free CUDA devices than ranks"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "four ended with 0\n"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "two ended with 75\n"), 1) << result.output;
+  // The fourth, where the first was, and the second; the third came near no device.
+  EXPECT_EQ(contexts(), (Contexts{"[1, 0]", "[0, 1]"}));
+}
+
+class SharedNodeWithNvml : public SharedNode {
+ protected:
+  SharedNodeWithNvml() {
+    stub_.say_all();
+    for (int index : {0, 1}) stub_.say(fmt::format("{}.uuid", index + 1), uuid_of_gpu(index));
+    stub_.say({{"reasons", "0"}, {"memory.used", "0"}, {"utilization.gpu", "3"}});
+  }
+  std::string with_nvml() const { return "LD_LIBRARY_PATH=" + (build_folder() / "nvml_stub").string() + " "; }
+
+  NvmlStub stub_;
+};
+
+TEST_F(SharedNodeWithNvml, IdleTakesWhatIsUsedLeast) {
+  stub_.say("1.utilization.gpu", "8");  // as little as the other's: the first is the first
+  run_well(machine(2) + with_nvml() + train("idle"));
+  EXPECT_EQ(contexts(), Contexts{"[1, 0]"});
+  for (const auto& [figure, value] :
+       std::map<std::string, std::string>{{"1.utilization.gpu", "88"}, {"1.memory.used", "40000000000"}}) {
+    stub_.say("1.utilization.gpu", "");
+    stub_.say(figure, value);
+    const ProgramResult result = run_well(machine(2) + with_nvml() + train("idle"));
+    EXPECT_EQ(contexts(), (Contexts{"[0, 1]"})) << figure;
+    EXPECT_EQ(count(result.output, "others use"), 0) << result.output;
+  }
+  const FileClaim second = take(1);
+  stub_.say("1.utilization.gpu", "88");
+  const ProgramResult busy = run_well(machine(2) + with_nvml() + train("idle"));
+  EXPECT_EQ(contexts(), (Contexts{"[1, 0]"}));
+  EXPECT_EQ(count(busy.output, "others use " + uuid_of_gpu(0)), 1) << busy.output;
+}
+
+TEST_F(SharedNode, IdleWithoutNvmlTakesThemInOrderAndSaysSo) {
+  const FileClaim first = take(0);
+  const ProgramResult result = run_well(machine(3) + train("idle"), 2);
+  EXPECT_EQ(contexts(), (Contexts{"[0, 1, 0]", "[0, 0, 1]"}));
+  EXPECT_EQ(count(result.output, "which GPUs are used cannot be told (libnvidia-ml"), 1) << result.output;
+}
+
+TEST_F(SharedNodeWithNvml, InfoTellsWhoHasGpusAndHowTheyAreShared) {
+  const FileClaim second = take(1);
+  stub_.say("2.virtualization", "2");
+  const std::filesystem::path control = workplace_.path("control");
+  ASSERT_EQ(mkfifo(control.c_str(), 0666), 0);
+  const std::string info = "CUDA_MPS_PIPE_DIRECTORY=" + control.parent_path().string() + " " + machine(2) +
+                           with_nvml() + "COLUMNS=500 " + program("lockstep-emulated");
+  const ProgramResult result = run_shell(info + " info");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, uuid_of_gpu(0) + "  a whole GPU, which no Lockstep job has"), 1)
+      << result.output;
+  EXPECT_EQ(count(result.output, uuid_of_gpu(1) + "  a vGPU, a Lockstep job has it: " + me()), 1)
+      << result.output;
+  EXPECT_EQ(count(result.output, "\nmps "), 0) << result.output << "nobody reads the pipe";
+
+  const int daemon = open(control.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(daemon, 0);
+  EXPECT_EQ(count(run_shell(info + " info").output, "\nmps "), 1);
+  const ProgramResult trained = run_well("env CUDA_MPS_PIPE_DIRECTORY=" + control.parent_path().string() +
+                                         " " + machine(2) + with_nvml() + train("cuda"));
+  EXPECT_EQ(count(trained.output, "GPUs are served by MPS (" + control.parent_path().string() + ")"), 1)
+      << trained.output;
+  close(daemon);
+}
+
+}  // namespace
+}  // namespace lockstep
