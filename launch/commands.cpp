@@ -34,7 +34,7 @@ void add_configuration_flags(CLI::App& app, Command& command) {
 void add_training_flags(CLI::App& app, Command& command) {
   add_configuration_flags(app, command);
   app.add_option("--device", command.device, "Where to compute: short for --set world.device=...")
-      ->type_name("auto|cpu|cuda");
+      ->type_name("auto|cpu|cuda|idle");
   app.add_flag("--print-config", command.print_config, "Print the configuration as TOML and stop");
 }
 

@@ -2,7 +2,9 @@
 #include "launch/device_choice.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -147,15 +149,25 @@ struct Deal {
   bool complete() const { return std::ranges::count(devices, -1) == 0; }
 };
 
-// Collective. Deals anew where another job was faster; what that one has is known the next time.
+// Collective. Deals anew where another job was faster; what that one has is known the next time. Where too
+// few are free it looks again for three seconds: a job that was just ended, and is started anew, may meet the
+// last of its own processes.
 Deal deal_and_claim(const DeviceSettings& settings, World& world, Communicator& host, const CudaStatus& cuda,
                     const std::map<std::string, int>& use) {
-  constexpr int kMostDeals = 16;
+  constexpr int kMostDeals = 16, kMostWaits = 12;
+  constexpr std::chrono::milliseconds kWait{250};
   const auto sharing = settings.share_device ? DeviceSharing::allowed : DeviceSharing::refused;
-  for (int number = 0; number < kMostDeals; ++number) {
+  for (int lost = 0, waits = 0; lost < kMostDeals;) {
     Deal deal{.ranks = gather_devices(host, my_devices(world, cuda, use)), .devices = {}};
     deal.devices = deal_devices(deal.ranks, sharing);
-    if (!deal.complete() || claim_dealt(deal.ranks, deal.devices, sharing, world, host)) return deal;
+    if (deal.complete()) {
+      if (claim_dealt(deal.ranks, deal.devices, sharing, world, host)) return deal;
+      ++lost;
+    } else {
+      if (waits == kMostWaits || taken_table(deal.ranks, deal.devices).empty()) return deal;
+      ++waits;
+      std::this_thread::sleep_for(kWait);
+    }
   }
   throw_agreed(ConfigError(
       fmt::format("world.device = \"{}\": other jobs that started at the same time took each of {} deals of "

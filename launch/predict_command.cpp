@@ -11,11 +11,14 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "comm/agreement.h"
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "data/image_folder.h"
 #include "data/image_names.h"
 #include "data/resized.h"
+#include "launch/checkpoint/resume.h"
 #include "launch/commands.h"
 #include "launch/cores.h"
 #include "launch/device_choice.h"
@@ -71,12 +74,47 @@ ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
+// Of a checkpoint: what its training was told, and its dataset, which knows what classes are called.
+ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
+  std::vector<std::string> settings;
+  for (const KeyDifference& each : differences(saved.manifest.config, ""))
+    settings.push_back(each.key + "=" + each.value);
+  const Config config = config_of(settings, registry);
+  return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
+}
+
+// Where the weights come from: an export, or a checkpoint.
+struct Source {
+  std::optional<SavedTraining> saved;
+  ExportFacts facts;
+};
+
+// Collective; errors are agreed.
+Source find_source(const PredictFlags& flags, const Registry& registry, Communicator& host) {
+  Source source;
+  std::error_code error;
+  if (first_rank_where(host, std::filesystem::is_directory(flags.weights, error)) >= 0) {
+    if (!flags.config.empty())
+      throw_agreed(UsageError(fmt::format(
+          "--config {}: {} is the folder of a run, which says itself what it is of; leave --config out",
+          flags.config, flags.weights)));
+    source.saved = newest_saved(host, flags.weights);
+    log::info("the weights are those of {}", source.saved->folder.string());
+  }
+  run_agreed(host, [&] {
+    source.facts = source.saved ? facts_of(*source.saved, registry) : facts_of(flags, registry);
+  });
+  return source;
+}
+
+// Prints what rank 0 is told, and keeps what others are told until rank 0 asks for it.
 class Printer {
  public:
   Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
-          const PredictFlags& flags)
-      : paths_(paths), classes_(classes), flags_(flags) {
-    if (flags.csv) put(fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
+          const PredictFlags& flags, Communicator& host)
+      : paths_(paths), classes_(classes), flags_(flags), host_(host) {
+    if (flags.csv && host.rank() == 0)
+      put(fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
   }
 
   void operator()(std::int64_t image, const Predictor::Scores& scores) {
@@ -85,14 +123,26 @@ class Printer {
     flags_.csv ? put_csv(path, scores) : put_json(path, scores);
   }
   std::int64_t undecoded() const { return undecoded_; }
-  // To be called behind the last one.
-  void finish() const {
-    if (std::fflush(stdout) != 0) throw_unwritten();
+  // Collective, to be called behind the last one: what the other ranks kept, in their order.
+  void finish() {
+    constexpr std::size_t kPiece = 1 << 20;  // that other ranks hold of one's
+    const std::vector<std::uint64_t> sizes = gather_values<std::uint64_t>(host_, kept_.size());
+    for (int rank = 1; rank < host_.size(); ++rank) {
+      for (std::size_t at = 0; at < sizes[static_cast<std::size_t>(rank)]; at += kPiece) {
+        const std::string piece =
+            broadcast_text(host_, rank == host_.rank() ? kept_.substr(at, kPiece) : "", rank);
+        if (host_.rank() == 0) put(piece);
+      }
+    }
+    if (host_.rank() == 0 && std::fflush(stdout) != 0) throw_unwritten();
   }
 
  private:
-  static void put(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw_unwritten();
+  void put(const std::string& text) {
+    if (host_.rank() != 0)
+      kept_ += text;
+    else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      throw_unwritten();
   }
   [[noreturn]] static void throw_unwritten() {
     throw IoError("the answers cannot be written to standard output");
@@ -146,6 +196,8 @@ class Printer {
   const std::vector<std::string>& paths_;
   const std::vector<std::string>& classes_;
   const PredictFlags& flags_;
+  Communicator& host_;
+  std::string kept_;
   std::int64_t undecoded_ = 0;
 };
 
@@ -159,33 +211,67 @@ ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
   return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
 }
 
+// Collective. The same everywhere, or each rank would tell of others.
+void require_same_images(Communicator& host, const std::vector<std::string>& paths) {
+  const Difference found = find_difference(
+      host,
+      fmt::format("{} images ({:08x})", paths.size(), crc32c(fmt::format("{}", fmt::join(paths, "\n")))));
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} finds {}, rank 0 {}: every rank answers for some of the same images; "
+                              "put them where all of them find them",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+}
+
+// Collective. What all ranks did, for people; throws an agreed DataError for images that nobody can decode.
+void tell_end(std::size_t images, const Predictor& predictor, const Printer& printer, Communicator& host) {
+  struct Share {
+    double seconds, busy;
+    std::int64_t undecoded;
+  };
+  const std::vector<Share> shares =
+      gather_values(host, Share{predictor.seconds(), predictor.busy(), printer.undecoded()});
+  Share all{0, 0, 0};
+  for (const Share& each : shares) {
+    all.seconds = std::max(all.seconds, each.seconds);
+    all.busy += each.busy / static_cast<double>(shares.size());
+    all.undecoded += each.undecoded;
+  }
+  log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", images, all.seconds,
+            thousands(static_cast<double>(images) / all.seconds), 100 * all.busy);
+  if (all.undecoded > 0)
+    throw_agreed(DataError(fmt::format("{} of {} images cannot be decoded", all.undecoded, images)));
+}
+
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
-  if (world.size() > 1)
-    throw UsageError(fmt::format(
-        "predict was started on {} ranks, and answers on one: start it without mpirun", world.size()));
-  const ExportFacts facts = facts_of(flags, command.registry);
-  std::vector<std::string> overrides = facts.settings;
-  // No dataset is opened.
-  overrides.insert(overrides.end(),
-                   {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
-  overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
-  const Config config = config_of(overrides, command.registry);
-  const std::vector<std::string> paths = image_paths(flags.images);
-  const auto images = resized(open_image_list(paths, facts.image, facts.classes), resize_of(facts, config));
+  const Source source = find_source(flags, command.registry, host);
+  const ExportFacts& facts = source.facts;
+  Config config;
+  std::vector<std::string> paths;
+  std::unique_ptr<Dataset> images;
+  run_agreed(host, [&] {
+    std::vector<std::string> overrides = facts.settings;
+    // No dataset is opened.
+    overrides.insert(overrides.end(),
+                     {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
+    overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+    config = config_of(overrides, command.registry);
+    paths = image_paths(flags.images);
+    images = resized(open_image_list(paths, facts.image, facts.classes), resize_of(facts, config));
+  });
+  require_same_images(host, paths);
   const DeviceChoice choice = choose_device(config.device, world, host);
   const ThreadChoice threads = choose_threads(config.threads, world, host);
   Predictor predictor(config, command.registry, *images, host,
                       {.device = choice.device,
                        .threads = threads.threads,
-                       .loader_threads = threads.node_cores,
-                       .weights = flags.weights});
-  Printer printer(paths, facts.classes, flags);
+                       .loader_threads = std::max(1, threads.node_cores / world.local_size()),
+                       .weights = flags.weights,
+                       .state = source.saved ? &source.saved->state : nullptr});
+  Printer printer(paths, facts.classes, flags, host);
   predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
   printer.finish();
-  log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", paths.size(), predictor.seconds(),
-            thousands(static_cast<double>(paths.size()) / predictor.seconds()), 100 * predictor.busy());
-  if (printer.undecoded() > 0)
-    throw DataError(fmt::format("{} of {} images cannot be decoded", printer.undecoded(), paths.size()));
+  tell_end(paths.size(), predictor, printer, host);
   return exit_code::done;
 }
 
@@ -196,7 +282,10 @@ int run_predict(const Command& command, World& world) {
 
 void predict_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<PredictFlags>();
-  app.add_option("WEIGHTS", flags.weights, "A trained network: what lockstep train --export wrote")
+  app.add_option("WEIGHTS", flags.weights,
+                 "A trained network: what lockstep train --export wrote, a run's folder (its newest "
+                 "checkpoint), or a "
+                 "checkpoint's")
       ->required();
   app.add_option("IMAGES", flags.images, "JPEG and PNG files, and folders of them")->required();
   app.add_option("--top", flags.top, "How many classes to tell of each image, the most probable first")
@@ -223,7 +312,8 @@ extern const CommandEntry predict_command = {
     .description = "Tell the classes of images by a trained network",
     .example =
         "lockstep predict own.safetensors photo.jpg photos/\n"
-        "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv",
+        "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv\n"
+        "mpirun -np 4 lockstep predict runs/own photos/ > classes.jsonl",
     .flags = predict_flags,
     .in_world = run_predict};
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/agreement.h"
 #include "core/buffer.h"
 #include "core/timeline.h"
 #include "launch/engine_options.h"
@@ -39,12 +40,17 @@ void softmax(std::span<const float> logits, std::span<float> probabilities) {
 Predictor::Predictor(const Config& config, const Registry& registry, const Dataset& images,
                      Communicator& host, const Options& options)
     : images_(images),
+      shard_{.rank = host.rank(), .size = host.size()},
       planning_(config, find_network(registry.networks, config.model.name), images, options.device, 1),
       stream_(options.device, StreamUse::compute) {
   backend_for(options.device).set_threads(options.threads);
   const MemoryBudget budget = budget_for(planning_, config, options.device);
   network_ = planning_.plan(host, budget);
-  load_state(*network_, options.weights);
+  run_agreed(host, [&] {
+    if (options.state == nullptr) return load_state(*network_, options.weights);
+    StateWriter writer(options.device, *options.state);
+    network_->visit_state(writer);
+  });
   network_->copy_weights(stream_);
   const DeviceBatchesOptions staging{.device = options.device};
   LoaderOptions loading{.batch = network_->batch(),
@@ -70,13 +76,15 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
 void Predictor::run(const Answer& answer) {
   const std::int64_t begin = now_ns();
   waited_ = 0;
-  batches_->seek(0, 0);
   const std::int64_t steps = loader_->steps_in_epoch(0);
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const std::int64_t first = steps * shard_.rank / shard_.size;
+  const std::int64_t last = steps * (shard_.rank + 1) / shard_.size;
+  if (first < last) batches_->seek(0, first);
+  for (std::int64_t step = first; step < last; ++step) {
     enqueue(step);
-    if (step > 0) tell(step - 1, answer);
+    if (step > first) tell(step - 1, answer);
   }
-  if (steps > 0) tell(steps - 1, answer);
+  if (first < last) tell(last - 1, answer);
   seconds_ = seconds_between(begin, now_ns());
 }
 

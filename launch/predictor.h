@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predictor: a trained network that is asked about images. Batches are decoded beside the forward pass, and
-// answers are told while the device computes the next ones.
+// Predictor: a trained network that is asked about images, of which each rank answers some. Batches are
+// decoded beside the forward pass, and answers are told while the device computes the next ones.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include "data/device_batches.h"
 #include "launch/config.h"
 #include "launch/network_planning.h"
+#include "models/state_copy.h"
 
 namespace lockstep {
 
@@ -28,13 +29,14 @@ class Predictor {
  public:
   struct Options {
     Device device;
-    int threads = 1;         // that compute, on a CPU
-    int loader_threads = 1;  // at most
-    std::filesystem::path weights;
+    int threads = 1;                   // that compute, on a CPU
+    int loader_threads = 1;            // at most
+    std::filesystem::path weights;     // an export; or
+    const StateCopy* state = nullptr;  // what a checkpoint has of the network, and maybe more
   };
-  // Of a configuration's network and batch, for images of its input's shape and as many classes as they say;
-  // all of them and host, a communicator of one rank, outlive this. Throws what planning a network, opening
-  // weights and a BatchLoader throw.
+  // Collective over host, which is of host memory. Of a configuration's network and batch, for images of its
+  // input's shape and as many classes as they say; all of them and host outlive this. Throws what planning a
+  // network, opening weights and a BatchLoader throw; what weights are refused for is agreed.
   Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
             const Options& options);
 
@@ -45,7 +47,8 @@ class Predictor {
   };
   // With an image's place among them.
   using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
-  // All images, in order. Rethrows what the dataset threw.
+  // The images of this rank's share of the batches, in order: the shares of ranks follow one another, and
+  // batches are those of one rank alone, so that answers are, too. Rethrows what the dataset threw.
   void run(const Answer& answer);
   // Of run(): the share of its time in which it waited neither for images nor for whom it told.
   double busy() const { return seconds_ > 0 ? 1 - waited_ / seconds_ : 0; }
@@ -64,6 +67,7 @@ class Predictor {
   Answers& answers(std::int64_t step) { return answers_[StepSlot::of(step).index]; }
 
   const Dataset& images_;
+  Shard shard_;
   NetworkPlanning planning_;
   std::unique_ptr<Network> network_;
   Stream stream_;

@@ -134,8 +134,11 @@ void write_results(const Command& command, TrainRun& run, const std::string& sta
 // Of the saved training, where this one is to compute as it did.
 std::string saved_kernels(const TrainRun& run) {
   if (!run.saved) return {};
-  for (const KeyDifference& each : differences(run.saved->manifest.config, to_toml(run.config)))
-    if (each.key == "kernels.choose" || each.key == "world.device") return {};
+  const auto on_gpu = [](const std::string& value) { return value == "\"cuda\"" || value == "\"idle\""; };
+  for (const KeyDifference& each : differences(run.saved->manifest.config, to_toml(run.config))) {
+    if (each.key == "kernels.choose") return {};
+    if (each.key == "world.device" && !(on_gpu(each.value) && on_gpu(each.other))) return {};
+  }
   return run.saved->manifest.kernels;
 }
 

@@ -51,6 +51,18 @@ Candidates candidates_in(const fs::path& run_dir) {
   return found;
 }
 
+// asked: what named the folder, for messages.
+Candidates candidates_of(const fs::path& folder, const std::string& asked) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
+    return {.folders = {folder}, .named = true};
+  Candidates found = candidates_in(folder);
+  if (found.folders.empty() && folder.filename().string().starts_with("step-"))
+    throw DataError(fmt::format("{}: has no {}: it is no whole checkpoint", asked, Manifest::kFileName));
+  if (found.folders.empty()) throw DataError(fmt::format("{}: there is no checkpoint in it", asked));
+  return found;
+}
+
 Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
   if (flags.from == ResumeFlags::kNever) return {};
   if (flags.from == ResumeFlags::kAuto) return candidates_in(config.run_dir);
@@ -61,15 +73,7 @@ Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
         "--resume {}: there is no such folder; allowed are auto, never, a checkpoint and a run.dir",
         flags.from));
   }
-  if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
-    return {.folders = {folder}, .named = true};
-  Candidates found = candidates_in(folder);
-  if (found.folders.empty() && folder.filename().string().starts_with("step-"))
-    throw DataError(
-        fmt::format("--resume {}: has no {}: it is no whole checkpoint", flags.from, Manifest::kFileName));
-  if (found.folders.empty())
-    throw DataError(fmt::format("--resume {}: there is no checkpoint in it", flags.from));
-  return found;
+  return candidates_of(folder, "--resume " + flags.from);
 }
 
 void require_same_flags(Communicator& host, const ResumeFlags& flags) {
@@ -166,6 +170,17 @@ SavedTraining first_sound(Communicator& host, const Candidates& candidates) {
   throw_agreed(DataError("no checkpoint was found"));
 }
 
+// Rank 0's.
+Candidates shared_candidates(Communicator& host, Candidates mine) {
+  Candidates all{.folders = {}, .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
+  const auto count =
+      gather_values<std::int64_t>(host, static_cast<std::int64_t>(mine.folders.size())).front();
+  mine.folders.resize(static_cast<std::size_t>(count));
+  for (const fs::path& folder : mine.folders)
+    all.folders.emplace_back(broadcast_text(host, folder.string(), 0));
+  return all;
+}
+
 Candidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
                              const Registry& registry) {
   require_same_flags(host, flags);
@@ -174,13 +189,7 @@ Candidates agreed_candidates(Communicator& host, const Config& config, const Res
     require_keys(flags, registry);
     if (host.rank() == 0) mine = candidates_for(config, flags);
   });
-  Candidates all{.folders = {}, .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
-  const auto count =
-      gather_values<std::int64_t>(host, static_cast<std::int64_t>(mine.folders.size())).front();
-  mine.folders.resize(static_cast<std::size_t>(count));
-  for (const fs::path& folder : mine.folders)
-    all.folders.emplace_back(broadcast_text(host, folder.string(), 0));
-  return all;
+  return shared_candidates(host, std::move(mine));
 }
 
 }  // namespace
@@ -233,6 +242,14 @@ std::string saved_setting(Communicator& host, const Config& config, const Resume
     }
   }
   return broadcast_text(host, found, 0);
+}
+
+SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder) {
+  Candidates mine;
+  run_agreed(host, [&] {
+    if (host.rank() == 0) mine = candidates_of(folder.lexically_normal(), folder.string());
+  });
+  return first_sound(host, shared_candidates(host, std::move(mine)));
 }
 
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {

@@ -52,6 +52,10 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
 std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
                           const Registry& registry, const std::string& key);
 
+// Collective over host memory; every error is agreed. The newest checkpoint of a run's folder that is sound,
+// or the one whose folder this is, whatever training it is of. Throws IoError and DataError.
+SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder);
+
 // Where the flags say so: gives the configuration the accumulation with which these ranks take the saved
 // training's samples in a step, and tells of it. Behind find_saved(), which has made sure that there is one.
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config);

@@ -2,17 +2,22 @@
 //
 // Jobs that share a node, on the emulated device: what one has no other takes, who has it is told, and what
 // is used least is found, with the stub of NVML in the driver's place.
+#include <algorithm>
 #include <fstream>
 #include <set>
+#include <sstream>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
 #include "core/file_claim.h"
+#include "tests/data/jpeg_files.h"
 #include "tests/launch/monitor/nvml_stub.h"
 #include "tests/launch/program.h"
 
@@ -116,6 +121,51 @@ TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
   EXPECT_EQ(contexts(), (Contexts{"[1, 0]", "[0, 1]"}));
 }
 
+// As the last processes of a job do that was ended and is started again.
+TEST_F(SharedNode, AJobWaitsAMomentForWhatIsJustEnding) {
+  const std::string held = workplace_.path("held").string();
+  const ProgramResult result = run_shell(
+      workplace_.script(fmt::format("flock -x {}/lockstep-gpu.{} sh -c 'touch {}; sleep 1' &\nrun=$!\n",
+                                    claims_.string(), uuid_of_gpu(0), held) +
+                        wait_until("[ -e " + held + " ]") + machine(1) + train("cuda")));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(contexts(), Contexts{"[1]"});
+}
+
+// Several ranks answer as one does, and as a CPU would.
+TEST_F(SharedNode, PredictsOnWhatIsFree) {
+  constexpr ImageShape kImage{.height = 12, .width = 12, .channels = 1};
+  const std::filesystem::path images = workplace_.path("images");
+  std::filesystem::create_directories(images);
+  for (int i = 0; i < 7; ++i) {
+    const Bytes file = encode(kImage, noise(kImage, static_cast<std::uint32_t>(i)));
+    std::ofstream(images / fmt::format("{}.jpg", i), std::ios::binary)
+        .write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
+  }
+  const std::string weights = workplace_.path("x.safetensors").string();
+  run_well(machine(1) + train("cuda", {"model.name=cnn"}) + " --export " + weights);
+  const FileClaim first = take(0);
+  const auto answers_of = [&](const std::string& device, int ranks) {
+    const std::string file = workplace_.path("answers").string();
+    run_well(machine(3) + program("lockstep-emulated") + " predict " + weights + " " + images.string() +
+                 " --batch 2 --set world.device=" + device + " >" + file,
+             ranks);
+    std::vector<nlohmann::json> answers;
+    std::istringstream lines(text_of(file));
+    for (std::string line; std::getline(lines, line);) answers.push_back(nlohmann::json::parse(line));
+    EXPECT_EQ(answers.size(), 7u);
+    return answers;
+  };
+  const std::vector<nlohmann::json> expected = answers_of("cpu", 1), alone = answers_of("cuda", 1);
+  EXPECT_EQ(contexts(), Contexts{"[0, 1, 0]"});
+  EXPECT_EQ(answers_of("cuda", 2), alone);
+  EXPECT_EQ(contexts(), (Contexts{"[0, 1, 0]", "[0, 0, 1]"}));
+  for (std::size_t i = 0; i < std::min(alone.size(), expected.size()); ++i) {
+    EXPECT_EQ(alone[i]["file"], expected[i]["file"]);
+    EXPECT_NEAR(alone[i]["probability"].get<double>(), expected[i]["probability"].get<double>(), 1e-5);
+  }
+}
+
 class SharedNodeWithNvml : public SharedNode {
  protected:
   SharedNodeWithNvml() {
@@ -172,10 +222,14 @@ TEST_F(SharedNodeWithNvml, InfoTellsWhoHasGpusAndHowTheyAreShared) {
   const int daemon = open(control.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(daemon, 0);
   EXPECT_EQ(count(run_shell(info + " info").output, "\nmps "), 1);
-  const ProgramResult trained = run_well("env CUDA_MPS_PIPE_DIRECTORY=" + control.parent_path().string() +
-                                         " " + machine(2) + with_nvml() + train("cuda"));
-  EXPECT_EQ(count(trained.output, "GPUs are served by MPS (" + control.parent_path().string() + ")"), 1)
-      << trained.output;
+  const std::string train_served = "env CUDA_MPS_PIPE_DIRECTORY=" + control.parent_path().string() + " " +
+                                   machine(2) + with_nvml() + train("cuda");
+  const std::string by_mps = "served by MPS (" + control.parent_path().string() + ")";
+  const ProgramResult trained = run_well(train_served);
+  EXPECT_EQ(count(trained.output, "GPUs are " + by_mps), 1) << trained.output;
+  stub_.say("1.virtualization", "2");
+  const ProgramResult on_vgpu = run_well(train_served);
+  EXPECT_EQ(count(on_vgpu.output, "a vGPU, " + by_mps), 1) << on_vgpu.output;
   close(daemon);
 }
 

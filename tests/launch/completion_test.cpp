@@ -88,7 +88,7 @@ TEST_F(Completion, PresetsConfigurationsAndFolders) {
 TEST_F(Completion, ValuesOfFlags) {
   EXPECT_EQ(offered({"train", "--init", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"train", "--init", "=", "w"}), Words{"weights.safetensors"});
-  EXPECT_EQ(offered({"train", "--device", ""}), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(offered({"train", "--device", ""}), (Words{"auto", "cpu", "cuda", "idle"}));
   EXPECT_EQ(offered({"train", "--log-level", "w"}), Words{"warning"});
   EXPECT_EQ(offered({"profile", "--steps", ""}), Words{});
   EXPECT_EQ(offered({"tune", "x", "--out", "f"}), Words{"flowers"});

@@ -336,7 +336,8 @@ TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
       {"model.sync_batch_norm=true", "model.sync_batch_norm = false"},
       {"run.checkpoint_every=10", "run.checkpoint_every = 0"},
       {"run.metrics_every=10", "run.metrics_every = 0"},
-      {"world.device=cuda", "world.device = \"cpu\""}};
+      {"world.device=cuda", "world.device = \"cpu\""},
+      {"world.device=idle", "world.device = \"cpu\""}};
   for (const auto& [other, allowed] : refused) {
     const std::string error = config_error([&] { with({"comm.topology=ring", std::string(other)}); });
     EXPECT_EQ(error.find(fmt::format("comm.topology = \"ring\": allowed with {}, as ", allowed)), 0u)

@@ -166,10 +166,51 @@ TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
 TEST_F(Predicted, WrongQuestionsAreAnswered) {
   EXPECT_EQ(predict(weights() + " /nowhere.jpg").exit_code, exit_code::io);
   EXPECT_EQ(predict("/nowhere.safetensors " + test_images()).exit_code, exit_code::io);
-  const ProgramResult two = run_ranks(
-      2, program("lockstep") + " predict " + weights() + " " + test_images() + " --set world.device=cpu");
-  EXPECT_EQ(two.exit_code, exit_code::usage) << two.output;
-  EXPECT_NE(two.output.find("answers on one"), std::string::npos) << two.output;
+  const std::string run = (folder_.path() / "run").string();
+  EXPECT_EQ(predict(folder_.path().string() + " " + test_images()).exit_code, exit_code::data)
+      << "no run's folder";
+  const ProgramResult twice = predict(run + " " + test_images() + " --config cifar10_resnet18");
+  EXPECT_EQ(twice.exit_code, exit_code::usage) << twice.output;
+  EXPECT_NE(twice.output.find("leave --config out"), std::string::npos) << twice.output;
+}
+
+// Batches are the same, and who answers for one is nobody's business.
+TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
+  folder_.write("test/ant/61.jpg", {1, 2, 3});  // which one of them cannot decode
+  const auto answers_of = [&](int ranks, const std::string& flags) {
+    const std::string file = (folder_.path() / "answers").string();
+    const ProgramResult result =
+        run_ranks(ranks, program("lockstep") + " predict " + weights() + " " + test_images() + flags +
+                             " --set world.device=cpu --set train.threads=1 >" + file);
+    EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+    EXPECT_EQ(count(result.output, "1 of 31 images cannot be decoded"), 1) << result.output;
+    return text_of(file);
+  };
+  for (const std::string flags : {" --batch 7 --top 3", " --batch 7 --csv", " --batch 20"}) {
+    const std::string alone = answers_of(1, flags);
+    EXPECT_GE(count(alone, "\n"), 31) << alone;
+    for (const int ranks : {2, 3}) EXPECT_EQ(answers_of(ranks, flags), alone) << ranks << flags;
+  }
+}
+
+TEST_F(Predicted, ARunsFolderAnswersByItsNewestCheckpoint) {
+  const auto answers_of = [&](const std::string& source) {
+    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::string lines;
+    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
+    EXPECT_EQ(count(lines, "\n"), 30) << result.output;
+    return lines;
+  };
+  std::string command = "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
+                        " train cifar10_resnet18 --export " + weights();
+  for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+  const ProgramResult trained = run_shell(command + " --set run.checkpoint_every=3 2>&1");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string exported = answers_of(weights());
+  const std::filesystem::path run = folder_.path() / "run";
+  EXPECT_EQ(answers_of(run.string()), exported) << "what is saved at the end";
+  EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
 }
 
 }  // namespace
