@@ -359,6 +359,29 @@ def sweep(results):
             f"{100 * result['steps_share']:.1f} % of the steps of a grid; best {100 * best['accuracy']:.2f} % test accuracy", result)
 
 
+def found_batches(results):
+    result = results("found_batch")
+    told = []
+    for each in result["results"]:
+        name = each["configuration"].split(",")[0]
+        change = f"`{name}`: batch {each['configured']['batch']}"
+        if "gained" not in each:
+            told.append(f"{change} stays ({each['seconds']:.0f} s)")
+        else:
+            told.append(f"{change} -> {each['recommended']['batch']} ({each['seconds']:.0f} s): promised {each['promised']:.2f}x, "
+                        f"gained {each['gained']:.2f}x ({min(each['gains']):.2f} to {max(each['gains']):.2f})")
+    return ("`lockstep find-batch`: samples per second that its recommendation promised and brought, medians of pairs of trainings", "; ".join(told), result)
+
+
+def predict_rate(results):
+    result = results("predict_rate")
+
+    def median(each, name):
+        return statistics.median(turn[name] for turn in each["turns"])
+    told = (f"`{each['model']}` {100 * each['of_forward_rate']:.0f} %, {median(each, 'images_per_second'):,.0f} images/s" for each in result["results"])
+    return ("`lockstep predict`, 10,000 JPEG files of 32x32: of the rate of the forward pass alone", "; ".join(told), result)
+
+
 FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
 ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
@@ -375,7 +398,7 @@ ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("ste
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, fine_tuning_beside_pytorch,
        half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
-       *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep]
+       *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep, found_batches, predict_rate]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
 
 
