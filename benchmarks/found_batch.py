@@ -61,7 +61,7 @@ def examine(options, configuration, folder):
               "critical_batch": found["gradient_noise"]["critical_batch"], "largest": found["largest"]["batch"], "batches": found["batches"]}
     if after["changes"]:
         recommended = [f"train.batch={after['batch']}", f"train.accumulation={after['accumulation']}",
-                       f"optimizer.learning_rate={after['learning_rate']}"]
+                       f"optimizer.learning_rate={after['learning_rate']}", f"schedule.warmup_epochs={after['warmup_epochs']}"]
         rate = next(each["samples_per_second"] for each in found["batches"] if each["batch"] == before["batch"])
 
         def one(more, global_batch, place):

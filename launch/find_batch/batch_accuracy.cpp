@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/find_batch/batch_accuracy.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -57,6 +59,8 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
     Config other = config;
     other.loader.batch = batch;
     other.schedule.learning_rate = configured.rate_for(batch * configured.accumulation * configured.ranks);
+    if (other.schedule.learning_rate > configured.learning_rate)
+      other.schedule.warmup_epochs = std::max(other.schedule.warmup_epochs, configured.gentle_warmup);
     return other;
   };
   begins(fmt::format("batch {}, {} epochs", configured.batch, epochs));

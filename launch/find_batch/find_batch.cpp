@@ -6,6 +6,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/timeline.h"
+#include "launch/config_defaults.h"
 #include "launch/find_batch/batch_bench.h"
 
 namespace lockstep {
@@ -32,6 +33,8 @@ class BatchFinder {
                          .accumulation = config.loader.accumulation,
                          .ranks = control.size(),
                          .learning_rate = config.schedule.learning_rate,
+                         .warmup_epochs = config.schedule.warmup_epochs,
+                         .gentle_warmup = gentle_warmup_epochs(config),
                          .scaling = options.scaling};
     if (options.start > 0) found_.configured.batch = options.start;
   }

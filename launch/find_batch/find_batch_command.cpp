@@ -86,6 +86,7 @@ std::string found_toml(Config config, const FoundBatch& found, const Registry& r
   config.loader.batch = found.recommended.batch;
   config.loader.accumulation = found.recommended.accumulation;
   config.schedule.learning_rate = found.recommended.learning_rate;
+  config.schedule.warmup_epochs = found.recommended.warmup_epochs;
   return fmt::format("# Written by lockstep find-batch: {}.\n{}", found.recommended.reason,
                      to_toml(config, registry));
 }

@@ -36,7 +36,8 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   BatchRecommendation found{.batch = configured.batch,
                             .accumulation = configured.accumulation,
                             .global_batch = configured.global_batch(),
-                            .learning_rate = configured.learning_rate};
+                            .learning_rate = configured.learning_rate,
+                            .warmup_epochs = configured.warmup_epochs};
   if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
     found.reason = "as configured it reaches " + per_cent_of_peak(*now, *peak);
     if (fast.batch < now->batch)
@@ -49,6 +50,8 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
   found.global_batch = found.batch * found.accumulation * configured.ranks;
   found.learning_rate = configured.rate_for(found.global_batch);
+  if (found.learning_rate > configured.learning_rate)
+    found.warmup_epochs = std::max(found.warmup_epochs, configured.gentle_warmup);
   found.changes = true;
   found.reason = fmt::format("the smallest batch with at least {:.0f} % of the most samples/s",
                              100 * BatchSearch::kFast);

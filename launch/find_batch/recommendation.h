@@ -23,6 +23,8 @@ struct AsConfigured {
   std::int64_t accumulation = 1;
   int ranks = 1;
   double learning_rate = 0;
+  double warmup_epochs = 0;
+  double gentle_warmup = 1;                   // epochs, before a higher rate: see gentle_warmup_epochs()
   RateScaling scaling = RateScaling::linear;  // of the rate, with the samples of a step
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
@@ -35,13 +37,14 @@ struct BatchRecommendation {
   std::int64_t accumulation = 1;
   std::int64_t global_batch = 1;
   double learning_rate = 0;
+  double warmup_epochs = 0;
   bool changes = false;  // anything
   std::string reason = {};
 };
 
 // The configured batch stays where it is fast enough. Else the smallest that is, with as many micro-batches
-// as bring a step nearest to the samples that it has: one at least, and then the learning rate follows.
-// Nothing where no batch was measured.
+// as bring a step nearest to the samples that it has: one at least, and then the learning rate follows, a
+// higher one behind a warm-up, which is part of the rule. Nothing where no batch was measured.
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
                                                    const AsConfigured& configured);
 

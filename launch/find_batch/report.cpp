@@ -111,6 +111,8 @@ std::vector<std::string> recommended_settings(const FoundBatch& found) {
     settings.push_back(fmt::format("train.accumulation={}", found.recommended.accumulation));
   if (found.recommended.learning_rate != found.configured.learning_rate)
     settings.push_back(fmt::format("optimizer.learning_rate={}", found.recommended.learning_rate));
+  if (found.recommended.warmup_epochs != found.configured.warmup_epochs)
+    settings.push_back(fmt::format("schedule.warmup_epochs={}", found.recommended.warmup_epochs));
   return settings;
 }
 
@@ -165,6 +167,7 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
         {"accumulation", best.accumulation},
         {"global_batch", best.global_batch},
         {"learning_rate", best.learning_rate},
+        {"warmup_epochs", best.warmup_epochs},
         {"changes", best.changes},
         {"reason", best.reason},
         {"samples_per_second_ratio", found.ratio}}},

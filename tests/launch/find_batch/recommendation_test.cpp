@@ -39,6 +39,8 @@ TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
   EXPECT_EQ(linear->accumulation, 1);
   EXPECT_EQ(linear->global_batch, 64);
   EXPECT_DOUBLE_EQ(linear->learning_rate, 0.4);
+  EXPECT_EQ(linear->warmup_epochs, 1) << "before a higher rate";
+  EXPECT_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->warmup_epochs, 0);
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::root))->learning_rate, 0.2);
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
 }
@@ -94,7 +96,8 @@ TEST(BatchReport, HasALineForEachBatch) {
 
 TEST(BatchReport, SaysWhatToChange) {
   EXPECT_EQ(recommended_settings(found()),
-            (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4"}));
+            (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4",
+                                      "schedule.warmup_epochs=1"}));
   std::string verdict;
   for (const std::string& line : batch_verdict(found())) verdict += line + '\n';
   for (const char* part : {"and run: 100", "Recommended: batch 32", "learning rate 0.4 (linear rule)",
