@@ -64,11 +64,11 @@ def examine(options, configuration, folder):
                        f"optimizer.learning_rate={after['learning_rate']}", f"schedule.warmup_epochs={after['warmup_epochs']}"]
         rate = next(each["samples_per_second"] for each in found["batches"] if each["batch"] == before["batch"])
 
-        def one(more, global_batch, place):
-            steps = max(3, round(options.train_seconds * rate / global_batch))
-            return train(options, preset, [*settings, *more], steps, folder / place)
+        def one(more, rate, global_batch, place):
+            return train(options, preset, [*settings, *more], max(3, round(options.train_seconds * rate / global_batch)), folder / place)
 
-        pairs = [(one([], before["global_batch"], f"{turn}a"), one(recommended, after["global_batch"], f"{turn}b"))
+        faster = rate * after["samples_per_second_ratio"]
+        pairs = [(one([], rate, before["global_batch"], f"{turn}a"), one(recommended, faster, after["global_batch"], f"{turn}b"))
                  for turn in range(options.turns)]
         gains = [new / old for old, new in pairs]
         result |= {"promised": after["samples_per_second_ratio"], "gained": statistics.median(gains), "gains": gains,
