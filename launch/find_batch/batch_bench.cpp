@@ -221,7 +221,7 @@ std::optional<NoiseSample> BatchBench::compare_gradients(Built& built) {
   ParameterReader reader(network, stream);
   std::int64_t elements = 0;
   for (const Parameter& each : network.parameters()) elements += each.layout.shape().elements();
-  GradientSums sums(elements);
+  MicroBatchGradients sums(elements);
   const auto behind_micro_batch = [&] {
     for (const Parameter& each : network.parameters()) sums.add(reader.read_gradient(each));
     sums.end_micro_batch();

@@ -29,7 +29,7 @@ double NoiseScale::critical_batch() const {
   return variance() / gradient_square();
 }
 
-void GradientSums::add(std::span<const float> gradient) {
+void MicroBatchGradients::add(std::span<const float> gradient) {
   CHECK(place_ + gradient.size() <= sum_.size(), "a micro-batch has {} elements", sum_.size());
   float* sums = sum_.data() + place_;
   double squares = 0;
@@ -41,13 +41,13 @@ void GradientSums::add(std::span<const float> gradient) {
   place_ += gradient.size();
 }
 
-void GradientSums::end_micro_batch() {
+void MicroBatchGradients::end_micro_batch() {
   CHECK(place_ == sum_.size(), "a micro-batch has {} elements, {} were added", sum_.size(), place_);
   place_ = 0;
   ++micro_batches_;
 }
 
-double GradientSums::square_of_sum() const {
+double MicroBatchGradients::square_of_sum() const {
   double square = 0;
   for (const float value : sum_) square += static_cast<double>(value) * value;
   return square;

@@ -41,9 +41,9 @@ class NoiseScale {
 };
 
 // Gradients of micro-batches, each the mean over its samples, added up.
-class GradientSums {
+class MicroBatchGradients {
  public:
-  explicit GradientSums(std::int64_t elements) : sum_(static_cast<std::size_t>(elements)) {}
+  explicit MicroBatchGradients(std::int64_t elements) : sum_(static_cast<std::size_t>(elements)) {}
 
   // The next tensor of the micro-batch, always in the same order.
   void add(std::span<const float> gradient);

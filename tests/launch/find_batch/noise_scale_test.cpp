@@ -26,7 +26,7 @@ NoiseScale measured(const PlantedNoise& planted, int micro_batches, int batch, i
   std::normal_distribution<double> noise(planted.mean, planted.deviation / std::sqrt(batch));
   NoiseScale scale;
   for (int i = 0; i < times; ++i) {
-    GradientSums sums(planted.elements);
+    MicroBatchGradients sums(planted.elements);
     for (int micro = 0; micro < micro_batches; ++micro) {
       std::vector<float> gradient(static_cast<std::size_t>(planted.elements));
       for (float& value : gradient) value = static_cast<float>(noise(engine));
@@ -68,8 +68,8 @@ TEST(NoiseScale, SaysWhereThereIsNothingToTell) {
   EXPECT_THROW(no_noise.add({.small_batch = 4, .large_batch = 4}), Error);
 }
 
-TEST(GradientSums, RefusesAMicroBatchOfAnotherSize) {
-  GradientSums sums(3);
+TEST(MicroBatchGradients, RefusesAMicroBatchOfAnotherSize) {
+  MicroBatchGradients sums(3);
   const std::vector<float> two = {1, 2};
   sums.add(two);
   EXPECT_THROW(sums.end_micro_batch(), Error);
