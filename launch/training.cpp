@@ -25,6 +25,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   unused_devices_ = choice.unused;
   run_agreed(host, [&] {
     make_reproducible(config_, choice.device, host.size());
+    bucket_options(config_, registry_);  // refuses codecs that do not go with other keys
     if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
       throw ConfigError(
           fmt::format("comm.topology = \"ring\": on {} neighbours cannot look into each other's memory; set "
