@@ -44,6 +44,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+Level level_of(spdlog::level::level_enum level) {
+  for (const Level each : {Level::debug, Level::info, Level::warning, Level::error})
+    if (to_spdlog(each) == level) return each;
+  return Level::off;
+}
+
 // What follows the level and a blank, which are printed before it.
 std::string fitted(spdlog::level::level_enum level, const std::string& line) {
   const auto name = spdlog::level::to_string_view(level);
@@ -53,7 +59,11 @@ std::string fitted(spdlog::level::level_enum level, const std::string& line) {
 
 }  // namespace
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+Level set_level(Level level) {
+  const Level before = level_of(logger().level());
+  logger().set_level(to_spdlog(level));
+  return before;
+}
 
 void set_level(std::string_view word) {
   const auto found = std::ranges::find(kLevelWords, word);

@@ -20,8 +20,8 @@ enum class Level { debug, info, warning, error, off };
 // What people call the levels, but for off, which is the program's own.
 inline constexpr std::string_view kLevelWords[] = {"debug", "info", "warning", "error"};
 
-// Lines below this level are dropped. Default: info.
-void set_level(Level level);
+// Lines below this level are dropped. Default: info. Returns the level before.
+Level set_level(Level level);
 // By its word; any other is a failed CHECK.
 void set_level(std::string_view word);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/bench_training.h"
 
+#include <algorithm>
+
 #include "comm/agreement.h"
-#include "core/log.h"
 #include "kernels/backend.h"
 #include "launch/busy.h"
 #include "launch/engine_options.h"
@@ -41,8 +42,10 @@ BenchBlock BenchTraining::block(Communicator& control, std::int64_t steps) {
           .busy = busy_share(account, trainer_->compute_without_core() - without_core)};
 }
 
-QuietBuilds::QuietBuilds() { log::set_level(log::Level::error); }
-QuietBuilds::~QuietBuilds() { log::set_level(log::Level::info); }
+QuietBuilds::QuietBuilds() : before_(log::set_level(log::Level::error)) {
+  log::set_level(std::max(before_, log::Level::error));
+}
+QuietBuilds::~QuietBuilds() { log::set_level(before_); }
 
 bool is_of_configuration(const Error& error) {
   return error.agreed() && (error.exit_code() == exit_code::config || is_shortage(error));

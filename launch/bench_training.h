@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
+#include "core/log.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
 
@@ -50,6 +51,9 @@ class QuietBuilds {
   ~QuietBuilds();
   QuietBuilds(const QuietBuilds&) = delete;
   QuietBuilds& operator=(const QuietBuilds&) = delete;
+
+ private:
+  log::Level before_;
 };
 
 // Whether all ranks found that a configuration cannot be built, or has no room: another may be.
