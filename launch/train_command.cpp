@@ -267,10 +267,6 @@ int train(TrainRun& run, const Command& command, World& world) {
   std::optional<Config> config = agreed_config(*run.communicator, command, {.finds_batch = true});
   if (!config) return exit_code::done;
   make_failed_writes_errors();
-  if (config->loader.batch == 0) {
-    config = agreed_config(*run.communicator, with_batch_found(world, *run.communicator, command, *config,
-                                                               command.own<ResumeFlags>()));
-  }
   run.config = *config;
   run.signals.emplace(config->checkpoints.grace_seconds);
   run_agreed(*run.communicator, [&] {
@@ -292,6 +288,11 @@ int train(TrainRun& run, const Command& command, World& world) {
                                "its own: leave one of them out",
                                config->profile.active)));
   const auto& flags = command.own<ResumeFlags>();
+  if (config->loader.batch == 0) {
+    config =
+        agreed_config(*run.communicator, with_batch_found(world, *run.communicator, command, *config, flags));
+    run.config = *config;
+  }
   run.saved = find_saved(*run.communicator, run.config, flags, command.registry);
   if (run.saved) keep_global_batch(*run.saved, flags, world.size(), run.config);
   build(run, command, world);

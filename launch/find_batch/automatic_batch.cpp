@@ -14,11 +14,13 @@ constexpr double kSeconds = 30;  // at most, about
 
 std::int64_t found_batch(World& world, Communicator& control, const Config& config,
                          const Registry& registry) {
+  Config first = config;
+  first.loader.batch = kFirstBatch;
   const FindBatchOptions options{
-      .seconds = kSeconds, .start = kFirstBatch, .proves_most = false, .measures_noise = false};
+      .seconds = kSeconds, .confirms = false, .proves_most = false, .measures_noise = false};
   const FindBatchTeller teller{
       .measured = [](const BatchFigure& figure) { log::info("{}", batch_line(figure)); }};
-  const FoundBatch found = find_batch(world, control, config, registry, options, teller);
+  const FoundBatch found = find_batch(world, control, first, registry, options, teller);
   const std::int64_t batch = smallest_fast_batch(found.figures)->batch;
   log::info(
       "train.batch = \"auto\": {}, the smallest with at least {:.0f} % of the most samples/s, found in "

@@ -30,6 +30,12 @@ Config without_late_exchanges(Config config) {
   return config;
 }
 
+// For who does not measure: kernels of large batches take long to time.
+Config untimed(Config config) {
+  if (config.kernels.choose == "time") config.kernels.choose = "direct";
+  return config;
+}
+
 bool exchanges_late(const Config& config) {
   return config.gradients.cross_barrier || config.gradients.staleness > 0 ||
          config.trainer.average_every > 1 || config.trainer.topology != Topology::all;
@@ -74,7 +80,7 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_proven(const Config& config
 
 std::int64_t BatchBench::most_by_plan() {
   const std::int64_t even = config_.network.augmentation.mixes() ? 2 : 1;
-  const std::unique_ptr<Built> smallest = build(with_batch(even));
+  const std::unique_ptr<Built> smallest = build(untimed(with_batch(even)));
   const std::int64_t samples = datasets_.train->size() / (control_.size() * config_.loader.accumulation);
   const std::int64_t mine = smallest->bench.training().largest_batch(samples);
   return std::ranges::min(gather_values(control_, mine)) / even * even;
@@ -187,7 +193,7 @@ std::string BatchBench::prove(std::int64_t batch) {
   const QuietBuilds quiet;
   reference_.reset();
   try {
-    build_proven(with_batch(batch));
+    build_proven(untimed(with_batch(batch)));
   } catch (const Error& error) {
     if (!is_shortage(error)) throw;
     return error.what();

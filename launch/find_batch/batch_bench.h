@@ -35,7 +35,8 @@ class BatchBench {
   // The samples per second of a batch and so many micro-batches a step over the reference's: the median of so
   // many pairs, or of as many as that time is enough for.
   double compare(std::int64_t batch, std::int64_t accumulation, int pairs, double seconds);
-  // Runs one micro-batch of it on each rank, without measuring. Empty: it has room; else what was short.
+  // Runs one micro-batch of it on each rank, with kernels that nobody times. Empty: it has room; else what
+  // was short.
   std::string prove(std::int64_t batch);
   // About that many seconds of training with the reference, in which gradients are compared.
   NoiseScale measure_noise(double seconds);

@@ -36,18 +36,20 @@ class BatchFinder {
                          .warmup_epochs = config.schedule.warmup_epochs,
                          .gentle_warmup = gentle_warmup_epochs(config),
                          .scaling = options.scaling};
-    if (options.start > 0) found_.configured.batch = options.start;
   }
 
   FoundBatch find() {
     begins("planning memory");
     found_.most = bench_.most_by_plan();
     search();
-    recommend();
+    if (fastest_batch(found_.figures) == nullptr)
+      throw_agreed(MemoryError(fmt::format("no batch can be trained with: {}", last_problem())));
     if (options_.measures_noise) {
       begins("comparing gradients");
       found_.noise = bench_.measure_noise(kNoiseShare * options_.seconds);
+      found_.configured.critical_batch = found_.noise.critical_batch();
     }
+    recommend();
     if (options_.proves_most) prove_most();
     found_.seconds = elapsed();
     return std::move(found_);
@@ -75,14 +77,13 @@ class BatchFinder {
 
   // What was chosen for its figure is measured once more, for a figure that did not choose it.
   void recommend() {
-    const std::optional<BatchRecommendation> found = recommend_batch(found_.figures, found_.configured);
-    if (!found) throw_agreed(MemoryError(fmt::format("no batch can be trained with: {}", last_problem())));
-    found_.recommended = *found;
+    const BatchRecommendation& best = found_.recommended =
+        *recommend_batch(found_.figures, found_.configured);
     const bool comparable = figure_of_batch(found_.figures, found_.configured.batch) != nullptr;
-    if (!found->changes || !comparable) return;
-    begins(fmt::format("batch {} once more", found->batch));
+    if (!options_.confirms || !best.changes || !comparable) return;
+    begins(fmt::format("batch {} once more", best.batch));
     found_.ratio =
-        bench_.compare(found->batch, found->accumulation, kConfirmPairs, kConfirmShare * options_.seconds);
+        bench_.compare(best.batch, best.accumulation, kConfirmPairs, kConfirmShare * options_.seconds);
   }
 
   std::string last_problem() const {

@@ -22,8 +22,8 @@ namespace lockstep {
 inline constexpr std::int64_t kFirstBatch = 32;
 
 struct FindBatchOptions {
-  double seconds = 45;     // about, for all of it
-  std::int64_t start = 0;  // 0: the configuration's batch
+  double seconds = 45;   // about, for all of it
+  bool confirms = true;  // measures once more what is recommended
   bool proves_most = true;
   bool measures_noise = true;
   RateScaling scaling = RateScaling::linear;

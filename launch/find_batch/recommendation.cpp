@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,21 @@ std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak)
                      100 * figure.samples_per_second / peak.samples_per_second);
 }
 
+double rate_by_rule(const AsConfigured& configured, std::int64_t samples) {
+  return scaled_rate({.learning_rate = configured.learning_rate,
+                      .scaling = configured.scaling,
+                      .scale_batch = configured.global_batch()},
+                     samples);
+}
+
+double noise_limit(const AsConfigured& configured, std::int64_t samples) {
+  const double noise = configured.critical_batch;
+  const bool known = noise > 0 && std::isfinite(noise);
+  if (!known || samples <= configured.global_batch()) return std::numeric_limits<double>::infinity();
+  return configured.learning_rate * (1 + noise / static_cast<double>(configured.global_batch())) /
+         (1 + noise / static_cast<double>(samples));
+}
+
 }  // namespace
 
 RateScaling scaling_for(std::string_view optimizer) {
@@ -22,9 +38,12 @@ RateScaling scaling_for(std::string_view optimizer) {
 
 double AsConfigured::rate_for(std::int64_t samples) const {
   if (scaling == RateScaling::none || samples == global_batch()) return learning_rate;
-  const double rate = scaled_rate(
-      {.learning_rate = learning_rate, .scaling = scaling, .scale_batch = global_batch()}, samples);
-  return std::stod(fmt::format("{:.3g}", rate));
+  return std::stod(
+      fmt::format("{:.3g}", std::min(rate_by_rule(*this, samples), noise_limit(*this, samples))));
+}
+
+bool AsConfigured::is_held_back(std::int64_t samples) const {
+  return scaling != RateScaling::none && noise_limit(*this, samples) < rate_by_rule(*this, samples);
 }
 
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,

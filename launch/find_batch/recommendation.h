@@ -26,10 +26,15 @@ struct AsConfigured {
   double warmup_epochs = 0;
   double gentle_warmup = 1;                   // epochs, before a higher rate: see gentle_warmup_epochs()
   RateScaling scaling = RateScaling::linear;  // of the rate, with the samples of a step
+  double critical_batch = 0;                  // see NoiseScale; 0: not known
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
-  // With so many samples a step, as people would write it.
+  // With so many samples a step, as people would write it: by the rule, but no higher than gradient noise
+  // allows, where it is known. The best rate grows with 1 / (1 + critical batch / samples) (McCandlish et
+  // al., 2018, equation 2.6): far above the critical batch not at all.
   double rate_for(std::int64_t global_batch) const;
+  // Whether it is the noise that holds it back.
+  bool is_held_back(std::int64_t global_batch) const;
 };
 
 struct BatchRecommendation {

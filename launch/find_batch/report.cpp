@@ -130,9 +130,11 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
     lines.push_back(fmt::format("Batch {} stays: {}.", best.batch, best.reason));
     return lines;
   }
-  lines.push_back(fmt::format("Recommended: batch {}, {}; steps of {} samples, learning rate {} ({} rule).",
-                              best.batch, best.reason, best.global_batch, best.learning_rate,
-                              kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)]));
+  lines.push_back(fmt::format(
+      "Recommended: batch {}, {}; steps of {} samples, learning rate {} ({} rule{}).", best.batch,
+      best.reason, best.global_batch, best.learning_rate,
+      kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)],
+      found.configured.is_held_back(best.global_batch) ? ", held back by the noise of gradients" : ""));
   if (figure_of_batch(found.figures, found.configured.batch) != nullptr)
     lines.push_back(
         fmt::format("That is {:.2f} times the samples/s of the configuration as it is.", found.ratio));

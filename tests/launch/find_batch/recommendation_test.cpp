@@ -45,6 +45,23 @@ TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
 }
 
+// Linear from 8 to 1024 samples would be 128 times the rate.
+TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
+  AsConfigured noisy = configured(4);
+  noisy.learning_rate = 0.01;
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
+  noisy.critical_batch = 72;  // (1 + 72 / 8) / (1 + 72 / 1024) = 9.34
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 0.0934);
+  EXPECT_TRUE(noisy.is_held_back(1024));
+  noisy.critical_batch = std::numeric_limits<double>::infinity();
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
+  noisy.critical_batch = 1e9;  // noise alone: in proportion
+  EXPECT_DOUBLE_EQ(noisy.rate_for(16), 0.02);
+  noisy.critical_batch = 72;
+  EXPECT_DOUBLE_EQ(noisy.rate_for(4), 0.005) << "downwards by the rule";
+  EXPECT_FALSE(noisy.is_held_back(4));
+}
+
 TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
   // What has no room in one piece has it in four.
   const auto in_pieces = recommend_batch(kFigures, configured(128));
