@@ -8,14 +8,16 @@
 
 #include <fmt/ranges.h>
 
+#include "comm/node_claims.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "launch/device_choice.h"
 
 namespace lockstep {
 namespace {
 
-std::vector<std::string> names_of_gpus() {
-  const std::size_t count = cuda_status().devices.size();
+// As CUDA_VISIBLE_DEVICES names all that this process sees.
+std::vector<std::string> names_of(std::size_t count) {
   std::vector<std::string> names;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     std::istringstream words(visible);
@@ -30,6 +32,15 @@ std::vector<std::string> names_of_gpus() {
   return names;
 }
 
+std::vector<std::string> names_of_free_gpus() {
+  const std::vector<CudaDevice> devices = cuda_status().devices;
+  const NodeClaims claims;
+  std::vector<std::string> names = names_of(devices.size()), free;
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    if (!holder_of_gpu(claims, devices[i].uuid)) free.push_back(names[i]);
+  return free;
+}
+
 // Each slot gets the next so many.
 std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_t slots, std::int64_t each) {
   std::vector<std::string> devices;
@@ -41,20 +52,21 @@ std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_
 }  // namespace
 
 SweepResources sweep_resources() {
-  return {.cores = std::max(1u, std::thread::hardware_concurrency()), .gpus = names_of_gpus()};
+  return {.cores = std::max(1u, std::thread::hardware_concurrency()), .gpus = names_of_free_gpus()};
 }
 
 SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
   const DeviceSettings& device = plan.base.device;
   const auto gpus = std::ssize(resources.gpus);
-  const bool wants_gpus = device.device == "cuda" || (device.device == "auto" && gpus >= plan.ranks);
+  const bool wants_gpus =
+      device.device == "cuda" || device.device == "idle" || (device.device == "auto" && gpus >= plan.ranks);
   const std::int64_t threads = plan.base.threads;
   SweepSlots slots{.count = plan.jobs};
   if (wants_gpus && !device.share_device) {
     const std::int64_t fits = gpus / plan.ranks;
     if (fits < std::max<std::int64_t>(plan.jobs, 1))
       throw ConfigError(fmt::format(
-          "sweep.jobs = {} with sweep.ranks = {} need {} GPUs, and this process sees {}: take fewer at once, "
+          "sweep.jobs = {} with sweep.ranks = {} need {} GPUs, and {} are free: take fewer at once, "
           "or set world.device=cpu",
           plan.jobs, plan.ranks, std::max<std::int64_t>(plan.jobs, 1) * plan.ranks, gpus));
     if (slots.count == 0) slots.count = fits;

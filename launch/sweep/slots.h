@@ -24,7 +24,7 @@ struct SweepResources {
   std::vector<std::string> gpus = {};  // as CUDA_VISIBLE_DEVICES names them
 };
 
-// Of this process: the cores that it may use, and the GPUs that it sees.
+// Of this process: the cores that it may use, and the GPUs that it sees and no other job has.
 SweepResources sweep_resources();
 
 // Throws ConfigError where a training needs more GPUs than there are.

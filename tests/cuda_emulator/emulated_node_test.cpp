@@ -97,6 +97,21 @@ TEST_F(SharedNode, WhoSharesDevicesLooksAtNoOtherJob) {
   EXPECT_EQ(contexts(), (Contexts{"[1]", "[1]"}));
 }
 
+TEST_F(SharedNode, ASweepHasAsManyTrainingsAtOnceAsGpusAreFree) {
+  const FileClaim second = take(1);
+  for (const std::string device : {"cuda", "idle"}) {
+    const auto file = workplace_.path("sweep_" + device + ".toml");
+    std::ofstream(file) << fmt::format(
+        "[sweep]\nconfig = \"{}\"\nset = [\"world.device={}\", \"kernels.choose=direct\", "
+        "\"train.steps=1\"]\nmethod = \"grid\"\ndir = \"{}\"\n[keys]\ntrain.seed = [1, 2]\n",
+        workplace_.path("config.toml").string(), device, workplace_.path("sweep_" + device).string());
+    const ProgramResult result =
+        run_shell(machine(2) + program("lockstep-emulated") + " sweep " + file.string());
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(result.output, "2 trials") * count(result.output, "1 at once"), 1) << result.output;
+  }
+}
+
 // Two that compute at once, a third for which there is nothing, and one that is killed.
 TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
   const auto job = [&](const std::string& name) {

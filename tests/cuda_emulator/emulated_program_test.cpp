@@ -590,7 +590,7 @@ TEST(Emulated, ASweepHasATrainingForEachDevice) {
   };
   const ProgramResult refused = sweep(3, "jobs = 2\nranks = 2");
   EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
-  EXPECT_EQ(count(refused.output, "need 4 GPUs, and this process sees 3"), 1) << refused.output;
+  EXPECT_EQ(count(refused.output, "need 4 GPUs, and 3 are free"), 1) << refused.output;
   const ProgramResult result = sweep(2, "");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(count(result.output, "2 trials") * count(result.output, "2 at once"), 1) << result.output;
