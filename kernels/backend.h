@@ -69,6 +69,10 @@ class Backend {
   virtual double measure_gigaflops(DType type, bool tf32) = 0;
   // That of its memory, likewise: with a copy of 64 MiB, past all but the largest caches.
   virtual double measure_gigabytes_per_second() = 0;
+  // A batch of a multiple of so many samples leaves none of the kernels' lanes without work: on a CPU the
+  // threads in use, of which each takes whole samples; on a GPU the elements of this type that tensor cores
+  // load at once (16 bytes: NVIDIA's guide to fully-connected layers, "Quick Start Checklist").
+  virtual std::int64_t batch_multiple(DType type) = 0;
   // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU. The calling
   // thread is one of them, of which so many seconds are not counted.
   virtual double seconds_without_core(double not_counted) = 0;

@@ -35,6 +35,8 @@ std::string isa_name() {
 
 void CpuBackend::set_threads(int threads) { omp_set_num_threads(threads); }
 
+std::int64_t CpuBackend::batch_multiple(DType) { return omp_get_max_threads(); }
+
 double CpuBackend::seconds_without_core(double not_counted) {
   double seconds = 0;
 #pragma omp parallel reduction(+ : seconds)

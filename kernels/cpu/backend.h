@@ -19,6 +19,7 @@ class CpuBackend final : public Backend {
   Peak measure_peak() override;
   double measure_gigaflops(DType, bool) override;
   double measure_gigabytes_per_second() override;
+  std::int64_t batch_multiple(DType) override;
   double seconds_without_core(double not_counted) override;
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,

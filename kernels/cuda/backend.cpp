@@ -58,6 +58,7 @@ class CudaBackend final : public Backend {
     return measure_cuda_gigaflops(libraries_, type, tf32);
   }
   double measure_gigabytes_per_second() override { return measure_cuda_gigabytes_per_second(libraries_); }
+  std::int64_t batch_multiple(DType type) override { return 16 / static_cast<std::int64_t>(size_of(type)); }
   double seconds_without_core(double) override { return 0; }
 
   std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,

@@ -78,12 +78,19 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_proven(const Config& config
   return built;
 }
 
-std::int64_t BatchBench::most_by_plan() {
-  const std::int64_t even = config_.network.augmentation.mixes() ? 2 : 1;
-  const std::unique_ptr<Built> smallest = build(untimed(with_batch(even)));
+BatchLimits BatchBench::limits() {
+  BatchLimits limits{.start = config_.loader.batch, .least = config_.network.augmentation.mixes() ? 2 : 1};
+  const std::unique_ptr<Built> smallest = build(untimed(with_batch(limits.least)));
+  Training& training = smallest->bench.training();
   const std::int64_t samples = datasets_.train->size() / (control_.size() * config_.loader.accumulation);
-  const std::int64_t mine = smallest->bench.training().largest_batch(samples);
-  return std::ranges::min(gather_values(control_, mine)) / even * even;
+  const std::int64_t most = std::ranges::min(gather_values(control_, training.largest_batch(samples)));
+  limits.most = most / limits.least * limits.least;
+  Network& network = training.network();
+  limits.multiple = limits.least;
+  for (const std::int64_t each :
+       gather_values(control_, network.backend().batch_multiple(storage_type(network.precision()))))
+    limits.multiple = std::lcm(limits.multiple, each);
+  return limits;
 }
 
 double BatchBench::agreed_seconds_since(std::int64_t begin_ns) {

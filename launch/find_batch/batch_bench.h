@@ -27,9 +27,10 @@ class BatchBench {
   BatchBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
   ~BatchBench();
 
-  // By the plan of memory and the samples that there are, the largest that every rank has room for; 0: not
-  // even one sample's. Builds one of the smallest batch.
-  std::int64_t most_by_plan();
+  // Of a search that begins with the configured batch: what suits every rank's kernels, and what every rank
+  // has room for by the plan of memory and the samples that there are; most = 0: not even one sample. Builds
+  // one of the smallest batch.
+  BatchLimits limits();
   // The first that is measured is what the others are compared with. pairs: turns of both.
   BatchFigure visit(std::int64_t batch, int pairs);
   // The samples per second of a batch and so many micro-batches a step over the reference's: the median of so

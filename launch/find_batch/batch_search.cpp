@@ -31,6 +31,11 @@ const BatchFigure* smallest_fast_batch(const std::vector<BatchFigure>& figures) 
   return found;
 }
 
+std::int64_t BatchLimits::suited(std::int64_t batch) const {
+  const std::int64_t step = batch >= multiple ? multiple : least;
+  return batch / step * step;
+}
+
 void BatchSearch::tell(const BatchFigure& figure) {
   const auto place = std::ranges::lower_bound(figures_, figure.batch, {}, &BatchFigure::batch);
   figures_.insert(place, figure);
@@ -58,7 +63,7 @@ std::optional<std::int64_t> BatchSearch::larger() const {
     without_gain = gains ? 0 : without_gain + 1;
     best = std::max(best, each->samples_per_second);
   }
-  const std::int64_t twice = 2 * known.back()->batch;
+  const std::int64_t twice = limits_.suited(2 * known.back()->batch);
   if (without_gain >= 2 || twice > limits_.most) return std::nullopt;
   return twice;
 }
@@ -66,10 +71,21 @@ std::optional<std::int64_t> BatchSearch::larger() const {
 // Half the smallest, as long as that is fast.
 std::optional<std::int64_t> BatchSearch::smaller() const {
   const BatchFigure& smallest = *measured().front();
-  const std::int64_t half = smallest.batch / 2 / limits_.least * limits_.least;
+  const std::int64_t half = limits_.suited(smallest.batch / 2);
   if (half < limits_.least || half >= smallest.batch) return std::nullopt;
   if (smallest.samples_per_second < kFast * fastest_batch(figures_)->samples_per_second) return std::nullopt;
   return half;
+}
+
+// The multiple nearest to the first one, where that is none and may be what will be trained with.
+std::optional<std::int64_t> BatchSearch::beside() const {
+  const std::int64_t below = limits_.suited(limits_.start), above = below + limits_.multiple;
+  const BatchFigure* first = figure_of_batch(figures_, limits_.start);
+  if (limits_.suits(limits_.start) || first == nullptr || below < limits_.least) return std::nullopt;
+  if (first->samples_per_second < kFast * fastest_batch(figures_)->samples_per_second) return std::nullopt;
+  const bool nearer_above = above - limits_.start < limits_.start - below && above <= limits_.most;
+  const std::int64_t batch = nearer_above ? above : below;
+  return known(batch) ? std::nullopt : std::optional(batch);
 }
 
 // In the middle of the smallest fast one and the one below it.
@@ -78,7 +94,7 @@ std::optional<std::int64_t> BatchSearch::between() const {
   std::int64_t slow = 0;
   for (const BatchFigure& each : figures_)
     if (each.batch < fast) slow = each.batch;
-  const std::int64_t middle = (slow + fast) / 2 / limits_.least * limits_.least;
+  const std::int64_t middle = limits_.suited((slow + fast) / 2);
   const bool wide = slow > 0 && 2 * slow >= fast && 3 * (fast - slow) > fast;
   if (!wide || middle <= slow || middle >= fast || known(middle)) return std::nullopt;
   return middle;
@@ -97,12 +113,11 @@ double BatchSearch::cost_of(std::int64_t batch) const {
 std::optional<std::int64_t> BatchSearch::next(double seconds_left) const {
   if (measured().empty()) {
     // Where the first has no room, half of it, and so on.
-    const std::int64_t batch = std::min(limits_.start, limits_.most);
-    const std::int64_t tried = figures_.empty() ? 2 * batch : figures_.front().batch;
-    const std::int64_t half = tried / 2 / limits_.least * limits_.least;
-    return half < limits_.least ? std::nullopt : std::optional(half);
+    const std::int64_t largest = figures_.empty() ? limits_.most : figures_.front().batch / 2;
+    const std::int64_t batch = limits_.start <= largest ? limits_.start : limits_.suited(largest);
+    return batch < limits_.least ? std::nullopt : std::optional(batch);
   }
-  for (const std::optional<std::int64_t>& batch : {larger(), smaller(), between()})
+  for (const std::optional<std::int64_t>& batch : {larger(), smaller(), beside(), between()})
     if (batch && cost_of(*batch) <= seconds_left) return batch;
   return std::nullopt;
 }

@@ -2,8 +2,9 @@
 //
 // BatchSearch: which batches are measured, one after the other. From where it begins it doubles as long as
 // that makes samples faster, and there is room; then it halves down to one that is clearly slower; then it
-// looks between the smallest that is fast enough and the largest that is not. Pure: the same measurements
-// give the same batches, on every rank.
+// looks between the smallest that is fast enough and the largest that is not. But for the first all are
+// multiples that suit the kernels; where the first is none and no other is faster, the multiple next to it is
+// measured, too. Pure: the same measurements give the same batches, on every rank.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,13 @@ struct BatchFigure {
 
 struct BatchLimits {
   std::int64_t start = 1;
-  std::int64_t least = 1;  // batches are multiples of it
-  std::int64_t most = 1;   // by plan, and by the samples that there are
+  std::int64_t least = 1;     // batches are multiples of it
+  std::int64_t most = 1;      // by plan, and by the samples that there are
+  std::int64_t multiple = 1;  // suits the kernels; a multiple of least. Smaller batches may be any of least's
+
+  // The largest that suits and is no larger; 0: there is none.
+  std::int64_t suited(std::int64_t batch) const;
+  bool suits(std::int64_t batch) const { return suited(batch) == batch; }
 };
 
 class BatchSearch {
@@ -54,6 +60,7 @@ class BatchSearch {
   std::vector<const BatchFigure*> measured() const;
   std::optional<std::int64_t> larger() const;
   std::optional<std::int64_t> smaller() const;
+  std::optional<std::int64_t> beside() const;
   std::optional<std::int64_t> between() const;
   double cost_of(std::int64_t batch) const;
   bool known(std::int64_t batch) const;

@@ -24,11 +24,7 @@ class BatchFinder {
  public:
   BatchFinder(World& world, Communicator& control, const Config& config, const Registry& registry,
               const FindBatchOptions& options, const FindBatchTeller& teller)
-      : control_(control),
-        options_(options),
-        teller_(teller),
-        bench_(world, control, config, registry),
-        least_(config.network.augmentation.mixes() ? 2 : 1) {
+      : control_(control), options_(options), teller_(teller), bench_(world, control, config, registry) {
     found_.configured = {.batch = config.loader.batch,
                          .accumulation = config.loader.accumulation,
                          .ranks = control.size(),
@@ -40,8 +36,10 @@ class BatchFinder {
 
   FoundBatch find() {
     begins("planning memory");
-    found_.most = bench_.most_by_plan();
-    search();
+    const BatchLimits limits = bench_.limits();
+    found_.most = limits.most;
+    found_.multiple = limits.multiple;
+    search(limits);
     if (fastest_batch(found_.figures) == nullptr)
       throw_agreed(MemoryError(fmt::format("no batch can be trained with: {}", last_problem())));
     if (options_.measures_noise) {
@@ -63,8 +61,8 @@ class BatchFinder {
     if (teller_.begins) teller_.begins(what, seconds_between(begin_ns_, now_ns()));
   }
 
-  void search() {
-    BatchSearch search({.start = found_.configured.batch, .least = least_, .most = found_.most});
+  void search(const BatchLimits& limits) {
+    BatchSearch search(limits);
     while (const std::optional<std::int64_t> batch =
                search.next(kSearchShare * options_.seconds - elapsed())) {
       begins(fmt::format("batch {}", *batch));
@@ -116,7 +114,6 @@ class BatchFinder {
   FindBatchOptions options_;
   const FindBatchTeller& teller_;
   BatchBench bench_;
-  std::int64_t least_;
   std::int64_t begin_ns_ = now_ns();
   FoundBatch found_;
 };

@@ -32,6 +32,7 @@ struct FindBatchOptions {
 struct FoundBatch {
   AsConfigured configured;
   std::vector<BatchFigure> figures;  // by batch
+  std::int64_t multiple = 1;         // suits the kernels of all ranks
   // The largest that fits by plan and dataset; where it was also run, and whether that ended well.
   std::int64_t most = 0;
   bool most_was_run = false;

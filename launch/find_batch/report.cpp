@@ -123,6 +123,11 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
                               found.most_was_run ? "the plan of memory, and run" : "the plan of memory alone",
                               found.most));
   if (!found.most_problem.empty()) lines.push_back("A larger one was short of memory: " + found.most_problem);
+  if (found.multiple > 1)
+    lines.push_back(fmt::format(
+        "Tried were multiples of {}, which leave no lane of the kernels without work{}.", found.multiple,
+        found.configured.batch % found.multiple == 0 ? ""
+                                                     : fmt::format("; {} is none", found.configured.batch)));
   const std::string noise =
       describe_noise(found.noise.critical_batch(), best.global_batch, found.figures, found.configured);
   if (!noise.empty()) lines.push_back("The " + noise + ".");
@@ -157,6 +162,7 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
         {"accumulation", found.configured.accumulation},
         {"global_batch", found.configured.global_batch()},
         {"learning_rate", found.configured.learning_rate}}},
+      {"multiple", found.multiple},
       {"batches", std::move(batches)},
       {"largest", {{"batch", found.most}, {"run", found.most_was_run}, {"problem", found.most_problem}}},
       {"gradient_noise",

@@ -276,6 +276,13 @@ TEST(CudaBackendItself, SaysWhatItIsAndIsTheSameForADevice) {
   EXPECT_NE(backend.identity().find("driver"), std::string::npos) << backend.identity();
 }
 
+TEST(CudaBackendItself, SaysWhichBatchesSuitTensorCores) {
+  SKIP_WITHOUT_A_GPU();
+  Backend& backend = backend_for(kGpu);
+  EXPECT_EQ(backend.batch_multiple(DType::f16), 8);
+  EXPECT_EQ(backend.batch_multiple(DType::f32), 4);
+}
+
 TEST(CudaBackendItself, MeasuresCeilingsThatCanBeReached) {
   SKIP_WITHOUT_A_GPU();
   if (cuda_status().devices[0].name == "emulated GPU")

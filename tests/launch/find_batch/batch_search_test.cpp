@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/find_batch/batch_search.h"
 
+#include <cmath>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -78,6 +79,31 @@ TEST(BatchSearch, StartsWhereThereIsRoom) {
 TEST(BatchSearch, MeasuresMultiplesAlone) {
   for (const std::int64_t batch : searched({.start = 10, .least = 2, .most = 50}, saturating))
     EXPECT_EQ(batch % 2, 0) << batch;
+}
+
+// Kernels that compute eight samples in the time of one.
+double in_eights(double batch) { return 1000 * batch / (8 * std::ceil(batch / 8)); }
+
+TEST(BatchSearch, MeasuresMultiplesThatSuitTheKernels) {
+  EXPECT_EQ(searched({.start = 100, .most = 4096, .multiple = 8}, saturating),
+            (Batches{100, 200, 400, 800, 1600, 296}));
+  EXPECT_EQ(searched({.start = 100, .most = 333, .multiple = 8}, saturating), (Batches{100, 200, 144}));
+  EXPECT_EQ(searched({.start = 64, .most = 37, .multiple = 8}, saturating), (Batches{32, 16, 24}))
+      << "the first has no room";
+  EXPECT_EQ(searched({.start = 3, .most = 64, .multiple = 8}, saturating),
+            (Batches{3, 6, 8, 16, 32, 64, 48}));
+}
+
+TEST(BatchSearch, FindsTheMultipleNextToAFirstThatIsNone) {
+  const auto found = [](std::int64_t start, std::int64_t most) {
+    BatchSearch search({.start = start, .most = most, .multiple = 8});
+    while (const auto batch = search.next(kPlenty)) search.tell(figure_of(*batch, in_eights));
+    return search;
+  };
+  EXPECT_NE(figure_of_batch(found(31, 47).figures(), 32), nullptr);
+  EXPECT_EQ(figure_of_batch(found(31, 31).figures(), 32), nullptr) << "has no room";
+  EXPECT_EQ(smallest_fast_batch(found(9, 15).figures())->batch, 8) << "9 takes the time of 16";
+  EXPECT_EQ(figure_of_batch(found(32, 63).figures(), 40), nullptr) << "it is one";
 }
 
 TEST(BatchSearch, EndsWithItsTime) {
