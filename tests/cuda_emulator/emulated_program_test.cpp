@@ -451,6 +451,7 @@ ProgramResult end_hanging_job(const Workplace& workplace, const std::string& tra
   const std::string output = workplace.path("output").string();
   const std::string rank = workplace.script("echo \"process $$\"\nexec " + train);
   return run_shell(workplace.script(fmt::format(R"sh(
+: >{output}  # else the loop may still read what the job before said
 mpirun --oversubscribe --bind-to none -np 2 {rank} >{output} 2>&1 &
 job=$!
 until hung=$(sed -n 's/.* hangs in process \([0-9]*\),.*/\1/p' {output} | grep .); do

@@ -16,6 +16,8 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+import small_images
+
 LOCKSTEP = None
 WITHOUT_END = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -58,13 +60,14 @@ class ReportPage(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        self.images = small_images.write_images(self.folder / "images", 1024, 500)
 
     def lockstep(self, *arguments):
         return subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True)
 
     def train(self, name, *settings, ranks=1):
         run = self.folder / name
-        settings = ["train.epochs=2", "train.steps=4", "train.batch=15000", 'model.name="mlp"', f'run.dir="{run}"', *settings]
+        settings = [*self.images, "train.epochs=2", "train.steps=4", "train.batch=256", 'model.name="mlp"', f'run.dir="{run}"', *settings]
         launch = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
         done = subprocess.run([*launch, LOCKSTEP, "train", "fashion_mnist_cnn",
                                *(part for setting in settings for part in ("--set", setting))],
@@ -141,7 +144,7 @@ class ReportPage(unittest.TestCase):
         most = max((confusion[label][taken], label, taken) for label in range(10) for taken in range(10) if label != taken)[0]
         self.assertRegex(text, rf"Most frequent mistakes .*?samples of the label’s \d+ \d+ {most} ")
         planned = sum(json.loads((run / "run.json").read_text())["planned_bytes"]["host"].values())
-        self.assertIn(f"planned in all {planned / 2**20:.0f} MiB", text)
+        self.assertIn(f"planned in all {planned / 2**20:.3g} MiB", text)
         self.assertTrue(all(planned < resident < planned + 2**30 for resident in last["resident_bytes_by_rank"]))
         for name in ("steps.jsonl", "config.toml", "run.json", "monitor.csv"):
             self.assertEqual(f"{name} is not there:" in text, not (run / name).exists(), name)

@@ -17,7 +17,10 @@ import sys
 import tempfile
 import unittest
 
+import small_images
+
 LOCKSTEP = None
+IMAGES = 512
 
 CRC_TABLE = []
 for byte in range(256):
@@ -80,9 +83,10 @@ class TensorBoard(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
+        self.images = small_images.write_images(pathlib.Path(folder.name) / "images", IMAGES, 100)
 
-    def train(self, steps, *more, ranks=1, batch=30000):
-        settings = ["train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
+    def train(self, steps, *more, ranks=1, batch=IMAGES // 2):
+        settings = [*self.images, "train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
                     f"run.dir=\"{self.run_dir}\""]
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
         done = subprocess.run([*launcher, LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],
@@ -219,7 +223,7 @@ class TensorBoard(unittest.TestCase):
     def expect_gradients_to_move_weights(self, *more, ranks, tolerance):
         """Steps of all samples, each an epoch: what the weights lost is the learning rate times the gradient."""
         self.train(3, "--set", "run.histograms=1", "--set", "optimizer.momentum=0",
-                   "--set", "optimizer.weight_decay=0", *more, ranks=ranks, batch=60000 // ranks)
+                   "--set", "optimizer.weight_decay=0", *more, ranks=ranks, batch=IMAGES // ranks)
         accumulator = self.accumulator()
         rates = [line["learning_rate"] for line in self.lines("metrics.jsonl")]
         norms = [line["gradient_norm"] for line in self.lines("steps.jsonl")]

@@ -11,6 +11,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import small_images
+
 LOCKSTEP = MPIEXEC = None
 
 NVIDIA_SMI = ["timestamp", "name", "pci.bus_id", "driver_version", "pstate", "pcie.link.gen.max", "pcie.link.gen.current",
@@ -29,9 +32,10 @@ class Monitor(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
+        self.images = small_images.write_images(pathlib.Path(folder.name) / "images", 4000, 100)
 
     def train(self, steps, *more, seconds=0.05):
-        settings = [f"train.steps={steps}", "train.batch=15000", "train.threads=1", "model.name=\"mlp\"",
+        settings = [*self.images, f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
                     f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
         done = subprocess.run([*command, *(p for s in settings for p in ("--set", s)), *more],
