@@ -5,7 +5,7 @@
 
 #include "comm/agreement.h"
 #include "kernels/backend.h"
-#include "launch/busy.h"
+#include "launch/account/busy.h"
 #include "launch/engine_options.h"
 
 namespace lockstep {

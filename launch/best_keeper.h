@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "launch/best_evaluation.h"
 #include "launch/fit_observer.h"
-#include "launch/report.h"
+#include "launch/run_files/report.h"
 #include "launch/trainer.h"
 
 namespace lockstep {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which codec pays for which bucket, by the model of what backward hides (launch/overlap.h) on a link that
-// was measured. Pure.
+// Which codec pays for which bucket, by the model of what backward hides (launch/account/overlap.h) on a link
+// that was measured. Pure.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "comm/codecs/bucket_travel.h"
-#include "launch/advice.h"
+#include "launch/account/advice.h"
 
 namespace lockstep {
 

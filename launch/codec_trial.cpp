@@ -9,7 +9,7 @@
 #include "comm/codecs/codec_speed.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/communication.h"
+#include "launch/account/communication.h"
 #include "launch/quantile.h"
 
 namespace lockstep {

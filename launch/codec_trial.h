@@ -16,8 +16,8 @@
 #include "comm/codecs/auto_exchange.h"
 #include "comm/communicator.h"
 #include "core/state.h"
+#include "launch/account/ledger.h"
 #include "launch/codec_choice.h"
-#include "launch/ledger.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/config.h"
+#include "launch/config/config.h"
 
 namespace lockstep {
 

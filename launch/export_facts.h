@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 
 namespace lockstep {
 

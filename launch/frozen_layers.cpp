@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
-#include "launch/config_keys.h"
-#include "launch/suggestions.h"
+#include "launch/config/config_keys.h"
+#include "launch/config/suggestions.h"
 
 namespace lockstep {
 namespace {

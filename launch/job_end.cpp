@@ -10,7 +10,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

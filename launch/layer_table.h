@@ -7,7 +7,7 @@
 #include <string>
 
 #include "launch/layer_profile.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 

@@ -3,11 +3,11 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
+#include "launch/devices/kernel_cache.h"
+#include "launch/devices/kernel_progress.h"
 #include "launch/engine_options.h"
 #include "launch/frozen_layers.h"
-#include "launch/kernel_cache.h"
-#include "launch/kernel_progress.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

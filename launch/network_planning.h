@@ -11,8 +11,8 @@
 
 #include "comm/communicator.h"
 #include "data/dataset.h"
-#include "launch/config.h"
-#include "launch/memory_need.h"
+#include "launch/config/config.h"
+#include "launch/devices/memory_need.h"
 #include "models/graph.h"
 #include "models/network.h"
 #include "models/networks/networks.h"

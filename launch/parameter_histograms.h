@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/stream.h"
-#include "launch/event_record.h"
+#include "launch/run_files/event_record.h"
 #include "models/network.h"
 
 namespace lockstep {

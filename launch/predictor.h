@@ -19,7 +19,7 @@
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 #include "data/device_batches.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/network_planning.h"
 #include "models/state_copy.h"
 

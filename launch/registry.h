@@ -24,7 +24,7 @@ struct Preset {
 // Those that are shipped.
 const std::vector<Preset>& shipped_presets();
 
-struct CommandEntry;  // see commands.h
+struct CommandEntry;  // see commands/commands.h
 // Those that are shipped, in the order of the help.
 const std::vector<const CommandEntry*>& shipped_commands();
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/device.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 
 namespace lockstep {
 

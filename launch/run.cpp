@@ -14,10 +14,10 @@
 #include "comm/start_guard.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/command_line.h"
-#include "launch/commands.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
 #include "launch/job_end.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 #include "launch/waiting.h"
 
 namespace lockstep {

@@ -16,7 +16,7 @@
 #include "core/buffer.h"
 #include "core/stream.h"
 #include "launch/fit_observer.h"
-#include "launch/report.h"
+#include "launch/run_files/report.h"
 #include "launch/trainer.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
-#include "launch/busy.h"
+#include "launch/account/busy.h"
 #include "launch/parameter_histograms.h"
 #include "launch/rank_memory.h"
 #include "launch/step_ends/apart.h"

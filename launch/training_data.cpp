@@ -8,7 +8,7 @@
 #include "data/verify.h"
 #include "kernels/host_augmentation.h"
 #include "launch/engine_options.h"
-#include "launch/progress_meter.h"
+#include "launch/terminal/progress_meter.h"
 
 namespace lockstep {
 namespace {

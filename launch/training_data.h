@@ -8,7 +8,7 @@
 #include "comm/world.h"
 #include "data/batch_loader.h"
 #include "data/dataset.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/preloading.h"
 
 namespace lockstep {

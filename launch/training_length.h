@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "data/batch_loader.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 
 namespace lockstep {
 

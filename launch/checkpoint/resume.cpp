@@ -15,8 +15,8 @@
 #include "launch/checkpoint/other_ranks.h"
 #include "launch/checkpoint/shard.h"
 #include "launch/checkpoint/store.h"
-#include "launch/config_keys.h"
-#include "launch/suggestions.h"
+#include "launch/config/config_keys.h"
+#include "launch/config/suggestions.h"
 
 namespace lockstep {
 namespace {

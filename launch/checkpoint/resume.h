@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "launch/checkpoint/manifest.h"
 #include "launch/checkpoint/other_ranks.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "models/state_copy.h"
 
 namespace lockstep {

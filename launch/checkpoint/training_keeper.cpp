@@ -10,8 +10,8 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/own_command.h"
 #include "launch/replicas.h"
+#include "launch/run_files/own_command.h"
 #include "launch/version.h"
 
 namespace lockstep {

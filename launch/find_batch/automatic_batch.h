@@ -7,8 +7,8 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "launch/checkpoint/resume.h"
-#include "launch/command_line.h"
-#include "launch/config.h"
+#include "launch/commands/command_line.h"
+#include "launch/config/config.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/find_batch/recommendation.h"
 
 namespace lockstep {

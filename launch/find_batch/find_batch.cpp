@@ -6,7 +6,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/config_defaults.h"
+#include "launch/config/config_defaults.h"
 #include "launch/find_batch/batch_bench.h"
 
 namespace lockstep {

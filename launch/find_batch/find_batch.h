@@ -11,7 +11,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/find_batch/batch_search.h"
 #include "launch/find_batch/noise_scale.h"
 #include "launch/find_batch/recommendation.h"

@@ -10,13 +10,13 @@
 #include "comm/agreement.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "launch/agreed_config.h"
-#include "launch/commands.h"
+#include "launch/commands/agreed_config.h"
+#include "launch/commands/commands.h"
 #include "launch/find_batch/find_batch.h"
 #include "launch/find_batch/report.h"
 #include "launch/job_end.h"
-#include "launch/progress_line.h"
-#include "launch/terminal.h"
+#include "launch/terminal/progress_line.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

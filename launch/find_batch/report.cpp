@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launch/markup.h"
-#include "launch/memory_need.h"
-#include "launch/progress_line.h"
-#include "launch/tune/svg_chart.h"
+#include "launch/charts/markup.h"
+#include "launch/charts/svg_chart.h"
+#include "launch/devices/memory_need.h"
+#include "launch/terminal/progress_line.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/find_batch/batch_accuracy.h"
 #include "launch/find_batch/find_batch.h"
 

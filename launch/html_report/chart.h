@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/chart_axis.h"
+#include "launch/charts/chart_axis.h"
 #include "launch/html_report/thinning.h"
 
 namespace lockstep {

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/heat_table.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_sections.h"
-#include "launch/markup.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "launch/markup.h"
+#include "launch/charts/markup.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/style.h"
-#include "launch/markup.h"
-#include "launch/progress_line.h"
+#include "launch/terminal/progress_line.h"
 #include "launch/version.h"
 
 namespace lockstep {

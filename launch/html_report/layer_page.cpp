@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
-#include "launch/markup.h"
 
 namespace lockstep {
 namespace {

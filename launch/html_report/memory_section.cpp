@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_sections.h"
 #include "launch/html_report/style.h"
-#include "launch/markup.h"
 
 namespace lockstep {
 namespace {

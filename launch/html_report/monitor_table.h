@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/chart_axis.h"
+#include "launch/charts/chart_axis.h"
 
 namespace lockstep {
 

@@ -6,11 +6,11 @@
 
 #include <fmt/ranges.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_sections.h"
 #include "launch/html_report/run_summary.h"
-#include "launch/markup.h"
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,7 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
-#include "launch/toml_text.h"
+#include "launch/config/toml_text.h"
 
 namespace lockstep {
 namespace {

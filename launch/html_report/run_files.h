@@ -36,7 +36,7 @@ struct StepPoint {
   StepAccount account = {};   // since the line before
 };
 
-// Seconds of an epoch, as launch/communication.h and launch/ledger.h have them.
+// Seconds of an epoch, as launch/account/communication.h and launch/account/ledger.h have them.
 struct RankLine {
   double exposed = kNotTold, hidden = kNotTold, waited = kNotTold, wire = kNotTold, starved = kNotTold,
          no_core = kNotTold;

@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "launch/charts/markup.h"
 #include "launch/html_report/chart.h"
 #include "launch/html_report/heat_table.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/run_summary.h"
-#include "launch/markup.h"
 
 namespace lockstep {
 namespace {

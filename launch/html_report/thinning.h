@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/timeline.h"
-#include "launch/chart_axis.h"
+#include "launch/charts/chart_axis.h"
 
 namespace lockstep {
 

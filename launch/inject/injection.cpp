@@ -11,7 +11,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/suggestions.h"
+#include "launch/config/suggestions.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "launch/monitor/node_view.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 

@@ -23,7 +23,7 @@
 #include "core/backtrace.h"
 #include "core/log.h"
 #include "core/processor_name.h"
-#include "launch/device_choice.h"
+#include "launch/devices/device_choice.h"
 #include "launch/monitor/monitor_file.h"
 #include "launch/monitor/process.h"
 

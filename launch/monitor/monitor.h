@@ -18,7 +18,7 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "core/device.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/monitor/monitor_sums.h"
 #include "launch/monitor/slowed_device.h"
 

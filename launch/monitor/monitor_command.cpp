@@ -19,11 +19,11 @@
 
 #include "core/error.h"
 #include "core/host_name.h"
-#include "launch/commands.h"
+#include "launch/commands/commands.h"
 #include "launch/monitor/job_json.h"
 #include "launch/monitor/job_table.h"
 #include "launch/monitor/node_view.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

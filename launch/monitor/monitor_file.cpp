@@ -14,7 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/log.h"
-#include "launch/run_folder.h"
+#include "launch/run_files/run_folder.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launch/account_json.h"
+#include "launch/account/account_json.h"
 
 namespace lockstep {
 namespace {

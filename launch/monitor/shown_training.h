@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/monitor/rank_state.h"
 #include "launch/training.h"
 

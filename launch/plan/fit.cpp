@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "launch/least_squares.h"
+#include "launch/account/least_squares.h"
 #include "launch/quantile.h"
 
 namespace lockstep {

@@ -9,12 +9,12 @@
 #include "comm/exchanges/exchanges.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "launch/agreed_config.h"
-#include "launch/commands.h"
+#include "launch/commands/agreed_config.h"
+#include "launch/commands/commands.h"
 #include "launch/job_end.h"
 #include "launch/plan/simulation.h"
 #include "launch/rank_memory.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 #include "launch/training.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/command_line.h"
-#include "launch/config.h"
+#include "launch/commands/command_line.h"
+#include "launch/config/config.h"
 #include "launch/plan/report.h"
 #include "launch/plan/step_trace.h"
 #include "models/network.h"

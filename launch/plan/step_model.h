@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training step on a cluster that is not there: measured compute, the real buckets and an alpha-beta model
-// of the links (launch/overlap.h); sums take a part of compute while they are under way; and n ranks, which
-// wait for each other at every sum, take as long as the slowest of n draws from the measured steps, or of
-// nodes, where the ranks of a node share its cores. Pure: no clock, no ranks, no chance.
+// of the links (launch/account/overlap.h); sums take a part of compute while they are under way; and n ranks,
+// which wait for each other at every sum, take as long as the slowest of n draws from the measured steps, or
+// of nodes, where the ranks of a node share its cores. Pure: no clock, no ranks, no chance.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "launch/overlap.h"
+#include "launch/account/overlap.h"
 #include "launch/plan/all_reduce_cost.h"
 #include "launch/plan/step_trace.h"
 

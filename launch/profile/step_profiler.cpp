@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/layer_profile.h"
-#include "launch/run_folder.h"
+#include "launch/run_files/run_folder.h"
 
 namespace lockstep {
 namespace {

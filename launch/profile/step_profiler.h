@@ -11,12 +11,12 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/config.h"
+#include "launch/account/trace.h"
+#include "launch/config/config.h"
 #include "launch/fit_observer.h"
 #include "launch/profile/layer_facts.h"
 #include "launch/profile/torch_trace.h"
-#include "launch/report.h"
-#include "launch/trace.h"
+#include "launch/run_files/report.h"
 #include "launch/trainer.h"
 #include "launch/training.h"
 

@@ -16,9 +16,9 @@
 #include "data/resample.h"
 #include "data/resized.h"
 #include "data/verify.h"
-#include "launch/commands.h"
-#include "launch/progress_meter.h"
-#include "launch/terminal.h"
+#include "launch/commands/commands.h"
+#include "launch/terminal/progress_meter.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

@@ -9,10 +9,10 @@
 #include "core/error.h"
 #include "core/wrapped_text.h"
 #include "data/records/pack.h"
-#include "launch/commands.h"
-#include "launch/config.h"
-#include "launch/progress_meter.h"
-#include "launch/terminal.h"
+#include "launch/commands/commands.h"
+#include "launch/config/config.h"
+#include "launch/terminal/progress_meter.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 // LocalSgd, before whose first local step all steps are synchronous.
 #pragma once
 
-#include "launch/local_sgd.h"
+#include "launch/step_ends/local_sgd.h"
 #include "launch/step_ends/synchronous.h"
 
 namespace lockstep {

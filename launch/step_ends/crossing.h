@@ -4,7 +4,7 @@
 // an evaluation follows, and the first ones, whose buckets are timed, end as all others do.
 #pragma once
 
-#include "launch/cross_barrier.h"
+#include "launch/step_ends/cross_barrier.h"
 #include "launch/step_ends/synchronous.h"
 
 namespace lockstep {

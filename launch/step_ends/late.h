@@ -4,7 +4,7 @@
 // DelayedGradients. They are judged there, so what became of a step is known one step later.
 #pragma once
 
-#include "launch/delayed_gradients.h"
+#include "launch/step_ends/delayed_gradients.h"
 #include "launch/step_ends/step_end.h"
 
 namespace lockstep {

@@ -4,8 +4,8 @@
 // wait for nobody, and meet where an epoch is evaluated.
 #pragma once
 
-#include "launch/gossip.h"
 #include "launch/step_ends/apart.h"
+#include "launch/step_ends/gossip.h"
 
 namespace lockstep {
 

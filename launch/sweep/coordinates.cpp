@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "launch/chart_axis.h"
-#include "launch/markup.h"
+#include "launch/charts/chart_axis.h"
+#include "launch/charts/markup.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/line_journal.h"
+#include "launch/run_files/line_journal.h"
 #include "launch/sweep/search.h"
 #include "launch/tune/search.h"
 

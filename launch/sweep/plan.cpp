@@ -20,9 +20,9 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
-#include "launch/config_keys.h"
-#include "launch/suggestions.h"
-#include "launch/toml_text.h"
+#include "launch/config/config_keys.h"
+#include "launch/config/suggestions.h"
+#include "launch/config/toml_text.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/sweep/search.h"
 #include "launch/sweep/space.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/wrapped_text.h"
-#include "launch/progress_line.h"
+#include "launch/terminal/progress_line.h"
 #include "launch/version.h"
 
 namespace lockstep {

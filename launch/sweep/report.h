@@ -10,7 +10,7 @@
 #include "launch/sweep/outcome.h"
 #include "launch/sweep/plan.h"
 #include "launch/sweep/slots.h"
-#include "launch/terminal.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include "comm/node_claims.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "launch/device_choice.h"
+#include "launch/devices/device_choice.h"
 
 namespace lockstep {
 namespace {

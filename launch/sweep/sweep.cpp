@@ -12,10 +12,10 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/config_keys.h"
-#include "launch/progress_line.h"
+#include "launch/config/config_keys.h"
 #include "launch/sweep/report.h"
-#include "launch/terminal.h"
+#include "launch/terminal/progress_line.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "launch/progress_meter.h"
-#include "launch/run_folder.h"
+#include "launch/run_files/run_folder.h"
 #include "launch/sweep/child_processes.h"
 #include "launch/sweep/journal.h"
 #include "launch/sweep/outcome.h"
 #include "launch/sweep/plan.h"
 #include "launch/sweep/slots.h"
+#include "launch/terminal/progress_meter.h"
 
 namespace lockstep {
 

@@ -11,15 +11,15 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "launch/checkpoint/stop_signals.h"
-#include "launch/commands.h"
-#include "launch/own_command.h"
-#include "launch/progress_line.h"
+#include "launch/commands/commands.h"
+#include "launch/run_files/own_command.h"
 #include "launch/sweep/coordinates.h"
 #include "launch/sweep/plan.h"
 #include "launch/sweep/report.h"
 #include "launch/sweep/slots.h"
 #include "launch/sweep/sweep.h"
-#include "launch/terminal.h"
+#include "launch/terminal/progress_line.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

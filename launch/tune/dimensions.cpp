@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/exchanges/exchanges.h"
-#include "launch/config_keys.h"
+#include "launch/config/config_keys.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/tune/search.h"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "launch/config.h"
-#include "launch/toml_text.h"
+#include "launch/config/config.h"
+#include "launch/config/toml_text.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/line_journal.h"
+#include "launch/run_files/line_journal.h"
 #include "launch/tune/search.h"
 
 namespace lockstep {

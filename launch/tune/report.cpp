@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/wrapped_text.h"
+#include "launch/charts/svg_chart.h"
 #include "launch/quantile.h"
 #include "launch/tune/dimensions.h"
-#include "launch/tune/svg_chart.h"
 
 namespace lockstep {
 namespace {

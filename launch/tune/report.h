@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "launch/config.h"
-#include "launch/terminal.h"
+#include "launch/config/config.h"
+#include "launch/terminal/terminal.h"
 #include "launch/tune/search.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 // A configuration in TOML, and settings of the command line. What is accepted, printed and read again is the
 // same.
 #include "core/error.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/engine_options.h"
 #include "tests/fuzz/fuzz.h"
 

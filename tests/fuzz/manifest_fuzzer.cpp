@@ -4,7 +4,7 @@
 // are right.
 #include "core/error.h"
 #include "launch/checkpoint/manifest.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -9,7 +9,7 @@
 #include "comm/agreement.h"
 #include "comm/codecs/auto_exchange.h"
 #include "launch/digest.h"
-#include "launch/local_sgd.h"
+#include "launch/step_ends/local_sgd.h"
 #include "launch/thread_trial.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"

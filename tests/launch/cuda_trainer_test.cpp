@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "launch/digest.h"
-#include "launch/local_sgd.h"
+#include "launch/step_ends/local_sgd.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
 #include "models/state_copy.h"

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "launch/config_keys.h"
-#include "launch/kernel_cache.h"
+#include "launch/config/config_keys.h"
+#include "launch/devices/kernel_cache.h"
 
 namespace lockstep {
 namespace {

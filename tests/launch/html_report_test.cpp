@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "launch/charts/markup.h"
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/page.h"
 #include "launch/html_report/run_summary.h"
-#include "launch/markup.h"
 #include "tests/data/temporary_folder.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "launch/metric_lines.h"
+#include "launch/run_files/metric_lines.h"
 
 namespace lockstep {
 namespace {

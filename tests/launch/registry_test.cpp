@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
-#include "launch/command_line.h"
-#include "launch/commands.h"
-#include "launch/config.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/config/config.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 
 #include "core/random.h"
 #include "core/timeline.h"
-#include "launch/own_time.h"
+#include "launch/account/own_time.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A network, a dataset, a schedule and a command of the user's own, and everything that `lockstep` has.
-#include "launch/commands.h"
+#include "launch/commands/commands.h"
 #include "launch/run.h"
 
 using namespace lockstep;

@@ -16,7 +16,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/tune/dimensions.h"
 #include "launch/tune/journal.h"
 #include "launch/tune/report.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "launch/config.h"
+#include "launch/config/config.h"
 #include "launch/job_end.h"
 #include "launch/tune/bench.h"
 #include "tests/launch/grays.h"

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/account/step_series.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "launch/account/busy.h"
+
+namespace lockstep {
+
+StepSeries::StepSeries(std::int64_t every, const Place& begin)
+    : every_(every), last_(begin), last_ns_(now_ns()) {
+  CHECK(every > 0, "a line every {} steps", every);
+}
+
+StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
+  const std::int64_t now = now_ns();
+  const double seconds = seconds_between(last_ns_, now);
+  StepLine line{.steps = place.epoch_step - last_.epoch_step};
+  line.loss = (place.totals.loss - last_.totals.loss) / (place.totals.weight - last_.totals.weight);
+  line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;
+  line.account = place.account - last_.account;
+  // What a GPU's steps did not take.
+  line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
+  line.without_core_seconds = place.without_core_seconds - last_.without_core_seconds;
+  line.loader_seconds = place.loader_seconds - last_.loader_seconds;
+  line.busy = busy_share(line.account, line.without_core_seconds);
+  last_ = place;
+  last_ns_ = now;
+  return line;
+}
+
+double overall_rate(const StepLine& line) {
+  const double seconds = line.account.total();
+  return seconds > 0 ? line.samples_per_second * seconds / (seconds + line.evaluation_seconds) : 0;
+}
+
+double overall_busy(const StepLine& line) {
+  const double seconds = line.account.total();
+  return seconds > 0 ? line.busy * seconds / (seconds + line.evaluation_seconds) : 0;
+}
+
+}  // namespace lockstep

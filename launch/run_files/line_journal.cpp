@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_files/line_journal.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "launch/run_files/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+// Empty where there is no such file.
+std::string text_of_journal(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return {};
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream all;
+  all << file.rdbuf();
+  if (!file.is_open()) throw IoError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  return all.str();
+}
+
+[[noreturn]] void cannot_write_journal(const std::filesystem::path& path, const std::string& why) {
+  throw IoError(fmt::format("cannot write {}: {}", path.string(), why));
+}
+
+}  // namespace
+
+LineJournal::LineJournal(std::filesystem::path path) : path_(std::move(path)) {
+  const std::string text = text_of_journal(path_);
+  const std::size_t end = text.rfind('\n');
+  whole_bytes_ = end == std::string::npos ? 0 : end + 1;
+  cut_off_ = whole_bytes_ < text.size();
+  std::istringstream lines(text.substr(0, whole_bytes_));
+  for (std::string line; std::getline(lines, line);) found_.push_back(line);
+}
+
+void LineJournal::drop_cut_off_line() const {
+  if (!cut_off_) return;
+  std::error_code error;
+  std::filesystem::resize_file(path_, whole_bytes_, error);
+  if (error) cannot_write_journal(path_, error.message());
+}
+
+void LineJournal::add(const std::string& line) const {
+  if (const int error = append_whole(path_, line + '\n')) cannot_write_journal(path_, std::strerror(error));
+  const int file = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const int failed = file >= 0 && fsync(file) == 0 ? 0 : errno;
+  if (file >= 0) close(file);
+  // Not every file system can sync.
+  if (failed != 0 && failed != EINVAL && failed != ENOTSUP)
+    cannot_write_journal(path_, std::strerror(failed));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_files/metric_lines.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr double kWorthTelling = 0.02;  // of an epoch's time
+
+std::vector<double> numbers_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
+  std::vector<double> numbers;
+  for (const ClassScore& score : scores) numbers.push_back(score.*number);
+  return numbers;
+}
+
+}  // namespace
+
+std::string to_json(const EvaluationLine& line) {
+  nlohmann::ordered_json json{{"epoch", line.epoch},
+                              {"step", line.step},
+                              {"test_loss", line.test_loss},
+                              {"test_accuracy", line.test_accuracy}};
+  if (line.metrics) add_metrics(*line.metrics, json);
+  json["seconds"] = line.seconds;
+  if (line.metrics) json["metrics_seconds"] = line.metrics->seconds;
+  return json.dump();
+}
+
+void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line) {
+  if (metrics.top5) line["top5"] = *metrics.top5;
+  if (!metrics.by_class.empty()) {
+    line["f1_macro"] = macro_f1(metrics.by_class);
+    line["f1_by_class"] = numbers_of(metrics.by_class, &ClassScore::f1);
+    line["precision_by_class"] = numbers_of(metrics.by_class, &ClassScore::precision);
+    line["recall_by_class"] = numbers_of(metrics.by_class, &ClassScore::recall);
+  }
+  if (metrics.confusion.empty()) return;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const std::int64_t classes = metrics.classes;
+  for (auto row = metrics.confusion.begin(); row != metrics.confusion.end(); row += classes)
+    rows.push_back(std::vector<std::int64_t>(row, row + classes));
+  line["confusion"] = std::move(rows);
+}
+
+void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts) {
+  if (metrics.top5) parts.push_back(fmt::format("top5 {:.2f} %", 100 * *metrics.top5));
+  if (!metrics.by_class.empty()) parts.push_back(fmt::format("f1 {:.3f}", macro_f1(metrics.by_class)));
+}
+
+std::vector<std::string> price_of_metrics(const MetricPrice& price) {
+  std::vector<std::string> advice;
+  const double epoch = price.train_seconds + price.evaluation_seconds;
+  if (!price.names.empty() && price.metrics_seconds > kWorthTelling * epoch)
+    advice.push_back(fmt::format("metrics took {:.1f} % of the epoch: leaving {} out saves that",
+                                 100 * price.metrics_seconds / epoch, fmt::join(price.names, ", ")));
+  if (price.within_seconds > kWorthTelling * epoch)
+    advice.push_back(fmt::format("evaluations took {:.1f} % of the epoch: run.metrics_every=0 saves {:.1f} %",
+                                 100 * price.evaluation_seconds / epoch, 100 * price.within_seconds / epoch));
+  return advice;
+}
+
+}  // namespace lockstep

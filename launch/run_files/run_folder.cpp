@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_files/run_folder.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void throw_io(const std::string& what, const std::filesystem::path& path, int error) {
+  throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_io("create the run's directory", folder, error.value());
+}
+
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kStepsFile = "steps.jsonl";
+constexpr const char* kEvaluationsFile = "evaluations.jsonl";
+
+// Reads {"epoch":A,NAME:B of a line that is whole; 0 where it is none.
+struct MetricsPlace {
+  std::int64_t epoch = 0;
+  std::int64_t steps = 0;
+};
+MetricsPlace place_of(const std::string& line, std::string_view name) {
+  constexpr std::string_view kEpoch = "{\"epoch\":";
+  MetricsPlace place;
+  if (!line.starts_with(kEpoch) || !line.ends_with('}')) return place;
+  const char* end = line.data() + line.size();
+  const char* at = std::from_chars(line.data() + kEpoch.size(), end, place.epoch).ptr;
+  if (std::string_view(at, end).starts_with(name)) std::from_chars(at + name.size(), end, place.steps);
+  return place;
+}
+MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
+std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
+
+void set_aside(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::filesystem::rename(path, earlier, error);
+  if (error) throw_io("rename what an earlier run left,", path, error.value());
+  log::info("{} is of the run before this one", earlier.string());
+}
+
+// Drops all other lines, and one that has no end; then the file as it was stays beside it.
+void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  std::string kept;
+  bool all = true;
+  for (std::string line; std::getline(file, line);) {
+    const bool keep = !file.eof() && keeps(line);
+    if (keep) kept += line + '\n';
+    all = all && keep;
+  }
+  if (file.bad()) throw_io("read", path, errno);
+  if (all) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::error_code error;
+  std::filesystem::copy_file(path, earlier, error);
+  if (error) throw_io("copy what an earlier run left,", path, error.value());
+  write_atomically(path, kept);
+  log::info("{} is {} as it was: what comes after the checkpoint is trained again", earlier.string(),
+            path.filename().string());
+}
+
+}  // namespace
+
+std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
+  std::error_code error;
+  int number = 1;
+  const auto name = [&] {
+    return path.parent_path() /
+           fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
+  };
+  while (std::filesystem::exists(name(), error)) ++number;
+  return name();
+}
+
+int append_whole(const std::filesystem::path& path, std::string_view bytes) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return errno;
+  struct stat before = {};
+  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
+  for (std::size_t done = 0; error == 0 && done < bytes.size();) {
+    const ssize_t written = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (written >= 0)
+      done += static_cast<std::size_t>(written);
+    else if (errno != EINTR)
+      error = errno;
+  }
+  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
+    log::debug("{} ends in what could not be written whole", path.string());
+  if (close(descriptor) != 0 && error == 0) error = errno;
+  return error;
+}
+
+FileClaim RunLock::lock(const std::filesystem::path& folder) {
+  make_folder(folder);
+  return FileClaim(folder / "run.lock");
+}
+
+RunLock::RunLock(const std::filesystem::path& folder) : claim_(lock(folder)) {
+  switch (claim_.state()) {
+    case FileClaim::State::held:
+      return;
+    case FileClaim::State::taken:
+      throw ConfigError(fmt::format(
+          "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
+          "its own: --set run.dir=...",
+          folder.string(), claim_.holder()));
+    case FileClaim::State::unlockable:
+      log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
+                   claim_.problem());
+      return;
+    case FileClaim::State::unopened:
+      throw IoError(fmt::format("cannot create {}: {}", (folder / "run.lock").string(), claim_.problem()));
+  }
+}
+
+void begin_metrics(const std::filesystem::path& folder) {
+  make_folder(folder);
+  for (const char* name : {"events.jsonl", kEvaluationsFile, kBestFile}) set_aside(folder / name);
+  for (const char* name : {kMetricsFile, kStepsFile}) {
+    set_aside(folder / name);
+    errno = 0;
+    if (!std::ofstream(folder / name, std::ios::app)) throw_io("create", folder / name, errno);
+  }
+}
+
+std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
+  make_folder(folder);
+  if (!std::ifstream(folder / kMetricsFile)) {
+    begin_metrics(folder);
+    return 0;
+  }
+  MetricsPlace last;
+  keep_lines(folder / kMetricsFile, [&](const std::string& line) {
+    const MetricsPlace place = metrics_place(line);
+    const bool keep = place.epoch == last.epoch + 1 && place.epoch <= epochs + (partial ? 1 : 0);
+    if (keep) last = place;
+    return keep;
+  });
+  return last.steps;
+}
+
+void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
+  make_folder(folder);
+  std::int64_t last = 0;
+  keep_lines(folder / kStepsFile, [&](const std::string& line) {
+    const std::int64_t step = series_step(line);
+    const bool keep = step > last && step <= steps;
+    if (keep) last = step;
+    return keep;
+  });
+  // What was saved behind a step was saved before its evaluation, which comes again.
+  keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return series_step(line) < steps; });
+}
+
+}  // namespace lockstep

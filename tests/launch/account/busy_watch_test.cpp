@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/account/busy_watch.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "launch/run_files/event_command.h"
+
+namespace lockstep {
+namespace {
+
+// Of ten steps that took ten seconds, but for what is named spent computing.
+StepLine line_of(std::int64_t step, Phase phase, double seconds) {
+  StepLine line{.epoch = 1, .step = step, .steps = 10};
+  line.samples_per_second = 100;
+  line.account[Phase::backward] = 10 - seconds;
+  line.account[phase] += seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+StepLine without_core(std::int64_t step, double seconds) {
+  StepLine line = line_of(step, Phase::rest, 0);
+  line.without_core_seconds = seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+const IdleContext kTwoRanks{.ranks = 2};
+
+std::string cause_of(const StepLine& line, const IdleContext& context = kTwoRanks) {
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(IdleCause, IsWhatTheStepsLostMostBy) {
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 4)), "data: data.loader=preload");
+  EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=2");
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=2");
+  EXPECT_EQ(cause_of(without_core(10, 4)).substr(0, 12), "allocation: ");
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than a twentieth";
+  StepLine both = line_of(10, Phase::data_wait, 3);
+  both.account[Phase::exposed_communication] = 4;
+  EXPECT_EQ(cause_of(both).substr(0, 13), "communication");
+}
+
+TEST(IdleCause, ProposesWhatIsNotSetYet) {
+  const StepLine data = line_of(10, Phase::data_wait, 4);
+  EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
+  EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
+  EXPECT_NE(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos);
+  const StepLine idle = line_of(10, Phase::idle, 4);
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
+            "small_work: train.batch=128");
+  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4}),
+            "allocation: 8 threads of 4 ranks share 4 cores: train.threads=1 here");
+  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2}),
+            "allocation: 4 threads of 4 ranks share 2 cores: start 2 ranks here");
+  EXPECT_NE(
+      cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4}).find("something else"),
+      std::string::npos);
+}
+
+// A rank that has no core is one that others wait for: what communication seems to take is the cores'.
+TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
+  StepLine line = line_of(10, Phase::exposed_communication, 5);
+  line.without_core_seconds = 1;
+  line.busy = 0.4;
+  const auto cause = find_idle_cause(line, {.local_ranks = 4, .threads = 1, .cores = 2}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "allocation");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_DOUBLE_EQ(cause->samples_per_second, 125) << "1.6 of the 2 cores compute already";
+}
+
+TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
+  const IdleContext context{.local_ranks = 2, .threads = 1, .cores = 1, .machine_cores = 8};
+  EXPECT_EQ(
+      cause_of(without_core(10, 4), context),
+      "allocation: the ranks may use 1 of 8 cores: mpirun --bind-to none, or whoever starts them, gives "
+      "them more");
+}
+
+// All cores compute: what loaders take of them is missing, here on a core and there on ranks that wait.
+TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
+  StepLine line = line_of(10, Phase::exposed_communication, 2);
+  line.without_core_seconds = 1;
+  line.loader_seconds = 2.5;
+  IdleContext context{.ranks = 2, .local_ranks = 2, .threads = 1, .cores = 2, .decodes = true};
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "data");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 2.5);
+  EXPECT_NE(cause->evidence.find("for cores that load data"), std::string::npos) << cause->evidence;
+  context.cores = 4;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
+  line = without_core(10, 3);
+  line.loader_seconds = 2;
+  context.cores = 2;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data") << "a third is somebody else's";
+}
+
+// What is not training may compute: the line is idle all the same.
+TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
+  StepLine line = line_of(10, Phase::rest, 0);
+  line.evaluation_seconds = 10;
+  EXPECT_DOUBLE_EQ(overall_busy(line), 0.5);
+  EXPECT_DOUBLE_EQ(overall_rate(line), 50);
+  const auto cause = find_idle_cause(line, {.metrics_every = 20}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "monitoring");
+  EXPECT_EQ(cause->change, "run.metrics_every=40");
+  EXPECT_NEAR(cause->samples_per_second, 50 / 0.75, 1e-9);
+  line = line_of(10, Phase::rest, 4);
+  line.telling_seconds = 3;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=2");
+  line.telling_seconds = 1;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
+}
+
+// A rank alone waits for its own thread.
+TEST(IdleCause, OfOneRankIsNoCommunication) {
+  const StepLine line = line_of(10, Phase::exposed_communication, 4);
+  EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
+}
+
+// Where twice the batch has no room, it is memory.
+TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
+  IdleContext context{.batch = 64};
+  context.room = [](std::int64_t batch) {
+    EXPECT_EQ(batch, 128);
+    return BatchRoom{.fits = false,
+                     .needed = std::size_t{3} << 30,
+                     .available = std::size_t{2} << 30,
+                     .remedies = {"train.recompute=true", "train.precision=bf16"}};
+  };
+  const auto cause = find_idle_cause(line_of(10, Phase::rest, 4), context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "memory");
+  EXPECT_NE(cause->evidence.find("128 needs 3.00 GiB of memory where there are 2.00 GiB"), std::string::npos)
+      << cause->evidence;
+  EXPECT_EQ(cause->change, "train.recompute=true or train.precision=bf16, and then train.batch=128");
+  context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
+}
+
+// Of ten steps of a second, all of them backward.
+std::string slow_cause(const ComputeRoof& roof, IdleContext context = {}) {
+  context.roof = [&] { return roof; };
+  const auto cause = find_slow_cause(line_of(10, Phase::rest, 0), context);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(SlowCause, IsWhatComputingLosesMostBy) {
+  EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
+            "small_work: train.batch=2");
+  const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
+  EXPECT_EQ(slow_cause(bound).substr(0, 26), "architecture: wider layers");
+  EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
+            "architecture: train.precision=bf16");
+  EXPECT_EQ(
+      slow_cause({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"})
+          .substr(0, 37),
+      "architecture: channels in multiples o");
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}).substr(0, 30), "architecture: lockstep profile");
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
+      << "kernels of 10 us";
+  EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
+}
+
+TEST(SlowCause, TheUpdateIsSharedByALargerBatch) {
+  IdleContext context;
+  context.roof = [] { return ComputeRoof{.products = 0.3, .kernels = 10}; };
+  const auto cause = find_slow_cause(line_of(10, Phase::optimizer, 6), context);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "small_work");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_NEAR(cause->samples_per_second, 100 / 0.7, 1e-9);
+}
+
+TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
+  const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
+  EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
+  const auto half = find_idle_cause(line_of(10, Phase::rest, 5), {}, std::nullopt);
+  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "of twice the batch a sample has half the cost";
+  Advice advice{.cause = "slow_wire"};
+  advice.key = "comm.codec";
+  const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), kTwoRanks, advice);
+  EXPECT_EQ(known->key, "comm.codec");
+  EXPECT_EQ(known->samples_per_second, 100) << "never less than now";
+}
+
+constexpr BusyOptions kOptions{.below = 0.7, .lines = 3, .pause_seconds = 60};
+
+// That has seen a run's first line.
+BusyWatch watching(const BusyOptions& options, const IdleContext& context = {}) {
+  BusyWatch watch(options, context);
+  EXPECT_FALSE(watch.look(line_of(0, Phase::data_wait, 10), 0));
+  return watch;
+}
+
+TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
+  BusyWatch watch = watching(kOptions);
+  int told = 0;
+  for (std::int64_t i = 1; i <= 20; ++i) {
+    const auto event = watch.look(line_of(10 * i, Phase::data_wait, 5), 100.0 * static_cast<double>(i));
+    if (!event) continue;
+    ++told;
+    EXPECT_EQ(i, 3);
+    EXPECT_EQ(event->first_step, 1);
+    EXPECT_EQ(event->lines.step, 30);
+    EXPECT_DOUBLE_EQ(event->lines.account[Phase::data_wait], 15);
+    EXPECT_EQ(to_text(*event),
+              "busy 50 % in steps 1 to 30: compute waits 5e+02 ms a step for data (50 % of the time); "
+              "data.loader=preload: about 200 samples/s (+100 %)");
+  }
+  EXPECT_EQ(told, 1) << "the same cause goes on";
+}
+
+TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
+  BusyWatch watch = watching(kOptions);
+  for (std::int64_t i = 1; i <= 30; ++i)
+    EXPECT_FALSE(watch.look(line_of(i, Phase::data_wait, i % 3 == 0 ? 1 : 5), 0));
+  BusyWatch never = watching({.below = 0});
+  for (std::int64_t i = 1; i <= 5; ++i) EXPECT_FALSE(never.look(line_of(i, Phase::data_wait, 10), 0));
+}
+
+// What hovers about the threshold is not told of again; what was busy for long is, and so is another cause,
+// both after a pause.
+TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
+  BusyWatch watch = watching(kOptions);
+  double now = 0;
+  const auto told = [&](Phase phase, double lost, int lines) {
+    int events = 0;
+    for (int i = 0; i < lines; ++i) events += watch.look(line_of(10, phase, lost), now).has_value() ? 1 : 0;
+    return events;
+  };
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now = 1000;
+  EXPECT_EQ(told(Phase::data_wait, 2.8, 5), 0) << "72 %";
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 0) << "it was never busy in between";
+  EXPECT_EQ(told(Phase::data_wait, 1, 3), 0);
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now += 59;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 0) << "too soon";
+  now += 1;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 1);
+}
+
+TEST(BusyWatch, AnEventIsOneLineOfJson) {
+  BusyWatch watch = watching({.below = 0.7, .lines = 1});
+  const auto event = watch.look(line_of(10, Phase::data_wait, 5), 0);
+  ASSERT_TRUE(event);
+  const std::string text = to_json(*event, 123.5);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["kind"], "idle");
+  EXPECT_EQ(json["cause"], "data");
+  EXPECT_EQ(json["key"], "data.loader");
+  EXPECT_EQ(json["value"], "preload");
+  EXPECT_EQ(json["time"], 123.5);
+  EXPECT_EQ(json["first_step"], 1);
+  EXPECT_EQ(json["step"], 10);
+  EXPECT_EQ(json["account"]["data_wait"], 5);
+  EXPECT_EQ(json["samples_per_second_estimated"], 200);
+}
+
+TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
+  IdleContext context;
+  int asked = 0;
+  context.roof = [&] {
+    ++asked;
+    return ComputeRoof{.products = 0.01, .memory = 0.8, .weights = 0.8, .kernels = 10};
+  };
+  BusyWatch watch = watching({.peak_below = 0.1, .lines = 2}, context);
+  StepLine line = line_of(10, Phase::rest, 1);
+  line.peak = 0.11;
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_EQ(asked, 0) << "measured for who is told";
+  line.peak = 0.05;
+  EXPECT_FALSE(watch.look(line, 0));
+  line.peak = 0.03;
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "small_work");
+  EXPECT_EQ(to_text(*event).substr(0, 19), "busy 90 %, peak 4 %");
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(to_json(*event, 0))["peak"], 0.04);
+  BusyWatch never = watching({.peak_below = 0, .lines = 1}, context);
+  EXPECT_FALSE(never.look(line, 0));
+}
+
+// Steps are as busy as ever, and slower.
+TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
+  std::optional<SlowedDevice> slowed;
+  IdleContext context;
+  context.slowed = [&] { return slowed; };
+  BusyWatch watch = watching(kOptions, context);
+  const StepLine line = line_of(10, Phase::rest, 0);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.look(line, 0));
+  slowed = SlowedDevice{.name = "GPU 0", .why = "hw_thermal_slowdown", .share_of_clock = 0.5};
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "allocation");
+  EXPECT_EQ(event->cause.samples_per_second, 200);
+  EXPECT_NE(to_text(*event).find("the clock of GPU 0 is held at 50 % of what it has (hw_thermal_slowdown)"),
+            std::string::npos);
+}
+
+TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
+  const std::string file = fmt::format("{}lockstep_event_{}", testing::TempDir(), getpid());
+  const std::string event = R"({"text": "it's \"here\" $HOME"})";
+  ASSERT_EQ(tell_command(
+                "sleep 0.2; printf %s \"$LOCKSTEP_EVENT\" > " + file + ".part; mv " + file + ".part " + file,
+                event),
+            0);
+  EXPECT_NE(access(file.c_str(), F_OK), 0) << "it is not waited for";
+  for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::ifstream stream(file);
+  std::string text;
+  std::getline(stream, text);
+  EXPECT_EQ(text, event);
+  unlink(file.c_str());
+  EXPECT_EQ(tell_command("exit 3", event), 0) << "what the command comes to is the user's";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/account/more_ranks.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+constexpr TrainedEpoch kEpoch{
+    .busy = 0.95, .samples_per_second = 1000, .steps = 10, .seconds = 10, .backward = 6};
+
+TEST(MoreRanks, AreNothingForADeviceThatIsIdle) {
+  TrainedEpoch epoch = kEpoch;
+  epoch.busy = 0.89;
+  EXPECT_FALSE(more_ranks(epoch, {}));
+}
+
+TEST(MoreRanks, OfOneAreTwiceAtTheMost) {
+  const auto more = more_ranks(kEpoch, {.cores = 2, .gradient_bytes = 3e6});
+  ASSERT_TRUE(more);
+  EXPECT_EQ(more->ranks, 2);
+  EXPECT_EQ(more->samples_per_second, 2000);
+  EXPECT_NE(more->text.find("2 ranks, on the cores that are left here: up to 2000 samples/s"),
+            std::string::npos);
+  EXPECT_NE(more->text.find("3 MB of a step's gradients travel at 5 MB/s"), std::string::npos) << more->text;
+  EXPECT_NE(more_ranks(kEpoch, {.on_gpu = true})->text.find("on as many GPUs again"), std::string::npos);
+}
+
+// One bucket that is final when backward ends: all of its way is exposed, and with 4 ranks of a ring half as
+// long again as with 2.
+TEST(MoreRanks, WaitForALongerRing) {
+  EpochCommunication communication;
+  communication.mine.steps = 10;
+  communication.mine.backward = 6;
+  communication.mine.exposed = 1;
+  communication.mine.buckets.resize(1);
+  communication.mine.buckets[0].wire = 1;
+  communication.mine.buckets[0].exposed = 1;
+  communication.bucket_bytes = {4e6};
+  communication.by_rank.resize(2);
+  TrainedEpoch epoch = kEpoch;
+  epoch.communication = &communication;
+  const auto more = more_ranks(epoch, {.ranks = 2, .local_ranks = 2, .cores = 2});
+  ASSERT_TRUE(more);
+  EXPECT_EQ(more->ranks, 4);
+  EXPECT_NEAR(more->samples_per_second, 2000 * 1 / 1.05, 1);
+  EXPECT_NE(more->text.find("on as many cores of other nodes"), std::string::npos) << more->text;
+  EXPECT_FALSE(more_ranks(kEpoch, {.ranks = 2})) << "their communication is not known";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/commands/command_line.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "launch/config/config.h"
+#include "launch/version.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+Command parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "lockstep");
+  return parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+std::string usage_error(const std::vector<const char*>& words) {
+  return message_of<UsageError>([&] { parse(words); });
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(CommandLine, SetTakesOneValueWhereverThePresetStands) {
+  for (const std::vector<const char*>& words :
+       {std::vector<const char*>{"train", "--set", "a=1", "PRESET", "--print-config", "--set", "b=2"},
+        {"train", "PRESET", "--print-config", "--set", "a=1", "--set", "b=2"},
+        {"train", "--set=a=1", "--set", "b=2", "--print-config", "PRESET"}}) {
+    const Command command = parse(words);
+    EXPECT_EQ(command.name, "train");
+    EXPECT_EQ(command.config, "PRESET");
+    EXPECT_EQ(command.overrides, (std::vector<std::string>{"a=1", "b=2"}));
+    EXPECT_TRUE(command.print_config);
+  }
+  EXPECT_EQ(parse({"train", "--set", "data.mean=[1, 2]", "x"}).overrides,
+            std::vector<std::string>{"data.mean=[1, 2]"});
+  EXPECT_EQ(usage_error({"train", "x", "--set", "a=1", "b=2"}),
+            "unexpected argument b=2; did you mean --set b=2?");
+}
+
+TEST(CommandLine, EveryFlagReachesItsPlace) {
+  const Command train = parse(
+      {"train", "x", "--init", "i", "--export", "e", "--digest", "d", "--trace", "t", "--device", "cuda"});
+  EXPECT_EQ(train.init, "i");
+  EXPECT_EQ(train.export_, "e");
+  EXPECT_EQ(train.digest, "d");
+  EXPECT_EQ(train.trace, "t");
+  EXPECT_EQ(train.overrides, std::vector<std::string>{"world.device=cuda"});
+  const Command profile = parse({"profile", "x", "--steps", "3", "--rows", "4", "--trace", "t"});
+  EXPECT_EQ(profile.name, "profile");
+  EXPECT_EQ(profile.steps, 3);
+  EXPECT_EQ(profile.rows, 4);
+  EXPECT_EQ(profile.trace, "t");
+  EXPECT_EQ(parse({"plan", "x"}).name, "plan");
+  EXPECT_EQ(parse({"info"}).name, "info");
+  const Command init = parse({"init", "flowers", "--output", "o.toml"});
+  EXPECT_EQ(init.name, "init");
+  EXPECT_EQ(init.folder, "flowers");
+  EXPECT_EQ(init.output, "o.toml");
+}
+
+TEST(CommandLine, EveryCommandThatLogsTakesALevel) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"train", "x"},
+                                                {"plan", "x"},
+                                                {"profile", "x"},
+                                                {"eval", "x"},
+                                                {"pack", "x", "folder"},
+                                                {"inspect", "folder"},
+                                                {"info"}}) {
+    EXPECT_EQ(parse(words).log_level, "info") << words[0];
+    std::vector<const char*> quiet = words;
+    quiet.insert(quiet.end(), {"--log-level", "warning"});
+    EXPECT_EQ(parse(quiet).log_level, "warning") << words[0];
+    EXPECT_NE(parse({"help", words[0]}).text.find("--log-level debug|info|warning|error"), std::string::npos);
+  }
+  EXPECT_NE(usage_error({"train", "x", "--log-level", "loud"}).find("--log-level"), std::string::npos);
+  EXPECT_NE(usage_error({"version", "--log-level", "info"}).find("unknown flag --log-level"),
+            std::string::npos);
+}
+
+TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
+  EXPECT_EQ(usage_error({"train", "x", "--epochs", "3"}),
+            "unknown flag --epochs; did you mean the configuration's key train.epochs? Set it with --set "
+            "train.epochs=...");
+  EXPECT_EQ(usage_error({"train", "x", "--batch-size=3"}),
+            "unknown flag --batch-size; did you mean the configuration's key train.batch? Set it with --set "
+            "train.batch=3");
+  EXPECT_NE(usage_error({"plan", "x", "--lr", "0.1"}).find("optimizer.learning_rate"), std::string::npos);
+  EXPECT_NE(usage_error({"train", "x", "--optimizer.momentum=0"}).find("--set optimizer.momentum=0"),
+            std::string::npos);
+}
+
+TEST(CommandLine, TuneTakesMinutesOrSteps) {
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "-1"}).find("--minutes"), std::string::npos);
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
+}
+
+TEST(CommandLine, WrongWordsNameTheNearest) {
+  EXPECT_EQ(usage_error({"train", "x", "--exprot", "y"}), "unknown flag --exprot; did you mean --export?");
+  EXPECT_EQ(usage_error({"trian", "x"}), "unknown command trian; did you mean train?");
+  EXPECT_EQ(usage_error({"help", "trian"}), "unknown command trian; did you mean train?");
+  EXPECT_EQ(usage_error({"completion", "zsh"}), "no completion for zsh; allowed is bash");
+  EXPECT_EQ(usage_error({"train"}), "CONFIG is required; see lockstep help");
+  EXPECT_NE(usage_error({"--wrong"}), "");
+  EXPECT_NE(usage_error({"init", "x", "--epochs"}).find("unknown flag --epochs; allowed are"),
+            std::string::npos)
+      << "init takes no configuration";
+}
+
+TEST(CommandLine, Version) {
+  for (const char* word : {"version", "--version", "-V"})
+    EXPECT_EQ(parse({word}).text, fmt::format("lockstep {}\n", kVersion)) << word;
+}
+
+TEST(CommandLine, BareCallsGetHelpAndFail) {
+  const Command bare = parse({});
+  EXPECT_EQ(bare.exit_code, exit_code::usage);
+  EXPECT_EQ(bare.text, parse({"help"}).text);
+  EXPECT_EQ(bare.text, parse({"--help"}).text);
+  EXPECT_EQ(parse({"help"}).exit_code, exit_code::done);
+}
+
+TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
+  const std::string overview = parse({"help"}).text;
+  EXPECT_LE(longest_line(overview), 80u) << overview;
+  EXPECT_LT(std::ranges::count(overview, '\n'), 24) << "with the prompt it must fit a screen\n" << overview;
+  for (const char* name :
+       {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report", "monitor", "init", "pack",
+        "inspect", "keys", "info", "completion", "help", "version"}) {
+    EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
+    const std::string text = parse({"help", name}).text;
+    EXPECT_EQ(text, parse({name, "--help"}).text);
+    EXPECT_EQ(text, parse({name, "-h"}).text);
+    const std::size_t example = text.find("\nExample:\n  ");
+    ASSERT_NE(example, std::string::npos) << text;
+    EXPECT_NE(text.find("lockstep ", example), std::string::npos) << text;
+    EXPECT_NE(text.find(fmt::format("Usage: lockstep {}", name)), std::string::npos) << text;
+    EXPECT_LE(longest_line(text), 80u) << text;
+  }
+  EXPECT_NE(parse({"help", "train"}).text.find("comm.bucket_mib"), std::string::npos);
+  EXPECT_LE(longest_line(parse({"keys"}).text), 80u);
+}
+
+// launch/configuration.md is what the program prints.
+TEST(CommandLine, ThePageOfKeysIsWhatTheProgramPrints) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/launch/configuration.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), parse({"keys", "--markdown"}).text)
+      << "write it again: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
+}
+
+}  // namespace
+}  // namespace lockstep

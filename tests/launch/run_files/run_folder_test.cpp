@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_files/run_folder.h"
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+class RunFolder : public testing::Test {
+ protected:
+  ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path().parent_path()); }
+  void write(const std::string& metrics) const {
+    begin_metrics(folder_);
+    std::ofstream(folder_ / "metrics.jsonl") << metrics;
+  }
+  std::string text_of(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
+                                  fmt::format("lockstep_run_folder_{}", getpid()) / "made" / "run";
+};
+
+TEST_F(RunFolder, IsOneJobsAtATime) {
+  std::optional<RunLock> first(folder_);
+  for (int turn = 0; turn < 2; ++turn) {
+    const std::string message = message_of<ConfigError>([&] { RunLock second(folder_); });
+    for (const std::string& part : {folder_.string(), fmt::format("process {} on ", getpid()),
+                                    std::string(", since 2"), std::string("run.dir=")}) {
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+    }
+  }
+  const RunLock elsewhere(folder_ / "other");
+  first.reset();
+  const RunLock later(folder_);
+}
+
+TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
+  for (const char* run : {"one", "two", "three"}) write(run);
+  EXPECT_EQ(text_of("metrics.jsonl"), "three");
+  EXPECT_EQ(text_of("metrics.1.jsonl"), "one");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), "two");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
+}
+
+TEST_F(RunFolder, TheBestNetworkOfAnEarlierRunStaysUnlessThatGoesOn) {
+  begin_metrics(folder_);
+  std::ofstream(folder_ / kBestFile) << "weights";
+  continue_metrics(folder_, 0, false);
+  EXPECT_EQ(text_of(kBestFile), "weights");
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / kBestFile));
+  EXPECT_EQ(text_of("best.1.safetensors"), "weights");
+}
+
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
+  const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
+                    three = "{\"epoch\":3,\"steps\":12}\n";
+  write(one + two);
+  continue_metrics(folder_, 2, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "nothing was taken away";
+  // An epoch that is trained again, and half a line.
+  std::ofstream(folder_ / "metrics.jsonl") << one + two + three + "{\"epoch\":4,";
+  continue_metrics(folder_, 2, true);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two + three);
+  continue_metrics(folder_, 1, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one);
+  EXPECT_EQ(text_of("metrics.1.jsonl"), one + two + three + "{\"epoch\":4,");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
+}
+
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
+  const std::string five = "{\"epoch\":1,\"step\":5,\"steps\":5}\n", ten = "{\"epoch\":2,\"step\":10}\n",
+                    twelve = "{\"epoch\":2,\"step\":12}\n";
+  write("");
+  const auto leave = [&](const std::string& text) { std::ofstream(folder_ / "steps.jsonl") << text; };
+  leave(five + ten + twelve + "{\"epoch\":2,\"st");
+  continue_steps(folder_, 11);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten);
+  EXPECT_EQ(text_of("steps.1.jsonl"), five + ten + twelve + "{\"epoch\":2,\"st");
+  leave(five + ten + ten + five + twelve);
+  continue_steps(folder_, 12);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten + twelve) << "each step once";
+  continue_steps(folder_, 12);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "steps.3.jsonl")) << "nothing was taken away";
+  begin_metrics(folder_);
+  EXPECT_EQ(text_of("steps.jsonl"), "");
+  EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
+}
+
+// A checkpoint lies before the evaluation of its step, which comes again.
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
+  const std::string five = "{\"epoch\":1,\"step\":5}\n", ten = "{\"epoch\":1,\"step\":10}\n";
+  write("");
+  std::ofstream(folder_ / "evaluations.jsonl") << five + ten;
+  continue_steps(folder_, 10);
+  EXPECT_EQ(text_of("evaluations.jsonl"), five);
+  EXPECT_EQ(text_of("evaluations.1.jsonl"), five + ten);
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "evaluations.jsonl"));
+  EXPECT_EQ(text_of("evaluations.2.jsonl"), five);
+}
+
+TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
+  begin_metrics(folder_);
+  write("second");
+  EXPECT_EQ(text_of("metrics.jsonl"), "second");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl"));
+}
+
+TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
+  const std::filesystem::path nowhere = "/proc/nowhere";
+  EXPECT_NE(message_of<IoError>([&] { RunLock lock(nowhere); }).find("/proc/nowhere"), std::string::npos);
+  EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
