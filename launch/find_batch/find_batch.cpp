@@ -2,6 +2,7 @@
 #include "launch/find_batch/find_batch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "comm/agreement.h"
 #include "core/error.h"
@@ -17,6 +18,7 @@ constexpr double kSearchShare = 0.6;
 constexpr double kConfirmShare = 0.15;
 constexpr double kNoiseShare = 0.15;
 constexpr double kProofShare = 0.2;  // about; a pass that would take longer is not run
+constexpr double kFar = 16;
 constexpr int kPairs = 2;
 constexpr int kConfirmPairs = 5;
 
@@ -88,26 +90,48 @@ class BatchFinder {
     return found_.figures.empty() ? "none was tried" : found_.figures.front().problem;
   }
 
-  // Where the plan was wrong, an eighth less, and so on, down to what was measured.
-  void prove_most() {
-    std::int64_t measured = 0;
-    double rate = 0;  // of a rank
+  // The largest that was measured, and the seconds that a rank takes for one of its samples.
+  double find_most_run() {
+    double seconds = 0;
     for (const BatchFigure& each : found_.figures) {
       if (!each.measured()) found_.most = std::min(found_.most, each.batch - 1);
-      if (!each.measured() || each.batch < measured) continue;
-      measured = each.batch;
-      rate = each.samples_per_second / found_.configured.ranks;
+      if (!each.measured() || each.batch < found_.most_run) continue;
+      found_.most_run = each.batch;
+      seconds = found_.configured.ranks / each.samples_per_second;
     }
-    while (found_.most > measured &&
-           static_cast<double>(found_.most) / rate < kProofShare * options_.seconds) {
-      begins(fmt::format("batch {}, the largest by plan", found_.most));
-      const std::string problem = bench_.prove(found_.most);
-      found_.most_was_run = problem.empty();
-      if (problem.empty()) return;
-      found_.most_problem = problem;
-      found_.most = std::max(measured, found_.most * 7 / 8);
+    return seconds;
+  }
+
+  // What is far larger than anything that was run may take many times longer for a sample, for memory that is
+  // touched for the first time: one in the middle tells. Where the plan was wrong, an eighth less, and so on.
+  void prove_most() {
+    double seconds_of_sample = find_most_run();
+    const double end = elapsed() + kProofShare * options_.seconds;
+    while (found_.most > found_.most_run) {
+      const std::int64_t batch = next_to_prove();
+      const double begin = elapsed();
+      if (begin + seconds_of_sample * static_cast<double>(batch) > end) return;
+      begins(
+          fmt::format("batch {}, {}", batch, batch == found_.most ? "the largest by plan" : "a larger one"));
+      const std::string problem = bench_.prove(batch);
+      if (problem.empty()) {
+        found_.most_run = batch;
+        seconds_of_sample = (elapsed() - begin) / static_cast<double>(batch);
+      } else {
+        found_.most_problem = problem;
+        found_.most = std::max(found_.most_run, multiple_below(0.875 * static_cast<double>(batch)));
+      }
     }
-    if (found_.most == measured) found_.most_was_run = true;
+  }
+
+  std::int64_t next_to_prove() const {
+    const double ratio = static_cast<double>(found_.most) / static_cast<double>(found_.most_run);
+    const std::int64_t middle = multiple_below(static_cast<double>(found_.most) / std::sqrt(ratio));
+    return ratio > kFar && middle > found_.most_run ? middle : found_.most;
+  }
+
+  std::int64_t multiple_below(double batch) const {
+    return static_cast<std::int64_t>(batch) / found_.multiple * found_.multiple;
   }
 
   Communicator& control_;

@@ -33,9 +33,8 @@ struct FoundBatch {
   AsConfigured configured;
   std::vector<BatchFigure> figures;  // by batch
   std::int64_t multiple = 1;         // suits the kernels of all ranks
-  // The largest that fits by plan and dataset; where it was also run, and whether that ended well.
-  std::int64_t most = 0;
-  bool most_was_run = false;
+  std::int64_t most = 0;      // that fits by plan and dataset, and was not short of memory where it was run
+  std::int64_t most_run = 0;  // the largest that was run; less than that where it would have taken too long
   std::string most_problem = {};  // what was short in the run of a larger one
   NoiseScale noise;
   BatchRecommendation recommended;

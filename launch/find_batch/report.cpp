@@ -119,9 +119,13 @@ std::vector<std::string> recommended_settings(const FoundBatch& found) {
 std::vector<std::string> batch_verdict(const FoundBatch& found) {
   const BatchRecommendation& best = found.recommended;
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("The largest batch that fits, by {}: {}.",
-                              found.most_was_run ? "the plan of memory, and run" : "the plan of memory alone",
-                              found.most));
+  lines.push_back(
+      found.most_run == found.most
+          ? fmt::format("The largest batch that fits, by the plan of memory, and run: {}.", found.most)
+          : fmt::format(
+                "The largest batch that fits, by the plan of memory: {}; the largest that was run: {}. "
+                "More --seconds run larger ones.",
+                found.most, found.most_run));
   if (!found.most_problem.empty()) lines.push_back("A larger one was short of memory: " + found.most_problem);
   if (found.multiple > 1)
     lines.push_back(fmt::format(
@@ -164,7 +168,7 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
         {"learning_rate", found.configured.learning_rate}}},
       {"multiple", found.multiple},
       {"batches", std::move(batches)},
-      {"largest", {{"batch", found.most}, {"run", found.most_was_run}, {"problem", found.most_problem}}},
+      {"largest", {{"batch", found.most}, {"run", found.most_run}, {"problem", found.most_problem}}},
       {"gradient_noise",
        {{"critical_batch", finite_or_null(found.noise.critical_batch())},
         {"gradient_square", found.noise.gradient_square()},

@@ -38,7 +38,7 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
     EXPECT_GT(batch["device_bytes"], 0);
   }
   EXPECT_EQ(json["largest"]["batch"], 256) << "two ranks share 512 samples";
-  EXPECT_TRUE(json["largest"]["run"]);
+  EXPECT_EQ(json["largest"]["run"], 256);
   EXPECT_GT(json["gradient_noise"]["variance"], 0);
   EXPECT_NE(text_of(run / "found_batch.svg").find("<circle"), std::string::npos);
 

@@ -97,7 +97,7 @@ TEST(Recommendation, TellsWhatACriticalBatchMeans) {
 }
 
 FoundBatch found() {
-  FoundBatch found{.configured = configured(8), .figures = kFigures, .most = 100, .most_was_run = true};
+  FoundBatch found{.configured = configured(8), .figures = kFigures, .most = 100, .most_run = 100};
   found.recommended = *recommend_batch(kFigures, found.configured);
   found.ratio = 1.9;
   return found;
@@ -120,6 +120,14 @@ TEST(BatchReport, SaysWhatToChange) {
   for (const char* part : {"and run: 100", "Recommended: batch 32", "learning rate 0.4 (linear rule)",
                            "1.90 times the samples/s"})
     EXPECT_NE(verdict.find(part), std::string::npos) << part << " in\n" << verdict;
+}
+
+TEST(BatchReport, SaysWhichBatchWasRun) {
+  FoundBatch far = found();
+  far.most = 1000;
+  EXPECT_NE(batch_verdict(far).front().find("by the plan of memory: 1000; the largest that was run: 100"),
+            std::string::npos)
+      << batch_verdict(far).front();
 }
 
 TEST(BatchReport, IsJsonAndPictures) {
