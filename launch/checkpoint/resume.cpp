@@ -59,7 +59,9 @@ Candidates candidates_of(const fs::path& folder, const std::string& asked) {
   Candidates found = candidates_in(folder);
   if (found.folders.empty() && folder.filename().string().starts_with("step-"))
     throw DataError(fmt::format("{}: has no {}: it is no whole checkpoint", asked, Manifest::kFileName));
-  if (found.folders.empty()) throw DataError(fmt::format("{}: there is no checkpoint in it", asked));
+  if (found.folders.empty())
+    throw DataError(fmt::format(
+        "{}: there is no checkpoint in it; run.checkpoint_every = N of the training saves them", asked));
   return found;
 }
 
