@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/account/trace.h"
+#include "launch/commands/agreed_config.h"
+#include "launch/commands/commands.h"
+#include "launch/desync_check.h"
+#include "launch/devices/device_use.h"
+#include "launch/find_batch/automatic_batch.h"
+#include "launch/inject/injection.h"
+#include "launch/job_end.h"
+#include "launch/monitor/shown_training.h"
+#include "launch/replicas.h"
+#include "launch/run_files/run_record.h"
+#include "launch/step_watch.h"
+#include "launch/stragglers.h"
+#include "launch/train/train_results.h"
+#include "launch/train/train_run.h"
+#include "launch/version.h"
+
+namespace lockstep {
+namespace {
+
+struct InjectFlags {
+  std::vector<std::string> faults;
+};
+
+std::string header_line(const Config& config, const World& world, Training& training) {
+  return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}",
+                     kVersion, config.model.name, to_string(training.network().device()), training.threads(),
+                     training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
+                     config.loader.batch, config.loader.accumulation);
+}
+
+// Empty: the rate is as it was given, or chosen.
+std::string rate_line(const Config& config, Training& training) {
+  const ScheduleSettings& settings = config.schedule;
+  if (settings.scaling == RateScaling::none) return {};
+  const std::string ratio =
+      fmt::format("{} / {}", training.train_loader().global_batch(), settings.scale_batch);
+  return fmt::format("learning rate {:.6g} = {:.6g} x {} samples a step (optimizer.scale_rate)",
+                     training.schedule().base, settings.learning_rate,
+                     settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
+}
+
+// Told before the first step.
+void warn_of_random_start(const Config& config) {
+  if (config.model.reset_head)
+    log::shared_warning("model.reset_head = true, and there is no --init: the whole network starts anew");
+  if (!config.model.freeze.empty())
+    log::shared_warning(
+        "model.freeze is set, and there is no --init: frozen layers keep the random values that they start "
+        "with");
+}
+
+// Where ranks are others: that their state is what was saved can be seen.
+void tell_digest(TrainRun& run) {
+  std::string state;
+  run_agreed(*run.communicator, [&] { state = digest_of(run); });
+  log::info("its digest is {}", state);
+}
+
+// Collective.
+void tell_of_shared_gpus(TrainRun& run) {
+  const std::optional<CudaDevice> gpu = known_gpu(run.training->network().device());
+  const std::vector<std::string> told =
+      gather_texts(run.communicator->host(), gpu ? told_of_sharing(*gpu) : "");
+  for (const std::string& each : std::set<std::string>(told.begin(), told.end()))
+    if (!each.empty()) run.report->line(each);
+}
+
+// From here on the run's folder is this job's, and others see its ranks. False: there is nothing to train.
+bool begin(TrainRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  const std::optional<Config> config = agreed_config(*run.communicator, command, {.finds_batch = true});
+  if (!config) return false;
+  make_failed_writes_errors();
+  run.config = *config;
+  run.signals.emplace(config->checkpoints.grace_seconds);
+  run_agreed(*run.communicator, [&] {
+    if (world.rank() == 0) run.lock.emplace(config->run_dir);
+  });
+  run.shown.emplace(starting_rank(run.config, world, *run.communicator));
+  return true;
+}
+
+void refuse_what_excludes_each_other(const TrainRun& run, const std::vector<std::string>& faults,
+                                     bool traced) {
+  if (!faults.empty() && run.config.trainer.topology == Topology::ring)
+    throw_agreed(UsageError(fmt::format(
+        "--inject {}: a fault is made before a step that all ranks take together, and with comm.topology = "
+        "\"ring\" each takes its own; set it to \"all\"",
+        faults.front())));
+  if (traced && run.config.profile.any())
+    throw_agreed(
+        UsageError(fmt::format("--trace has all steps, profile.active = {} some of them, each in files of "
+                               "its own: leave one of them out",
+                               run.config.profile.active)));
+}
+
+// What follows from the machine, or from what this training goes on from.
+void complete_config(TrainRun& run, const Command& command, World& world) {
+  Communicator& communicator = *run.communicator;
+  const auto& flags = command.own<ResumeFlags>();
+  if (run.config.loader.batch == 0) {
+    const Command found = with_batch_found(world, communicator, command, run.config, flags);
+    run.config = *agreed_config(communicator, found);
+  }
+  run.saved = find_saved(communicator, run.config, flags, command.registry);
+  if (run.saved) keep_global_batch(*run.saved, flags, world.size(), run.config);
+}
+
+void go_on_or_start(TrainRun& run, const Command& command, const World& world) {
+  if (run.saved) {
+    go_on_from(*run.saved, command.own<ResumeFlags>(), run.communicator->host(), *run.training, *run.trainer);
+    if (run.saved->manifest.ranks != world.size()) tell_digest(run);
+  } else {
+    choose_threads_by_trial(run, command);
+  }
+  set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
+}
+
+void tell_what_trains(TrainRun& run, const Command& command, const World& world) {
+  Training& training = *run.training;
+  Report& report = *run.report;
+  run.shown->introduce([&](RankIdentity& rank) { add_training(training, rank); });
+  report.header(header_line(run.config, world, training));
+  if (const std::string rate = rate_line(run.config, training); !rate.empty()) report.line(rate);
+  if (world.rank() == 0)  // who alone prints it
+    report.line("data: " + summary_of(training.train_set(), training.test_set()));
+  if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
+  if (const std::string& unused = training.unused_devices(); !unused.empty())
+    report.line(
+        fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
+                    "others (CUDA_VISIBLE_DEVICES)",
+                    unused));
+  tell_of_shared_gpus(run);
+  if (world.rank() != 0) return;
+  const std::string toml = to_toml(run.config, command.registry),
+                    facts = run_facts(world, training, *run.communicator);
+  write_run_record(run.config, toml, facts);
+  report.started(toml, facts);
+}
+
+// And what was saved is no longer needed.
+void tell_from_where(TrainRun& run, const Command& command) {
+  if (run.saved) {
+    run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
+                                 run.saved->folder.string()));
+    run.saved.reset();
+  } else if (!command.init.empty()) {
+    run.report->line(
+        "training starts from " + command.init +
+        (run.config.model.reset_head ? fmt::format(", \"{}\" anew", run.training->network().head()) : ""));
+  } else {
+    warn_of_random_start(run.config);
+  }
+}
+
+// Who is asked between the steps: each asks the one before it, too. Those that write_results() asks are the
+// run's.
+class StepObservers {
+ public:
+  StepObservers(TrainRun& run, const Command& command, World& world, bool goes_on)
+      : check_(*run.trainer, *run.communicator, run.config.compared_every(),
+               keepers(run, command, world, goes_on)),
+        stragglers_(*run.trainer, *run.communicator, *run.report, check_),
+        watch_(world, *run.trainer, run.config.timeout_seconds, stragglers_),
+        injector_(command.own<InjectFlags>().faults, *run.trainer, *run.communicator, run.config.run_dir,
+                  watch_) {}
+
+  FitObserver& all() { return injector_; }
+
+ private:
+  static FitObserver& keepers(TrainRun& run, const Command& command, World& world, bool goes_on) {
+    Communicator& communicator = *run.communicator;
+    TrainingKeeper& checkpoints = run.checkpoints.emplace(
+        run.config, to_toml(run.config, command.registry), *run.signals, communicator, *run.training,
+        *run.trainer, [&run](StateVisitor& visitor) { run.best->visit_state(visitor); });
+    std::function<void()> save_best;
+    if (run.config.best.keep) {
+      save_best = [&run, &command] {
+        save_evaluated(run, command.registry, std::filesystem::path(run.config.run_dir) / kBestFile);
+      };
+    }
+    BestKeeper& best =
+        run.best_keeper.emplace(BestKeeper::Parts{*run.best, *run.trainer, communicator.host(), *run.report},
+                                save_best, checkpoints.keeper());
+    if (!run.config.profile.any()) return best;
+    const StepProfiler::Parts parts{world, communicator, *run.training, *run.trainer, *run.report};
+    return run.profiler.emplace(run.config, parts, goes_on, best);
+  }
+
+  DesyncCheck check_;
+  StragglerWatch stragglers_;
+  StepWatch watch_;
+  Injector injector_;
+};
+
+// How busy devices are is told with each line, and why they are not.
+void watch_devices(TrainRun& run, const World& world, DeviceMonitor* monitor) {
+  Communicator& communicator = *run.communicator;
+  const Config& config = run.config;
+  const std::optional<Attainable> attainable =
+      config.measure_peak ? measure_attainable(communicator, *run.training) : std::nullopt;
+  if (attainable) run.trainer->set_attainable(attainable->samples_per_second);
+  run.trainer->tell_devices([&communicator, &config, monitor](std::int64_t samples) {
+    const MonitorSums sums = take_of_all_nodes(monitor, communicator);
+    const EnergyTerms terms{.samples = static_cast<double>(samples), .price_per_kwh = config.price_per_kwh};
+    return sums.nodes > 0 ? to_json(sums, terms) : std::string();
+  });
+  run.report->watch_busy(config.busy, idle_context(run, world, monitor, attainable));
+}
+
+int end_whole(TrainRun& run, const Command& command, const World& world) {
+  std::string digest;
+  run_agreed(*run.communicator, [&] {
+    digest = digest_of(run);
+    if (world.rank() == 0) write_results(command, run, digest);
+  });
+  require_same_state(*run.communicator, digest);
+  return exit_code::done;
+}
+
+int train(TrainRun& run, const Command& command, World& world) {
+  if (!begin(run, command, world)) return exit_code::done;
+  Communicator& communicator = *run.communicator;
+  const bool traced = first_rank_where(communicator, !command.trace.empty()) >= 0;
+  refuse_what_excludes_each_other(run, command.own<InjectFlags>().faults, traced);
+  complete_config(run, command, world);
+  build(run, command, world);
+  go_on_or_start(run, command, world);
+  const bool goes_on = saved_epochs(run).has_value();
+  const std::unique_ptr<DeviceMonitor> monitor =
+      begin_monitor(run.config, world, communicator, run.training->network().device(), goes_on);
+  tell_what_trains(run, command, world);
+  run.best.emplace(run.config.best);
+  if (run.saved) run.best->take(run.saved->state);
+  tell_from_where(run, command);
+
+  const ClockOffset before = traced ? measure_clock(communicator, world.node()) : ClockOffset{};
+  StepObservers between(run, command, world, goes_on);
+  watch_devices(run, world, monitor.get());
+  run.trainer->fit(*run.report, &between.all());
+
+  run.shown->enter(Activity::finishing);
+  if (run.profiler) run.profiler->finish();
+  CheckpointKeeper& keeper = run.checkpoints->keeper();
+  if (keeper.stopped_by() != 0) {
+    run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
+    return exit_code::resumable;
+  }
+  keeper.finish();
+  if (traced)
+    run.trace = trace_of_all(communicator, run.training->timeline(), before,
+                             measure_clock(communicator, world.node()));
+  return end_whole(run, command, world);
+}
+
+int run_train(const Command& command, World& world) {
+  TrainRun run;
+  return run_or_abort(world, [&] { return train(run, command, world); });
+}
+
+void train_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  app.add_option("--init", command.init, "Start from this safetensors file (PyTorch's names and layouts)")
+      ->type_name("FILE");
+  app.add_option("--export", command.export_, "Write the trained network to this safetensors file")
+      ->type_name("FILE");
+  app.add_option("--digest", command.digest, "Write a hash of all trained state to this file")
+      ->type_name("FILE");
+  auto& resume = command.own<ResumeFlags>();
+  app.add_option(
+         "--resume", resume.from,
+         "Go on from the newest checkpoint of run.dir (auto), from a checkpoint or a run's folder, or "
+         "start anew (never, the default)")
+      ->type_name("auto|never|FOLDER");
+  app.add_option(
+         "--resume-size", resume.size,
+         "On another number of ranks than was saved: any changes train.accumulation so that a step keeps "
+         "its samples, where they divide; same (the default) refuses")
+      ->type_name("any|same")
+      ->check(CLI::IsMember({"any", "same"}));
+  app.add_option("--resume-with", resume.with,
+                 "Go on although this key differs from the saved configuration; repeatable")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  app.add_option("--inject", command.own<InjectFlags>().faults,
+                 "Make a fault on purpose, for a drill; repeatable. There are:\n" + describe_fault_kinds())
+      ->type_name("KIND:rank=R,step=S")
+      ->allow_extra_args(false)
+      ->each([](const std::string& text) { parse_injection(text); });
+  add_trace_flag(app, command);
+}
+
+}  // namespace
+
+extern const CommandEntry train_command = {
+    .name = "train",
+    .description = "Train a network",
+    .example =
+        "mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+        "lockstep train own.toml --set train.epochs=3 --export own.safetensors",
+    .flags = train_flags,
+    .in_world = run_train,
+    .lists_keys = true};
+
+}  // namespace lockstep
