@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kVersion = "brain.Event:2";
+constexpr std::string_view kFileVersion = "brain.Event:2";
 // Of a record, around its payload.
 constexpr std::size_t kHeadBytes = 12;
 constexpr std::size_t kFootBytes = 4;
@@ -172,7 +172,7 @@ std::string event_record(double wall_time, std::int64_t step, const EventText& t
 std::string first_event_record(double wall_time) {
   std::string event;
   append_double(event, 1, wall_time);
-  append_bytes(event, 3, kVersion);
+  append_bytes(event, 3, kFileVersion);
   return record_of(event);
 }
 

@@ -14,7 +14,7 @@ constexpr double kPlenty = 1e9;
 using Rate = std::function<double(double batch)>;
 
 // Each batch costs what it takes to compute some steps of it.
-BatchFigure figure_of(std::int64_t batch, const Rate& rate) {
+BatchFigure measured_at(std::int64_t batch, const Rate& rate) {
   const auto samples = static_cast<double>(batch);
   return {.batch = batch, .samples_per_second = rate(samples), .seconds = 1 + samples / 100};
 }
@@ -26,7 +26,7 @@ std::vector<std::int64_t> searched(const BatchLimits& limits, const Rate& rate, 
   double spent = 0;
   while (const auto batch = search.next(seconds - spent)) {
     order.push_back(*batch);
-    BatchFigure figure = figure_of(*batch, rate);
+    BatchFigure figure = measured_at(*batch, rate);
     if (*batch > most_in_memory) figure = {.batch = *batch, .problem = "out of memory"};
     search.tell(figure);
     spent += figure.seconds;
@@ -52,7 +52,7 @@ TEST(BatchSearch, HalvesAsLongAsThatIsFast) {
 TEST(BatchSearch, FindsTheSmallestFastBatch) {
   for (const std::int64_t start : {1, 8, 100, 3000}) {
     BatchSearch search({.start = start, .most = 4096});
-    while (const auto batch = search.next(kPlenty)) search.tell(figure_of(*batch, saturating));
+    while (const auto batch = search.next(kPlenty)) search.tell(measured_at(*batch, saturating));
     const BatchFigure* fast = smallest_fast_batch(search.figures());
     const double peak = fastest_batch(search.figures())->samples_per_second;
     EXPECT_GE(saturating(static_cast<double>(fast->batch)), 0.95 * peak) << start;
@@ -97,7 +97,7 @@ TEST(BatchSearch, MeasuresMultiplesThatSuitTheKernels) {
 TEST(BatchSearch, FindsTheMultipleNextToAFirstThatIsNone) {
   const auto found = [](std::int64_t start, std::int64_t most) {
     BatchSearch search({.start = start, .most = most, .multiple = 8});
-    while (const auto batch = search.next(kPlenty)) search.tell(figure_of(*batch, in_eights));
+    while (const auto batch = search.next(kPlenty)) search.tell(measured_at(*batch, in_eights));
     return search;
   };
   EXPECT_NE(figure_of_batch(found(31, 47).figures(), 32), nullptr);
