@@ -16,27 +16,19 @@ import os
 import pathlib
 import shlex
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 
 import record
 import suite
+import training_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
 SPARE = 0.2  # of the machine's processors, for the kernel and the launcher
 LIMIT = 170  # seconds, of one run
-
-
-def write_images(folder, prefix, count, side=28):
-    """Noise in the format of Fashion-MNIST: what a step takes does not depend on it."""
-    with open(folder / f"{prefix}-images-idx3-ubyte", "wb") as file:
-        file.write(struct.pack(">4I", 0x803, count, side, side) + os.urandom(count * side * side))
-    with open(folder / f"{prefix}-labels-idx1-ubyte", "wb") as file:
-        file.write(struct.pack(">2I", 0x801, count) + bytes(i % 10 for i in range(count)))
 
 
 def said(rate):
@@ -106,8 +98,7 @@ class Turn:
 
     def measure(self):
         (self.folder / "config.toml").write_text("")
-        write_images(self.folder, "train", 4096)
-        write_images(self.folder, "t10k", 32)
+        training_runs.write_images(self.folder, 4096, 32, 28)
         rates = sorted(FITTED + UNSEEN, key=lambda rate: float(rate.rstrip("mgbit")) * (1000 if "gbit" in rate else 1))
         device = self.on_nodes(1, "none", "alone")
         traces = {(ranks, rate): self.on_nodes(ranks, rate, f"{ranks}_over_{rate}")

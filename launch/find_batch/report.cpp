@@ -128,10 +128,13 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
                 found.most, found.most_run));
   if (!found.most_problem.empty()) lines.push_back("A larger one was short of memory: " + found.most_problem);
   if (found.multiple > 1)
-    lines.push_back(fmt::format(
-        "Tried were multiples of {}, which leave no lane of the kernels without work{}.", found.multiple,
-        found.configured.batch % found.multiple == 0 ? ""
-                                                     : fmt::format("; {} is none", found.configured.batch)));
+    lines.push_back(
+        fmt::format("What was tried from {0} up are multiples of {0}, which leave no lane of the kernels "
+                    "without work{1}.",
+                    found.multiple,
+                    found.configured.batch % found.multiple == 0 || found.configured.batch < found.multiple
+                        ? ""
+                        : fmt::format("; {}, as configured, is none", found.configured.batch)));
   const std::string noise =
       describe_noise(found.noise.critical_batch(), best.global_batch, found.figures, found.configured);
   if (!noise.empty()) lines.push_back("The " + noise + ".");

@@ -49,16 +49,16 @@ struct TrainRun {
   std::optional<StepProfiler> profiler;
 };
 
-// All of them are collective, and throw agreed errors.
-
-// Training, report and trainer, of run.config and, where there is one, of run.saved.
+// Collective; throws agreed errors. Training, report and trainer, of run.config and, where there is one, of
+// run.saved.
 void build(TrainRun& run, const Command& command, World& world);
 
 // Whose lines metrics.jsonl has already; nothing where it begins anew.
 std::optional<std::int64_t> saved_epochs(const TrainRun& run);
 
-// Not where somebody chose the threads, or wants the same bits from any number of ranks, or a trace of the
-// training alone; nor where the trial's steps are remembered, by an exchange or by neighbours on a ring.
+// Collective. Not where somebody chose the threads, or wants the same bits from any number of ranks, or a
+// trace of the training alone; nor where the trial's steps are remembered, by an exchange or by neighbours on
+// a ring.
 void choose_threads_by_trial(TrainRun& run, const Command& command);
 
 // What is known of this run where its devices are idle. It refers to all of them.

@@ -14,28 +14,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/cuda_emulator/emulated_run.h"
 #include "tests/distance.h"
 #include "tests/launch/program.h"
 #include "tests/launch/trace_check.h"
 
 namespace lockstep {
 namespace {
-
-using Settings = std::vector<std::string>;
-
-// A machine with these variables, and a run on it.
-struct EmulatedRun {
-  int ranks = 2;
-  Settings settings = {};
-  std::string machine = {};  // "NAME=value .." of LOCKSTEP_EMULATED_
-};
-
-std::string command_of(const Workplace& workplace, const EmulatedRun& run, const std::string& flags) {
-  // No choice by time, which would change what is summed in which order.
-  Settings settings = {"world.device=cuda", "model.name=cnn", "train.steps=12", "kernels.choose=direct"};
-  settings.insert(settings.end(), run.settings.begin(), run.settings.end());
-  return "env " + run.machine + " " + workplace.train(settings, flags);
-}
 
 std::string digest_of(const Workplace& workplace, const EmulatedRun& run) {
   const auto file = workplace.path("digest");
@@ -192,11 +177,6 @@ TEST(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
 
 // Two steps are enqueued one by one, two are recorded, one after the other, and each is replayed.
 constexpr const char* kReplaysOfBoth = "train.steps=7";
-
-class EmulatedDigest : public testing::Test {
- protected:
-  Workplace workplace_{"emulated_digest", "lockstep-emulated"};
-};
 
 // With delays of up to 5 ms what is not ordered does happen in another order. The device that is delayed has
 // another number of multiprocessors, too, and so its kernels other grids.
@@ -435,86 +415,6 @@ TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
   EXPECT_EQ(json["recommended"]["batch"], 4) << json;
   EXPECT_EQ(json["recommended"]["accumulation"], 2) << json;
   EXPECT_LT(json["largest"]["batch"], 8) << json;
-}
-
-TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
-  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:300=700"};
-  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
-  EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
-  EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
-}
-
-// Ends a job one of whose devices hangs: sends `signal` to "$job", its mpirun, or to "$hung", the rank's
-// process. Says which processes and shared files are left.
-ProgramResult end_hanging_job(const Workplace& workplace, const std::string& train,
-                              const std::string& signal) {
-  const std::string output = workplace.path("output").string();
-  const std::string rank = workplace.script("echo \"process $$\"\nexec " + train);
-  return run_shell(workplace.script(fmt::format(R"sh(
-: >{output}  # else the loop may still read what the job before said
-mpirun --oversubscribe --bind-to none -np 2 {rank} >{output} 2>&1 &
-job=$!
-until hung=$(sed -n 's/.* hangs in process \([0-9]*\),.*/\1/p' {output} | grep .); do
-  kill -0 $job || {{ cat {output}; exit 99; }}
-  sleep 0.05
-done
-ranks=$(sed -n 's/^process //p' {output})
-shared=$(for rank in $ranks; do grep -oE '/(dev/shm|tmp/ompi)[^ ]*' /proc/$rank/maps; done)
-kill {signal}
-wait $job
-code=$?
-for rank in $ranks; do
-  while grep -q '^State:.[^ZX]' /proc/$rank/status 2>/dev/null; do sleep 0.05; done
-done
-for rank in $ranks; do
-  for log in /dev/shm/lockstep.$rank.*; do [ ! -e $log ] || {{ echo "$log is there to be read"; rm $log; }}; done
-done
-# What ranks show of themselves stays for lockstep monitor, which tells that they died; the next training removes it.
-rm -f $(for file in $shared; do case $file in /dev/shm/lockstep-rank.*) echo $file;; esac; done)
-for file in $shared; do [ ! -e $file ] || echo "$file is left"; done
-cat {output}
-exit $code
-)sh",
-                                                fmt::arg("rank", rank), fmt::arg("output", output),
-                                                fmt::arg("signal", signal))));
-}
-
-// The watchdog names the rank: its device is behind the others' in the steps that they were given, enqueued
-// one by one (operation 60) or replayed.
-TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
-  struct Hang {
-    int ranks, rank, operation;
-  };
-  for (const Hang& hang : {Hang{1, 0, 60}, Hang{2, 0, 60}, Hang{2, 1, 500}}) {
-    const EmulatedRun run{
-        .ranks = hang.ranks,
-        // Without the norm of gradients, so that the operation is one that the other rank's device waits for.
-        .settings = {"comm.timeout_seconds=2", "run.log_every=0"},
-        .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
-    const ProgramResult result = run_ranks(hang.ranks, command_of(workplace_, run, ""));
-    EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-    EXPECT_EQ(count(result.output, "the job hangs and is ended with code 75"), 1) << result.output;
-    EXPECT_GE(count(result.output, "lockstep::Trainer::"), 1) << result.output;
-    EXPECT_EQ(count(result.output, fmt::format("rank {} (process ", hang.rank)), 1) << result.output;
-    EXPECT_EQ(count(result.output, ") is alive and hangs ("), 1) << result.output;
-    EXPECT_EQ(count(result.output, "): its device is in step "), 1) << result.output;
-    EXPECT_EQ(count(result.output, fmt::format("the device of rank {} is in step ", 1 - hang.rank)),
-              hang.ranks - 1)
-        << result.output;
-  }
-}
-
-// Before that: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
-// by the process of the rank that hangs, ends all of it. What their collectives were is left to be read.
-TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
-  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:60=hang"};
-  for (const std::string signal : {"-TERM $job", "-KILL $hung"}) {
-    const ProgramResult result = end_hanging_job(workplace_, command_of(workplace_, run, ""), signal);
-    EXPECT_NE(result.exit_code, 0) << result.output;
-    EXPECT_EQ(count(result.output, " hangs in process "), 1) << result.output;
-    EXPECT_EQ(count(result.output, " is left"), 0) << result.output;
-    EXPECT_GE(count(result.output, " is there to be read"), 2) << result.output;
-  }
 }
 
 struct Interval {

@@ -16,7 +16,8 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-import small_images
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+import training_runs
 
 LOCKSTEP = None
 WITHOUT_END = {"meta", "br", "hr", "img", "link", "input"}
@@ -60,14 +61,14 @@ class ReportPage(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.images = small_images.write_images(self.folder / "images", 1024, 500)
+        training_runs.write_images(self.folder, 1024, 500, 28)
 
     def lockstep(self, *arguments):
         return subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True)
 
     def train(self, name, *settings, ranks=1):
         run = self.folder / name
-        settings = [*self.images, "train.epochs=2", "train.steps=4", "train.batch=256", 'model.name="mlp"', f'run.dir="{run}"', *settings]
+        settings = [f"data.path=\"{self.folder}\"", "train.epochs=2", "train.steps=4", "train.batch=256", 'model.name="mlp"', f'run.dir="{run}"', *settings]
         launch = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
         done = subprocess.run([*launch, LOCKSTEP, "train", "fashion_mnist_cnn",
                                *(part for setting in settings for part in ("--set", setting))],

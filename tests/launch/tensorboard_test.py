@@ -17,7 +17,8 @@ import sys
 import tempfile
 import unittest
 
-import small_images
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+import training_runs
 
 LOCKSTEP = None
 IMAGES = 512
@@ -83,10 +84,11 @@ class TensorBoard(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
-        self.images = small_images.write_images(pathlib.Path(folder.name) / "images", IMAGES, 100)
+        self.images = pathlib.Path(folder.name)
+        training_runs.write_images(self.images, IMAGES, 100, 28)
 
     def train(self, steps, *more, ranks=1, batch=IMAGES // 2):
-        settings = [*self.images, "train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
+        settings = [f"data.path=\"{self.images}\"", "train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
                     f"run.dir=\"{self.run_dir}\""]
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
         done = subprocess.run([*launcher, LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],

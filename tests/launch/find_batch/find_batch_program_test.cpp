@@ -53,8 +53,8 @@ TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
   const ProgramResult result =
       run_shell(find_batch(workplace, "--seconds 8 --set train.batch=51 --set train.threads=2"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_NE(result.output.find(
-                "Tried were multiples of 2, which leave no lane of the kernels without work; 51 is none"),
+  EXPECT_NE(result.output.find("from 2 up are multiples of 2, which leave no lane of the kernels without "
+                               "work; 51, as configured, is none"),
             std::string::npos)
       << result.output;
   const auto json = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));

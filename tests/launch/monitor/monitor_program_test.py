@@ -11,8 +11,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-import small_images
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "benchmarks"))
+import training_runs
 
 LOCKSTEP = MPIEXEC = None
 
@@ -32,10 +32,11 @@ class Monitor(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
-        self.images = small_images.write_images(pathlib.Path(folder.name) / "images", 4000, 100)
+        self.images = pathlib.Path(folder.name)
+        training_runs.write_images(self.images, 4000, 100, 28)
 
     def train(self, steps, *more, seconds=0.05):
-        settings = [*self.images, f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
+        settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
                     f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
         done = subprocess.run([*command, *(p for s in settings for p in ("--set", s)), *more],
