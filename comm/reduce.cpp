@@ -152,10 +152,12 @@ INLINE void reduce(const Reduced& a, Op op) {
 }
 
 // One version for each processor of each pair of types: all that they call is inlined.
-#define LOCKSTEP_REDUCE(name, From, To)                                            \
-  LOCKSTEP_FOR_EACH_PROCESSOR void name(const Reduced& a, ReduceOp op) {           \
-    if (op == ReduceOp::sum) return reduce<From, To>(a, Sum{});                    \
-    op == ReduceOp::max ? reduce<From, To>(a, Max{}) : reduce<From, To>(a, Min{}); \
+#define LOCKSTEP_REDUCE(name, From, To)                                              \
+  void name(const Reduced& a, ReduceOp op) {                                         \
+    for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {                               \
+      if (op == ReduceOp::sum) return reduce<From, To>(a, Sum{});                    \
+      op == ReduceOp::max ? reduce<From, To>(a, Max{}) : reduce<From, To>(a, Min{}); \
+    });                                                                              \
   }
 LOCKSTEP_REDUCE(reduce_f32, float, float)
 LOCKSTEP_REDUCE(reduce_f32_to_f16, float, Half)

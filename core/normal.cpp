@@ -84,14 +84,16 @@ INLINE void make_numbers(std::uint64_t first_block, std::uint64_t purpose, Philo
   }
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void make_all(std::uint64_t purpose, PhiloxKey key, std::span<float> values) {
-  std::size_t done = 0;
-  for (; done + kNumbers <= values.size(); done += kNumbers)
-    make_numbers(done / 2, purpose, key, values.data() + done);
-  if (done == values.size()) return;
-  float rest[kNumbers];
-  make_numbers(done / 2, purpose, key, rest);
-  std::copy_n(rest, values.size() - done, values.data() + done);
+void make_all(std::uint64_t purpose, PhiloxKey key, std::span<float> values) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    std::size_t done = 0;
+    for (; done + kNumbers <= values.size(); done += kNumbers)
+      make_numbers(done / 2, purpose, key, values.data() + done);
+    if (done == values.size()) return;
+    float rest[kNumbers];
+    make_numbers(done / 2, purpose, key, rest);
+    std::copy_n(rest, values.size() - done, values.data() + done);
+  });
 }
 
 }  // namespace

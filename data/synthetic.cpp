@@ -34,17 +34,18 @@ Cells cells_of(std::int64_t label, std::int64_t channel, PhiloxKey key) {
 constexpr std::size_t kBlocks = 16;
 constexpr std::size_t kPiece = kBlocks * sizeof(PhiloxCounter);
 
-LOCKSTEP_FOR_EACH_PROCESSOR
 void fill_with_noise(std::uint8_t* image, std::size_t bytes, std::int64_t index, PhiloxKey key) {
-  for (std::size_t at = 0; at < bytes; at += kPiece) {
-    std::uint32_t words[4][kBlocks];
-    for (std::size_t i = 0; i < kBlocks; ++i) {
-      const auto block = static_cast<std::uint32_t>(at / sizeof(PhiloxCounter) + i);
-      const PhiloxCounter made = philox({block, 0, low(index), high(index)}, key);
-      for (std::size_t word = 0; word < 4; ++word) words[word][i] = made[word];
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    for (std::size_t at = 0; at < bytes; at += kPiece) {
+      std::uint32_t words[4][kBlocks];
+      for (std::size_t i = 0; i < kBlocks; ++i) {
+        const auto block = static_cast<std::uint32_t>(at / sizeof(PhiloxCounter) + i);
+        const PhiloxCounter made = philox({block, 0, low(index), high(index)}, key);
+        for (std::size_t word = 0; word < 4; ++word) words[word][i] = made[word];
+      }
+      std::memcpy(image + at, words, std::min(kPiece, bytes - at));
     }
-    std::memcpy(image + at, words, std::min(kPiece, bytes - at));
-  }
+  });
 }
 
 class Synthetic final : public Dataset {

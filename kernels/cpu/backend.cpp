@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/processor_name.h"
 #include "core/processor_time.h"
+#include "core/processors.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
 
@@ -46,7 +47,8 @@ double CpuBackend::seconds_without_core(double not_counted) {
 
 std::string CpuBackend::describe() const {
   const dnnl_version_t& version = *dnnl_version();
-  return fmt::format("oneDNN {}.{}.{} with {}", version.major, version.minor, version.patch, isa_name());
+  return fmt::format("oneDNN {}.{}.{} with {}, own loops with {}", version.major, version.minor, version.patch,
+                     isa_name(), name_of(instruction_set()));
 }
 
 std::string CpuBackend::identity() const {

@@ -197,41 +197,45 @@ INLINE void over_row(const BatchNormRow& row, Work work) {
 
 }  // namespace
 
-LOCKSTEP_FOR_EACH_PROCESSOR void add_moments(const BatchNormRow& row, const void* x, const float* shift,
-                                             double* sum, double* square) {
-  over_row(
-      row, [&]<int W, typename T>(const Group& group)
-               __attribute__((always_inline)) { moments_of_lanes<W, T>(group, x, shift, sum, square); });
+void add_moments(const BatchNormRow& row, const void* x, const float* shift, double* sum, double* square) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    over_row(
+        row, [&]<int W, typename T>(const Group& group)
+                 __attribute__((always_inline)) { moments_of_lanes<W, T>(group, x, shift, sum, square); });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void normalize(const BatchNormRow& row, Activation activation,
-                                           const NormalizeRow& n) {
-  with_activation(
-      activation, [&](auto function) __attribute__((always_inline)) {
-        over_row(
-            row, [&]<int W, typename T>(const Group& group)
-                     __attribute__((always_inline)) { normalize_lanes<W, T>(group, function, n); });
-      });
+void normalize(const BatchNormRow& row, Activation activation, const NormalizeRow& n) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    with_activation(
+        activation, [&](auto function) __attribute__((always_inline)) {
+          over_row(
+              row, [&]<int W, typename T>(const Group& group)
+                       __attribute__((always_inline)) { normalize_lanes<W, T>(group, function, n); });
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void add_gradient_sums(const BatchNormRow& row, Activation activation,
-                                                   const GradientSumsRow& g) {
-  with_activation(
-      activation, [&](auto function) __attribute__((always_inline)) {
-        over_row(
-            row, [&]<int W, typename T>(const Group& group)
-                     __attribute__((always_inline)) { gradient_sums_of_lanes<W, T>(group, function, g); });
-      });
+void add_gradient_sums(const BatchNormRow& row, Activation activation, const GradientSumsRow& g) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    with_activation(
+        activation, [&](auto function) __attribute__((always_inline)) {
+          over_row(
+              row, [&]<int W, typename T>(const Group& group)
+                       __attribute__((always_inline)) { gradient_sums_of_lanes<W, T>(group, function, g); });
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void write_input_gradient(const BatchNormRow& row, Activation activation,
-                                                      const InputGradientRow& g) {
-  with_activation(
-      activation, [&](auto function) __attribute__((always_inline)) {
-        over_row(
-            row, [&]<int W, typename T>(const Group& group)
-                     __attribute__((always_inline)) { input_gradient_of_lanes<W, T>(group, function, g); });
-      });
+void write_input_gradient(const BatchNormRow& row, Activation activation, const InputGradientRow& g) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    with_activation(
+        activation, [&](auto function) __attribute__((always_inline)) {
+          over_row(
+              row, [&]<int W, typename T>(const Group& group)
+                       __attribute__((always_inline)) { input_gradient_of_lanes<W, T>(group, function, g); });
+        });
+  });
 }
 
 }  // namespace lockstep

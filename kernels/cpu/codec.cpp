@@ -195,47 +195,53 @@ LOCKSTEP_INLINE void add_sign(const std::byte* record, bool first, float* sum) {
   }
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void encode_int8_blocks(const BlockEncode& a, std::int64_t begin,
-                                                    std::int64_t end) {
-  const ErrorFeedback feedback = ErrorFeedback::of(a.loss_scale);
-  for (std::int64_t block = begin; block < end; ++block) {
-    encode_int8(a, block * kBlockElements, feedback, a.records + block * record_bytes(BlockCode::int8));
-  }
-}
-
-LOCKSTEP_FOR_EACH_PROCESSOR void encode_sign_blocks(const BlockEncode& a, std::int64_t begin,
-                                                    std::int64_t end) {
-  const ErrorFeedback feedback = ErrorFeedback::of(a.loss_scale);
-  for (std::int64_t block = begin; block < end; ++block) {
-    encode_sign(a, block * kBlockElements, feedback, a.records + block * record_bytes(BlockCode::sign));
-  }
-}
-
-LOCKSTEP_FOR_EACH_PROCESSOR void sum_int8_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t block = begin; block < end; ++block) {
-    for (std::int64_t part = 0; part < a.parts; ++part) {
-      const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::int8);
-      add_int8(record, part == 0, a.values + block * kBlockElements);
+void encode_int8_blocks(const BlockEncode& a, std::int64_t begin, std::int64_t end) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    const ErrorFeedback feedback = ErrorFeedback::of(a.loss_scale);
+    for (std::int64_t block = begin; block < end; ++block) {
+      encode_int8(a, block * kBlockElements, feedback, a.records + block * record_bytes(BlockCode::int8));
     }
-  }
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t block = begin; block < end; ++block) {
-    const auto record = [&](std::int64_t part) {
-      return a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
-    };
-    BlockValues sum;
-    if (a.parts == 1) {
-      decode_sign(record(0), sum.values);
-    } else {
-      add_sign(record(0), true, sum.values);
-      for (std::int64_t part = 1; part < a.parts; ++part) add_sign(record(part), false, sum.values);
-      rotate_back(sum.values);
+void encode_sign_blocks(const BlockEncode& a, std::int64_t begin, std::int64_t end) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    const ErrorFeedback feedback = ErrorFeedback::of(a.loss_scale);
+    for (std::int64_t block = begin; block < end; ++block) {
+      encode_sign(a, block * kBlockElements, feedback, a.records + block * record_bytes(BlockCode::sign));
     }
-    leave_out_padding(words_of_padded(a.real, block * kBlockElements), sum.values);
-    std::memcpy(a.values + block * kBlockElements, sum.values, sizeof(sum.values));
-  }
+  });
+}
+
+void sum_int8_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    for (std::int64_t block = begin; block < end; ++block) {
+      for (std::int64_t part = 0; part < a.parts; ++part) {
+        const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::int8);
+        add_int8(record, part == 0, a.values + block * kBlockElements);
+      }
+    }
+  });
+}
+
+void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    for (std::int64_t block = begin; block < end; ++block) {
+      const auto record = [&](std::int64_t part) {
+        return a.records + (part * a.blocks + block) * record_bytes(BlockCode::sign);
+      };
+      BlockValues sum;
+      if (a.parts == 1) {
+        decode_sign(record(0), sum.values);
+      } else {
+        add_sign(record(0), true, sum.values);
+        for (std::int64_t part = 1; part < a.parts; ++part) add_sign(record(part), false, sum.values);
+        rotate_back(sum.values);
+      }
+      leave_out_padding(words_of_padded(a.real, block * kBlockElements), sum.values);
+      std::memcpy(a.values + block * kBlockElements, sum.values, sizeof(sum.values));
+    }
+  });
 }
 
 // body(begin, end) for blocks in pieces.

@@ -75,11 +75,13 @@ void check_finite(const FiniteCheck& a) {
   }
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR double squares_of(const float* values, std::int64_t count) {
-  double sum = 0;
+double squares_of(const float* values, std::int64_t count) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    double sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i) sum += double{values[i]} * double{values[i]};
-  return sum;
+    for (std::int64_t i = 0; i < count; ++i) sum += double{values[i]} * double{values[i]};
+    return sum;
+  });
 }
 
 template <typename Half>

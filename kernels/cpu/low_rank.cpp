@@ -184,18 +184,22 @@ INLINE void multiply_piece(Piece piece, std::int64_t rank, bool over_fast, const
   }
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void rows_piece(const LowRankRows& a, const Piece& piece) {
-  const bool over_fast = !a.shape->rows_are_fast();
-  const Compensate compensate{.factor = 1.0f / gradient_scale(a)};
-  if (a.residual != nullptr) {
-    multiply_piece(piece, a.rank, over_fast, a.matrix, Compensated{compensate, a.matrix, a.residual});
-  } else {
-    multiply_piece(piece, a.rank, over_fast, a.matrix, Unscaled{compensate, a.matrix});
-  }
+void rows_piece(const LowRankRows& a, const Piece& piece) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    const bool over_fast = !a.shape->rows_are_fast();
+    const Compensate compensate{.factor = 1.0f / gradient_scale(a)};
+    if (a.residual != nullptr) {
+      multiply_piece(piece, a.rank, over_fast, a.matrix, Compensated{compensate, a.matrix, a.residual});
+    } else {
+      multiply_piece(piece, a.rank, over_fast, a.matrix, Unscaled{compensate, a.matrix});
+    }
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void columns_piece(const LowRankColumns& a, const Piece& piece) {
-  multiply_piece(piece, a.rank, a.shape->rows_are_fast(), a.matrix, Stored{a.matrix});
+void columns_piece(const LowRankColumns& a, const Piece& piece) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    multiply_piece(piece, a.rank, a.shape->rows_are_fast(), a.matrix, Stored{a.matrix});
+  });
 }
 
 // Of one product of a slow element's factors with those of the fast side.
@@ -258,14 +262,15 @@ INLINE void decode_block(const LowRankDecode& a, std::int64_t fast_tile, std::in
   }
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void decode_piece(const LowRankDecode& a, std::int64_t fast_tile,
-                                              std::int64_t slow_tile, std::int64_t begin,
-                                              std::int64_t count) {
-  if (a.residual != nullptr) {
-    decode_block<true>(a, fast_tile, slow_tile, begin, count);
-  } else {
-    decode_block<false>(a, fast_tile, slow_tile, begin, count);
-  }
+void decode_piece(const LowRankDecode& a, std::int64_t fast_tile, std::int64_t slow_tile, std::int64_t begin,
+                  std::int64_t count) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    if (a.residual != nullptr) {
+      decode_block<true>(a, fast_tile, slow_tile, begin, count);
+    } else {
+      decode_block<false>(a, fast_tile, slow_tile, begin, count);
+    }
+  });
 }
 
 // run(piece) for blocks of the side that is not summed over.

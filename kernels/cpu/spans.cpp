@@ -29,70 +29,82 @@ INLINE void as_elements(DType type, Body body) {
 
 }  // namespace
 
-LOCKSTEP_FOR_EACH_PROCESSOR void cast_span(const Cast& a) {
-  as_elements(
-      a.from_type, [&]<typename From>(From) __attribute__((always_inline)) {
-        as_elements(
-            a.to_type, [&]<typename To>(To) __attribute__((always_inline)) {
-              for_each_element(
-                  a.count, [](auto x) __attribute__((always_inline)) { return x; }, static_cast<To*>(a.to),
-                  static_cast<const From*>(a.from));
-            });
-      });
+void cast_span(const Cast& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    as_elements(
+        a.from_type, [&]<typename From>(From) __attribute__((always_inline)) {
+          as_elements(
+              a.to_type, [&]<typename To>(To) __attribute__((always_inline)) {
+                for_each_element(
+                    a.count, [](auto x) __attribute__((always_inline)) { return x; }, static_cast<To*>(a.to),
+                    static_cast<const From*>(a.from));
+              });
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void add_span(const Addition& a) {
-  as_elements(
-      a.type, [&]<typename T>(T) __attribute__((always_inline)) {
-        for_each_element(
-            a.count, [](auto x, auto y) __attribute__((always_inline)) { return x + y; },
-            static_cast<T*>(a.sum), static_cast<const T*>(a.a), static_cast<const T*>(a.b));
-      });
+void add_span(const Addition& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    as_elements(
+        a.type, [&]<typename T>(T) __attribute__((always_inline)) {
+          for_each_element(
+              a.count, [](auto x, auto y) __attribute__((always_inline)) { return x + y; },
+              static_cast<T*>(a.sum), static_cast<const T*>(a.a), static_cast<const T*>(a.b));
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void scale_span(const Scaling& a) {
-  as_elements(
-      a.type, [&]<typename T>(T) __attribute__((always_inline)) {
-        auto* values = static_cast<T*>(a.values);
-        for_each_element(
-            a.count, [factor = a.factor](auto x) __attribute__((always_inline)) { return x * factor; },
-            values, static_cast<const T*>(values));
-      });
+void scale_span(const Scaling& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    as_elements(
+        a.type, [&]<typename T>(T) __attribute__((always_inline)) {
+          auto* values = static_cast<T*>(a.values);
+          for_each_element(
+              a.count, [factor = a.factor](auto x) __attribute__((always_inline)) { return x * factor; },
+              values, static_cast<const T*>(values));
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void activation_forward_span(const ActivationForward& a) {
-  with_activation(
-      a.activation, [&](auto function) __attribute__((always_inline)) {
-        as_elements(
-            a.type, [&]<typename T>(T) __attribute__((always_inline)) {
-              for_each_element(a.count, function, static_cast<T*>(a.y), static_cast<const T*>(a.x));
-            });
-      });
+void activation_forward_span(const ActivationForward& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    with_activation(
+        a.activation, [&](auto function) __attribute__((always_inline)) {
+          as_elements(
+              a.type, [&]<typename T>(T) __attribute__((always_inline)) {
+                for_each_element(a.count, function, static_cast<T*>(a.y), static_cast<const T*>(a.x));
+              });
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void activation_backward_span(const ActivationBackward& a) {
-  with_activation(
-      a.activation, [&](auto function) __attribute__((always_inline)) {
-        as_elements(
-            a.type, [&]<typename T>(T) __attribute__((always_inline)) {
-              for_each_element(
-                  a.count,
-                  [function](auto y, auto y_gradient)
-                      __attribute__((always_inline)) { return function.gradient(y, y_gradient); },
-                  static_cast<T*>(a.x_gradient), static_cast<const T*>(a.y),
-                  static_cast<const T*>(a.y_gradient));
-            });
-      });
+void activation_backward_span(const ActivationBackward& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    with_activation(
+        a.activation, [&](auto function) __attribute__((always_inline)) {
+          as_elements(
+              a.type, [&]<typename T>(T) __attribute__((always_inline)) {
+                for_each_element(
+                    a.count,
+                    [function](auto y, auto y_gradient)
+                        __attribute__((always_inline)) { return function.gradient(y, y_gradient); },
+                    static_cast<T*>(a.x_gradient), static_cast<const T*>(a.y),
+                    static_cast<const T*>(a.y_gradient));
+              });
+        });
+  });
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void sum_into_span(const SumInto& a) {
-  as_elements(
-      a.type, [&]<typename T>(T) __attribute__((always_inline)) {
-        auto* to = static_cast<T*>(a.to);
-        for_each_element(
-            a.count, [](auto x, auto y) __attribute__((always_inline)) { return x + y; }, to,
-            static_cast<const T*>(to), a.from);
-      });
+void sum_into_span(const SumInto& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    as_elements(
+        a.type, [&]<typename T>(T) __attribute__((always_inline)) {
+          auto* to = static_cast<T*>(a.to);
+          for_each_element(
+              a.count, [](auto x, auto y) __attribute__((always_inline)) { return x + y; }, to,
+              static_cast<const T*>(to), a.from);
+        });
+  });
 }
 
 }  // namespace lockstep

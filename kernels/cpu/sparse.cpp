@@ -35,23 +35,25 @@ struct Maker {
   MakeSparseNumber make;
 };
 
-LOCKSTEP_FOR_EACH_PROCESSOR void count_sizes(const SparseNumbers& numbers, const SparseSample& sample,
-                                             const SparseStage* stage, std::uint32_t* bins) {
-  const Maker maker(numbers);
-  const std::int64_t stretches = sample.stretches();
-  for (std::int64_t stretch = 0; stretch < stretches; ++stretch) {
-    const std::int64_t begin = sample.begin(stretch), end = sample.end(stretch);
-    float values[kWide];
-    if (end - begin == kWide) {
-      store(values, maker.at<Wide>(begin).value);
-    } else {
-      for (std::int64_t i = begin; i < end; ++i) values[i - begin] = maker.at<float>(i).value;
+void count_sizes(const SparseNumbers& numbers, const SparseSample& sample, const SparseStage* stage,
+                 std::uint32_t* bins) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    const Maker maker(numbers);
+    const std::int64_t stretches = sample.stretches();
+    for (std::int64_t stretch = 0; stretch < stretches; ++stretch) {
+      const std::int64_t begin = sample.begin(stretch), end = sample.end(stretch);
+      float values[kWide];
+      if (end - begin == kWide) {
+        store(values, maker.at<Wide>(begin).value);
+      } else {
+        for (std::int64_t i = begin; i < end; ++i) values[i - begin] = maker.at<float>(i).value;
+      }
+      for (std::int64_t i = 0; i < end - begin; ++i) {
+        const int bin = sparse_bin(sparse_size(values[i]), stage);
+        if (bin >= 0) ++bins[bin];
+      }
     }
-    for (std::int64_t i = 0; i < end - begin; ++i) {
-      const int bin = sparse_bin(sparse_size(values[i]), stage);
-      if (bin >= 0) ++bins[bin];
-    }
-  }
+  });
 }
 
 void find_threshold(const SparseThreshold& a) {
@@ -95,33 +97,38 @@ INLINE auto make_numbers(const SparseSelection& a, const Maker& maker, std::int6
   return same_bits<typename LanesOf<V>::Word>(made.value) & 0x7fffffffu;
 }
 
-LOCKSTEP_FOR_EACH_PROCESSOR void select_numbers(const SparseSelection& a) {
-  const Maker maker(a.numbers);
-  const std::uint32_t threshold = *a.threshold;
-  const SparseMessage shape{.count = a.numbers.count, .capacity = a.capacity};
-  Selected selected{.words = a.message + shape.heads()};
-  const auto head = [&](std::int64_t page) { a.message[page] = static_cast<std::uint32_t>(selected.count); };
-  float numbers[kBlock];
-  std::int64_t begin = 0;
-  for (; begin + kBlock <= a.numbers.count; begin += kBlock) {
-    if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
-    Words largest = {};
-    for (std::int64_t i = 0; i < kBlock; i += kWide) {
-      const Words sizes = make_numbers<Wide>(a, maker, begin, i, numbers);
-      largest = sizes > largest ? sizes : largest;
+void select_numbers(const SparseSelection& a) {
+  return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+    const Maker maker(a.numbers);
+    const std::uint32_t threshold = *a.threshold;
+    const SparseMessage shape{.count = a.numbers.count, .capacity = a.capacity};
+    Selected selected{.words = a.message + shape.heads()};
+    const auto head = [&](std::int64_t page) {
+      a.message[page] = static_cast<std::uint32_t>(selected.count);
+    };
+    float numbers[kBlock];
+    std::int64_t begin = 0;
+    for (; begin + kBlock <= a.numbers.count; begin += kBlock) {
+      if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
+      Words largest = {};
+      for (std::int64_t i = 0; i < kBlock; i += kWide) {
+        const Words sizes = make_numbers<Wide>(a, maker, begin, i, numbers);
+        largest = sizes > largest ? sizes : largest;
+      }
+      std::uint32_t lanes[kWide], here = 0;
+      store(lanes, largest);
+      for (std::int64_t i = 0; i < kWide; ++i) here = std::max(here, lanes[i]);
+      if (here >= threshold) select_block(a, maker.make, begin, kBlock, numbers, selected);
     }
-    std::uint32_t lanes[kWide], here = 0;
-    store(lanes, largest);
-    for (std::int64_t i = 0; i < kWide; ++i) here = std::max(here, lanes[i]);
-    if (here >= threshold) select_block(a, maker.make, begin, kBlock, numbers, selected);
-  }
-  const std::int64_t rest = a.numbers.count - begin;
-  if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
-  for (std::int64_t i = 0; i < rest; ++i) make_numbers<float>(a, maker, begin, i, numbers);
-  select_block(a, maker.make, begin, rest, numbers, selected);
-  head(shape.pages());
-  std::fill(selected.words + selected.count, selected.words + a.capacity, 0u);
-  if (selected.largest >= kSparseNotFinite) selected.words[0] = SparseWord{selected.words[0]}.spoiled().bits;
+    const std::int64_t rest = a.numbers.count - begin;
+    if (begin % SparseMessage::kPage == 0) head(begin / SparseMessage::kPage);
+    for (std::int64_t i = 0; i < rest; ++i) make_numbers<float>(a, maker, begin, i, numbers);
+    select_block(a, maker.make, begin, rest, numbers, selected);
+    head(shape.pages());
+    std::fill(selected.words + selected.count, selected.words + a.capacity, 0u);
+    if (selected.largest >= kSparseNotFinite)
+      selected.words[0] = SparseWord{selected.words[0]}.spoiled().bits;
+  });
 }
 
 void clip(const SparseClip& a) {

@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "core/processors.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd_tiles.h"
@@ -187,13 +188,8 @@ std::size_t convolve_scratch(const Pass& p, int threads) {
 }  // namespace
 
 bool WinogradConvolution::supports(const ConvolutionShape& s) {
-#if defined(__x86_64__)
-  const bool processor = __builtin_cpu_supports("avx512f") != 0;
-#else
-  const bool processor = false;  // works, but nobody has measured it
-#endif
-  return processor && s.kernel == 3 && s.stride == 1 && s.dilation == 1 && s.groups == 1 && s.padding <= 2 &&
-         s.in_channels % kBlock == 0 && s.out_channels % kBlock == 0;
+  return instruction_set() == InstructionSet::avx512 && s.kernel == 3 && s.stride == 1 && s.dilation == 1 &&
+         s.groups == 1 && s.padding <= 2 && s.in_channels % kBlock == 0 && s.out_channels % kBlock == 0;
 }
 
 WinogradConvolution::WinogradConvolution(const ConvolutionShape& shape, DType type)
