@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vectors of 16, 8 and 1 floats, and how elements of tensors come into them and leave them: halves become
+// Vectors of 16, 8, 4 and 1 floats, and how elements of tensors come into them and leave them: halves become
 // fp32 in registers and are rounded to nearest even on their way out, with the bits of core/dtype.h. All is
 // inlined into functions that are compiled for several processors or for one.
 #pragma once
@@ -32,6 +32,13 @@ struct Lanes<8> {
   using Word = std::uint32_t __attribute__((vector_size(32)));
   using Short = std::uint16_t __attribute__((vector_size(16)));
   using Byte = std::uint8_t __attribute__((vector_size(8)));
+};
+template <>
+struct Lanes<4> {
+  using Float = float __attribute__((vector_size(16)));
+  using Word = std::uint32_t __attribute__((vector_size(16)));
+  using Short = std::uint16_t __attribute__((vector_size(8)));
+  using Byte = std::uint8_t __attribute__((vector_size(4)));
 };
 template <>
 struct Lanes<1> {

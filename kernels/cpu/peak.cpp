@@ -8,18 +8,22 @@
 
 #include "core/processors.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/lanes.h"
 
 namespace lockstep {
 namespace {
 
-using Vector = float __attribute__((vector_size(64)));
-constexpr int kChains = 12;          // independent sums: enough to hide the latency of a multiply-add
+// Independent sums: enough to hide the latency of a multiply-add, and few enough for 16 registers.
+constexpr int kChains = 12;
 constexpr long kRounds = 1'000'000;  // about 2 ms
 constexpr std::size_t kCopyBytes = std::size_t{128} << 20;
 constexpr std::size_t kCopyBytesInBrief = std::size_t{64} << 20;
 constexpr int kRepeats = 5;
 
-LOCKSTEP_FOR_EACH_PROCESSOR float multiply_add(long rounds) {
+// W: floats in a register of the processor. With more, a sum takes several registers, and sums spill.
+template <int W>
+LOCKSTEP_LANES_INLINE float multiply_add(long rounds) {
+  using Vector = typename Lanes<W>::Float;
   Vector sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = Vector{} + static_cast<float>(i);
   const Vector factor = Vector{} + 0.999f;
@@ -30,6 +34,25 @@ LOCKSTEP_FOR_EACH_PROCESSOR float multiply_add(long rounds) {
   Vector total{};
   for (const Vector& sum : sums) total += sum;
   return total[0];
+}
+
+int register_floats() {
+  switch (instruction_set()) {
+    case InstructionSet::avx512:
+      return 16;
+    case InstructionSet::avx2:
+      return 8;
+    case InstructionSet::baseline:
+      break;
+  }
+  return 4;
+}
+
+float multiply_add(int width, long rounds) {
+  return for_this_processor([=]() LOCKSTEP_PROCESSOR_BODY {
+    if (width == 16) return multiply_add<16>(rounds);
+    return width == 8 ? multiply_add<8>(rounds) : multiply_add<4>(rounds);
+  });
 }
 
 // The shortest of some runs of work(thread, threads) on the whole team, in seconds.
@@ -62,11 +85,13 @@ double copied_per_second(std::size_t bytes) {
 // In fp32, whatever the type: what its own kernels reach differs from processor to processor.
 double CpuBackend::measure_gigaflops(DType, bool) {
   const int threads = omp_get_max_threads();
+  const int width = register_floats();
   std::vector<float> results(static_cast<std::size_t>(threads) *
                              16);  // a cache line each; keeps the work alive
-  const double seconds = shortest(
-      [&](int thread, int) { results[static_cast<std::size_t>(thread) * 16] = multiply_add(kRounds); });
-  return threads * 2.0 * 16 * kChains * static_cast<double>(kRounds) / seconds * 1e-9;
+  const double seconds = shortest([&](int thread, int) {
+    results[static_cast<std::size_t>(thread) * 16] = multiply_add(width, kRounds);
+  });
+  return threads * 2.0 * width * kChains * static_cast<double>(kRounds) / seconds * 1e-9;
 }
 
 double CpuBackend::measure_gigabytes_per_second() { return copied_per_second(kCopyBytesInBrief); }
