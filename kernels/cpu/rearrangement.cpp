@@ -2,6 +2,7 @@
 #include "kernels/cpu/rearrangement.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.h"
@@ -16,6 +17,27 @@ using dnnl::memory;
 Primitive reorder_of(const memory::desc& from, const memory::desc& to) {
   return Primitive(dnnl::reorder(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to)),
                    {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+// Whether oneDNN's reorders of bf16 keep all bits. Where it has no instructions for bf16 (AVX2), 2.6.3
+// and 3.x write subnormal numbers as zeros.
+bool reorders_keep_bf16() {
+  static const bool keep = [] {
+    const memory::dims dims = {1, 2, 1, 2};
+    const auto described = [&](memory::format_tag tag) {
+      return memory::desc(dims, memory::data_type::bf16, tag);
+    };
+    const memory::desc from = described(memory::format_tag::nchw), to = described(memory::format_tag::nhwc);
+    const std::array<std::uint16_t, 4> bits = {0x0001, 0x007f, 0x8001, 0x3f80};
+    std::array<std::uint16_t, 4> moved = {};
+    try {
+      reorder_of(from, to).run({bits.data(), moved.data()});
+    } catch (const dnnl::error&) {
+      return false;  // it has none
+    }
+    return moved == std::array{bits[0], bits[2], bits[1], bits[3]};
+  }();
+  return keep;
 }
 
 // What each index of a dimension adds to an element's offset.
@@ -49,12 +71,13 @@ Rearrangement::Rearrangement(const memory::desc& from, const memory::desc& to) {
   const memory::data_type type = onednn::type_of(from);
   CHECK(onednn::dims_of(from) == onednn::dims_of(to) && type == onednn::type_of(to),
         "a rearrangement changes neither sizes nor type");
-  if (type != memory::data_type::f16) {
+  const bool bf16 = type == memory::data_type::bf16;
+  if (type != memory::data_type::f16 && (!bf16 || reorders_keep_bf16())) {
     try {
       primitive_ = reorder_of(from, to);
       return;
     } catch (const dnnl::error&) {
-      if (type != memory::data_type::bf16) throw;
+      if (!bf16) throw;
     }
   }
   for (std::size_t i = 0; i < onednn::dims_of(from).size(); ++i) {

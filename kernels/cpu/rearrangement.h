@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rearrangement: a tensor from one arrangement in memory to another, of the same type. oneDNN's reorder where
-// it has one; for halves on a processor or of a type it does not know, the 16-bit elements are moved here.
+// Rearrangement: a tensor from one arrangement in memory to another, of the same type, with every bit kept.
+// Uses oneDNN's reorder; moves 16-bit elements itself where oneDNN has none or would change bits.
 #pragma once
 
 #include <cstdint>
