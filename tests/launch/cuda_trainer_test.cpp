@@ -197,9 +197,11 @@ TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
 
 TEST_F(CudaTraining, TheCpuAgrees) {
   if (kTiny) GTEST_SKIP() << "ThreadSanitizer looks at one training only";
-  for (const char* network : {"mlp", "cnn", "resnet20"}) {
-    const Outcome gpu = train({.device = device_, .network = network});
-    const Outcome cpu = train({.network = network});
+  // Batch norm of small batches and many ReLUs double a difference in each step: by the third step of
+  // resnet20 two orders of sums differ by 0.2 %, by the ninth by a quarter.
+  for (const auto& [network, steps] : {std::pair{"mlp", kSteps}, {"cnn", kSteps}, {"resnet20", 2}}) {
+    const Outcome gpu = train({.device = device_, .network = network, .steps = steps});
+    const Outcome cpu = train({.network = network, .steps = steps});
     EXPECT_NEAR(gpu.loss_before, cpu.loss_before, 1e-4 * cpu.loss_before) << network;
     EXPECT_NEAR(gpu.loss_after, cpu.loss_after, 0.02 * cpu.loss_before) << network;
   }
