@@ -30,5 +30,8 @@ struct CudaAllocation {
 // Throws MemoryError.
 CudaAllocation allocate_cuda(std::size_t bytes, Device device, MemoryKind kind);
 std::size_t available_cuda_memory(Device device);
+DeviceMemoryUse cuda_memory_use(Device device);
+// Counts memory that a Buffer adopts, or gives back (negative), as a Buffer's.
+void count_cuda_memory(Device device, std::ptrdiff_t bytes);
 
 }  // namespace lockstep::detail

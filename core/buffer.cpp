@@ -12,6 +12,11 @@ std::size_t available_memory(Device device) {
                                         : detail::available_cuda_memory(device);
 }
 
+std::optional<DeviceMemoryUse> device_memory_use(Device device) {
+  if (is_host_memory(device)) return std::nullopt;
+  return detail::cuda_memory_use(device);
+}
+
 bool is_host_memory(Device device) { return device.kind == DeviceKind::cpu; }
 
 Buffer::Buffer(std::size_t bytes, Device device, MemoryKind kind) : bytes_(bytes), device_(device) {

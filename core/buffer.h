@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 
 #include "core/device.h"
 
@@ -27,6 +28,17 @@ enum class MemoryKind {
 // Bytes that could still be allocated: what the driver calls free, on the CPU what the system could give
 // without swapping and this process's control group allows. Others may take them first.
 std::size_t available_memory(Device device);
+
+// How a GPU's memory is taken, in bytes.
+struct DeviceMemoryUse {
+  std::size_t total = 0;
+  std::size_t at_start = 0;   // when this process first asked: its context, and other processes
+  std::size_t buffers = 0;    // Buffers of this process
+  std::size_t libraries = 0;  // since the start by anything else: libraries, loaded kernels, other processes
+  std::size_t available = 0;
+};
+// As the driver counts it, now; nothing on a CPU.
+std::optional<DeviceMemoryUse> device_memory_use(Device device);
 
 // Whether the device's memory is the host's, which all ranks of a node share and to which nothing needs to be
 // copied: a CPU's.

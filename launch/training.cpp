@@ -127,6 +127,17 @@ void Training::prepare_plan(const World& world, const DeviceChoice& choice) {
                   [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
 }
 
+std::int64_t Training::largest_batch(std::int64_t most) const {
+  const std::size_t available = budget_->available();
+  const auto use = device_memory_use(network_->device());
+  if (!use) return budget_->largest_batch(most, available / 10 * 9);
+  // Other batches bring other kernels, and allocations are rounded up: twice what was measured, and a little.
+  // What ranks that share a device hold cannot be told from what libraries do.
+  const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
+  const std::size_t reserve = 2 * libraries + use->total / 64;
+  return budget_->largest_batch(most, available > reserve ? available - reserve : 0);
+}
+
 BatchRoom Training::room_for(std::int64_t batch, const World& world) const {
   BatchRoom room = budget_->room_for(batch);
   if (room.fits) return room;

@@ -75,11 +75,10 @@ class Training {
   std::size_t average_bytes() const { return average_bytes(network_->memory()); }
   // What codecs hold on a rank; of those that "auto" may choose, about the most.
   std::size_t codec_bytes() const;
-  // By plan, the largest batch of at most so many samples that a rank's memory has room for; 0: none. Of a
-  // CPU's a tenth is left: whoever takes it all is not refused, but killed.
-  std::int64_t largest_batch(std::int64_t most) const {
-    return budget_->largest_batch(most, is_host_memory(network_->device()) ? 0.9 : 1);
-  }
+  // By plan, the largest batch of at most so many samples that a rank's memory has room for; 0: none. A tenth
+  // of a CPU's is left: a process that takes all of it is killed. A GPU's has room for libraries, too, by
+  // what they have taken so far: best asked after some steps.
+  std::int64_t largest_batch(std::int64_t most) const;
   // Whether 16 bits would be computed with faster, and are not.
   bool halves_are_fast() const;
   // What advice on communication depends on, beside what was measured.

@@ -2,10 +2,12 @@
 #include "comm/nccl/communicator.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "comm/nccl/check.h"
 #include "comm/partition.h"
+#include "core/backend_factories.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
 
@@ -39,8 +41,17 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
+// Collectives of several communicators in one recorded step (batch norm across ranks, codecs) run in the
+// order of their calls on every rank. Otherwise each rank's device may start another one first and wait for
+// ever. NCCL reads the variable once; a user's own value is kept.
+void order_launches() {
+  static std::once_flag once;
+  std::call_once(once, [] { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); });
+}
+
 ncclComm_t connect(Device device, Communicator& host, int max_ctas) {
   make_current(device);
+  order_launches();
   ncclUniqueId id = {};
   if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
   host.broadcast(&id, sizeof(id), DType::u8, 0);
@@ -310,10 +321,14 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
     if (data != nullptr) release(*connection_, *job(), data, registration);
     return Buffer(bytes, device_);
   }
-  Buffer buffer = Buffer::adopt(data, bytes, device_,
-                                [connection = connection_, job = job(), registration](void* memory) {
-                                  release(*connection, *job, memory, registration);
-                                });
+  const auto counted = static_cast<std::ptrdiff_t>(bytes);
+  detail::count_cuda_memory(device_, counted);
+  Buffer buffer = Buffer::adopt(
+      data, bytes, device_,
+      [connection = connection_, job = job(), registration, device = device_, counted](void* memory) {
+        detail::count_cuda_memory(device, -counted);
+        release(*connection, *job, memory, registration);
+      });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
   stream_.synchronize();  // zeroed before another stream can see it
   return buffer;

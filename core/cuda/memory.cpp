@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
@@ -16,15 +18,61 @@ void check_allocation(cudaError_t status, const char* call, std::size_t bytes, D
                                 to_string(device), bytes, call, available_memory(device)));
 }
 
+struct DeviceMemory {
+  std::size_t available = 0, total = 0;
+};
+
+// What this process knows of its devices' memory.
+class MemoryBooks {
+ public:
+  // The first call for a device fixes what was taken at the start.
+  DeviceMemory read(Device device) {
+    make_current(device);
+    DeviceMemory memory;
+    CUDA_CHECK(cudaMemGetInfo(&memory.available, &memory.total));
+    const std::lock_guard lock(mutex_);
+    entries_.try_emplace(device.index, Entry{.at_start = memory.total - memory.available});
+    return memory;
+  }
+  void count(Device device, std::ptrdiff_t bytes) {
+    const std::lock_guard lock(mutex_);
+    entries_[device.index].buffers += bytes;
+  }
+  DeviceMemoryUse use(Device device) {
+    const DeviceMemory memory = read(device);
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = entries_[device.index];
+    DeviceMemoryUse use{.total = memory.total,
+                        .at_start = entry.at_start,
+                        .buffers = static_cast<std::size_t>(entry.buffers),
+                        .available = memory.available};
+    const std::size_t known = use.at_start + use.buffers + use.available;
+    use.libraries = use.total > known ? use.total - known : 0;
+    return use;
+  }
+
+ private:
+  struct Entry {
+    std::size_t at_start = 0;
+    std::ptrdiff_t buffers = 0;
+  };
+  std::mutex mutex_;
+  std::map<int, Entry> entries_;
+};
+
+// Lives until the process ends: buffers that are freed last still count.
+MemoryBooks& memory_books() {
+  static auto& books = *new MemoryBooks;
+  return books;
+}
+
 }  // namespace
 
-std::size_t detail::available_cuda_memory(Device device) {
-  make_current(device);
-  std::size_t available = 0;
-  std::size_t total = 0;
-  CUDA_CHECK(cudaMemGetInfo(&available, &total));
-  return available;
-}
+std::size_t detail::available_cuda_memory(Device device) { return memory_books().read(device).available; }
+
+DeviceMemoryUse detail::cuda_memory_use(Device device) { return memory_books().use(device); }
+
+void detail::count_cuda_memory(Device device, std::ptrdiff_t bytes) { memory_books().count(device, bytes); }
 
 detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, MemoryKind kind) {
   open_device(device);
@@ -34,10 +82,15 @@ detail::CudaAllocation detail::allocate_cuda(std::size_t bytes, Device device, M
     std::memset(data, 0, bytes);
     return {data, [device](void* memory) { release_on(device, "cudaFreeHost", cudaFreeHost, memory); }};
   }
+  memory_books().read(device);
   check_allocation(cudaMalloc(&data, bytes), "cudaMalloc", bytes, device);
+  count_cuda_memory(device, static_cast<std::ptrdiff_t>(bytes));
   CUDA_CHECK(cudaMemset(data, 0, bytes));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));  // zeroed before any non-blocking stream can see it
-  return {data, [device](void* memory) { release_on(device, "cudaFree", cudaFree, memory); }};
+  return {data, [device, bytes](void* memory) {
+            count_cuda_memory(device, -static_cast<std::ptrdiff_t>(bytes));
+            release_on(device, "cudaFree", cudaFree, memory);
+          }};
 }
 
 }  // namespace lockstep

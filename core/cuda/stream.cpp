@@ -161,7 +161,10 @@ std::unique_ptr<RecordingBackend> instantiate(Device device, cudaGraph_t graph, 
   std::size_t nodes = 0;
   cudaGraphExec_t executable = nullptr;
   cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
-  if (status == cudaSuccess) status = cudaGraphInstantiate(&executable, graph, 0);
+  // Without the flag all nodes have the priority of the stream that the graph is launched on, and
+  // communication would lose its own.
+  if (status == cudaSuccess)
+    status = cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   if (status == cudaSuccess) return std::make_unique<CudaRecording>(device, executable, nodes);
   cudaGetLastError();

@@ -25,5 +25,7 @@ std::unique_ptr<detail::EventBackend> detail::make_cuda_event(Device) { not_buil
 std::unique_ptr<detail::TimedEventBackend> detail::make_cuda_timed_event(Device) { not_built(); }
 detail::CudaAllocation detail::allocate_cuda(std::size_t, Device, MemoryKind) { not_built(); }
 std::size_t detail::available_cuda_memory(Device) { not_built(); }
+DeviceMemoryUse detail::cuda_memory_use(Device) { not_built(); }
+void detail::count_cuda_memory(Device, std::ptrdiff_t) { not_built(); }
 
 }  // namespace lockstep

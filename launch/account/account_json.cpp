@@ -12,6 +12,14 @@ nlohmann::ordered_json json_of(const StepAccount& account) {
   return json;
 }
 
+nlohmann::ordered_json json_of(const DeviceMemoryUse& use) {
+  return {{"total", use.total},
+          {"at_start", use.at_start},
+          {"buffers", use.buffers},
+          {"libraries", use.libraries},
+          {"available", use.available}};
+}
+
 nlohmann::ordered_json json_or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }

@@ -92,8 +92,7 @@ BatchRoom MemoryBudget::room_for(std::int64_t batch) const {
   return room;
 }
 
-std::int64_t MemoryBudget::largest_batch(std::int64_t most, double share) const {
-  const auto room = static_cast<std::size_t>(share * static_cast<double>(shortage_.available));
+std::int64_t MemoryBudget::largest_batch(std::int64_t most, std::size_t room) const {
   if (need_(most).total() <= room) return most;
   return lockstep::largest_batch(need_, most, room);
 }

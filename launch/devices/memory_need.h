@@ -63,9 +63,12 @@ class MemoryBudget {
 
   // That there is what is planned.
   void require() const;
-  // The largest batch of at most so many samples that has room in a share of what was available at the start;
-  // 0: none.
-  std::int64_t largest_batch(std::int64_t most, double share) const;
+  // To the rank, at the start.
+  std::size_t available() const { return shortage_.available; }
+  // Ranks on the device.
+  int sharing() const { return shortage_.sharing; }
+  // The largest batch of at most so many samples that has room in so many bytes; 0: none.
+  std::int64_t largest_batch(std::int64_t most, std::size_t room) const;
   // Remedies are for who knows more.
   BatchRoom room_for(std::int64_t batch) const;
   // Says more of memory that runs out in the work than which allocation it was.

@@ -82,6 +82,8 @@ BatchLimits BatchBench::limits() {
   BatchLimits limits{.start = config_.loader.batch, .least = config_.network.augmentation.mixes() ? 2 : 1};
   const std::unique_ptr<Built> smallest = build(untimed(with_batch(limits.least)));
   Training& training = smallest->bench.training();
+  if (!is_host_memory(training.network().device()))
+    smallest->bench.warm_up(kGpuWarmUpSteps);  // see largest_batch()
   const std::int64_t samples = datasets_.train->size() / (control_.size() * config_.loader.accumulation);
   const std::int64_t most = std::ranges::min(gather_values(control_, training.largest_batch(samples)));
   limits.most = most / limits.least * limits.least;

@@ -62,7 +62,16 @@ void print_memory(Training& training, const Communicator& communicator) {
       line(part.name, part.bytes, part.note);
       total += part.bytes;
     }
-    line("total", total, "and the libraries' own");
+    const std::optional<DeviceMemoryUse> use = on_host ? std::nullopt : device_memory_use(device);
+    if (use) {
+      line("libraries", use->libraries, "CUDA, cuDNN, cuBLASLt and NCCL, measured before the first step");
+      total += use->libraries;
+    }
+    line("total", total, use ? "" : "and the libraries' own");
+    if (use) {
+      line("context", use->at_start, "and other processes, when this one started");
+      line("device", use->total, "in all");
+    }
   };
   print_parts(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""),
               false);

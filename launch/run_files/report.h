@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/processor_time.h"
 #include "core/timeline.h"
 #include "launch/account/busy_watch.h"
@@ -64,6 +65,7 @@ struct EpochReport {
   std::vector<Straggler> stragglers = {};           // that were found in it
   std::vector<double> busy_by_rank = {};            // see busy_share()
   std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, behind the epoch
+  std::optional<DeviceMemoryUse> device_memory = {};      // rank 0's, of a GPU, then
   std::string device = {};  // what the monitor saw (launch/monitor/monitor_sums.h), as JSON; empty: nothing
   std::optional<double> peak = {};  // samples per second over what is attainable (launch/account/busy.h)
   std::optional<EvaluationMetrics> metrics = {};  // of the evaluation behind it, where any are asked for

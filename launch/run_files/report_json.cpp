@@ -117,6 +117,7 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
   if (!report.test_accuracy) line.erase("test_accuracy");
   line["busy_by_rank"] = report.busy_by_rank;
   if (!report.resident_bytes_by_rank.empty()) line["resident_bytes_by_rank"] = report.resident_bytes_by_rank;
+  if (report.device_memory) line["device_memory"] = json_of(*report.device_memory);
   if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
   if (report.communication) line["communication"] = json_of(*report.communication);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;

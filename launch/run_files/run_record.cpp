@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/processor_name.h"
 #include "kernels/library_versions.h"
+#include "launch/account/account_json.h"
 #include "launch/rank_memory.h"
 #include "launch/run_files/own_command.h"
 #include "launch/run_files/run_folder.h"
@@ -34,6 +35,7 @@ std::string lasting_facts(const std::string& text) {
   if (!facts.is_object()) return text;
   facts.erase("started");
   facts.erase("command");
+  facts.erase("device_memory");
   return facts.dump();
 }
 
@@ -65,28 +67,28 @@ std::string run_facts(const World& world, Training& training, const Communicator
     libraries["cuda"] = cuda_library_versions();
     libraries["nccl"] = nccl_version();
   }
-  return nlohmann::ordered_json{{"lockstep", kVersion},
-                                {"command", own_command()},
-                                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
-                                {"ranks", world.size()},
-                                {"nodes", world.nodes()},
-                                {"host", world.host()},
-                                {"processor", processor_name()},
-                                {"cores", std::thread::hardware_concurrency()},
-                                {"device", to_string(training.network().device())},
-                                {"threads", training.threads()},
-                                {"backend", training.network().backend().describe()},
-                                {"libraries", libraries},
-                                {"parameters", parameters},
-                                {"planned_bytes", planned_bytes(training, communicator)},
-                                {"global_batch", training.train_loader().global_batch()},
-                                {"dataset",
-                                 {{"training", training.train_set().size()},
-                                  {"test", training.test_set().size()},
-                                  {"classes", training.train_set().classes()},
-                                  {"class_names", training.train_set().class_names()}}}}
-             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-         '\n';
+  nlohmann::ordered_json facts{{"lockstep", kVersion},
+                               {"command", own_command()},
+                               {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
+                               {"ranks", world.size()},
+                               {"nodes", world.nodes()},
+                               {"host", world.host()},
+                               {"processor", processor_name()},
+                               {"cores", std::thread::hardware_concurrency()},
+                               {"device", to_string(training.network().device())},
+                               {"threads", training.threads()},
+                               {"backend", training.network().backend().describe()},
+                               {"libraries", libraries},
+                               {"parameters", parameters},
+                               {"planned_bytes", planned_bytes(training, communicator)},
+                               {"global_batch", training.train_loader().global_batch()},
+                               {"dataset",
+                                {{"training", training.train_set().size()},
+                                 {"test", training.test_set().size()},
+                                 {"classes", training.train_set().classes()},
+                                 {"class_names", training.train_set().class_names()}}}};
+  if (const auto use = device_memory_use(training.network().device())) facts["device_memory"] = json_of(*use);
+  return facts.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
 void write_run_record(const Config& config, const std::string& config_text, const std::string& facts) {

@@ -329,6 +329,26 @@ TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
   EXPECT_EQ(count(plan.output, "  dataset "), 2) << plan.output << "images on the device, labels on the host";
   for (const char* device : {"  cuda:0 ", "  cuda:1 "})
     EXPECT_EQ(count(plan.output, device), 1) << plan.output;
+  for (const char* part : {"\n  libraries ", "\n  context ", "\n  device "})
+    EXPECT_EQ(count(plan.output, part), 1) << plan.output;
+}
+
+// By what the driver says is free: the plan's parts are in Lockstep's own buffers, the rest is libraries'.
+TEST_F(EmulatedDigest, MemoryOfTheDeviceIsMeasured) {
+  const EmulatedRun run{.settings = {"train.steps=3"}};
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json record = nlohmann::json::parse(text_of(workplace_.path("run/run.json")));
+  double planned = 0;
+  for (const auto& [name, bytes] : record["planned_bytes"]["device"].items()) planned += bytes.get<double>();
+  const nlohmann::json before = record["device_memory"];
+  const nlohmann::json after = last_line(workplace_.path("run/metrics.jsonl"))["device_memory"];
+  for (const nlohmann::json& use : {before, after}) {
+    const auto bytes = [&](const char* part) { return use[part].get<double>(); };
+    EXPECT_EQ(bytes("at_start") + bytes("buffers") + bytes("libraries") + bytes("available"), bytes("total"))
+        << use;
+  }
+  EXPECT_GE(after["buffers"].get<double>(), 0.9 * planned) << record["planned_bytes"];
 }
 
 // Gathered there, or copied for each step; with a short batch, and images that are changed on the way.

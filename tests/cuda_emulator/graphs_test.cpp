@@ -75,6 +75,32 @@ TEST_F(Graphs, BranchesRunInAnyOrder) {
   ASSERT_OK(cudaGraphExecDestroy(executable));
 }
 
+TEST_F(Graphs, PrioritiesOfStreamsNeedTheFlagThatKeepsThem) {
+  const Number number(0);
+  cudaStream_t greatest = nullptr;
+  ASSERT_OK(cudaStreamCreateWithPriority(&greatest, cudaStreamNonBlocking, -5));
+  begin();
+  fork();
+  add_unordered(first(), number, 1);
+  ASSERT_OK(cudaEventRecord(event(2), second()));
+  ASSERT_OK(cudaStreamWaitEvent(greatest, event(2)));
+  add_unordered(greatest, number, 2);
+  ASSERT_OK(cudaEventRecord(event(1), greatest));
+  ASSERT_OK(cudaStreamWaitEvent(first(), event(1)));
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaStreamEndCapture(first(), &graph));
+  cudaGraphExec_t executable = nullptr;
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphInstantiate(&executable, graph, 0));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphInstantiate(&executable, graph, 2));
+  ASSERT_OK(cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority));
+  ASSERT_OK(cudaGraphDestroy(graph));
+  ASSERT_OK(cudaGraphLaunch(executable, first()));
+  ASSERT_OK(cudaStreamSynchronize(first()));
+  EXPECT_TRUE(number.get() == 12 || number.get() == 21);
+  ASSERT_OK(cudaGraphExecDestroy(executable));
+  ASSERT_OK(cudaStreamDestroy(greatest));
+}
+
 TEST_F(Graphs, ExternalRecordsGiveTimesOfEachLaunch) {
   begin();
   ASSERT_OK(cudaEventRecordWithFlags(event(0), first(), cudaEventRecordExternal));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulator/nccl/submission.h"
 
+#include <array>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -159,6 +161,16 @@ bool all_registered(EmulatedCommunicator& communicator, const Operation& operati
          (operation.recv_bytes == 0 || communicator.registered(operation.recv, operation.recv_bytes));
 }
 
+// Read once, as NCCL does.
+bool orders_launches() {
+  static const bool orders = [] {
+    const char* value = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return value != nullptr && std::atoi(value) != 0;
+  }();
+  return orders;
+}
+std::array<char, 64> launch_order;  // an address for each device
+
 ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation operation,
                             cudaStream_t stream) {
   const OnDevice on_device(communicator->device());
@@ -170,9 +182,12 @@ ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation o
     const Unseen unseen;
     return Hidden(std::make_shared<Submitted>(communicator.get(), operation));
   }();
-  // NCCL captures every operation behind the communicator's last in the graph, whatever the streams are.
+  // NCCL captures every operation after the communicator's last in the graph, whatever the streams are; where
+  // it orders launches, after the last of any communicator on the device.
+  const void* chain = &*communicator;
+  if (orders_launches()) chain = &launch_order.at(static_cast<std::size_t>(communicator->device()));
   const cudaError_t status = enqueue(
-      stream, name_of(call.kind), [submitted] { submitted->run(); }, &*communicator);
+      stream, name_of(call.kind), [submitted] { submitted->run(); }, chain);
   if (status == cudaSuccess) return ncclSuccess;
   return complain(ncclUnhandledCudaError,
                   fmt::format("{}: {}", name_of(call.kind), cudaGetErrorString(status)));

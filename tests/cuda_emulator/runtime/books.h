@@ -24,6 +24,8 @@ namespace lockstep::emulator {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kLeastPriority = 0, kGreatestPriority = -5;  // of streams
+
 // What a stream has to do: its work, or a place in its order. Its address stands for the order that CUDA
 // promises: the host announces it when it enqueues, whoever runs it when it is done.
 struct StreamOperation {
@@ -71,6 +73,7 @@ struct CUevent_st {
 struct CUstream_st {
   int device = 0;
   bool blocking = true;  // waits for the legacy stream, and that stream for it
+  int priority = 0;
   std::minstd_rand random;
   std::deque<lockstep::emulator::StreamOperationPointer> waiting;
   lockstep::emulator::StreamOperationPointer last;
@@ -92,6 +95,8 @@ struct Node {
   const char* name = "";
   Work work;                    // none: a place only
   cudaEvent_t event = nullptr;  // recorded here at each launch
+  int priority = 0;             // the captured stream's
+  const void* chain = nullptr;  // of nodes that run in the order of their capture; null: of none
   std::vector<std::shared_ptr<Node>> after;
 };
 

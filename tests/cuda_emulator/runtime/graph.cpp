@@ -4,6 +4,7 @@
 // tail, and events carry the capture to other streams. A launch is one operation of its stream, within which
 // the nodes run in any order that their dependencies leave, on two threads: another one each time.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <thread>
 
@@ -152,6 +153,33 @@ class Replay {
   std::vector<std::thread> apart_;
 };
 
+// Whether work was captured from streams of different priorities.
+bool has_priorities(const CUgraph_st& graph) {
+  std::set<int> found;
+  for (const auto& node : graph.nodes) {
+    if (node->work) found.insert(node->priority);
+  }
+  return found.size() > 1;
+}
+
+// Whether nodes of different chains, the collectives of several NCCL communicators, may run side by side.
+// Their blocks wait for peers: where a device has room for those of one only, two ranks may start different
+// ones and wait for each other for ever.
+bool may_deadlock(const CUgraph_st& graph) {
+  const Node* last = nullptr;
+  for (const auto& node : graph.nodes) {
+    if (node->chain == nullptr) continue;
+    if (last != nullptr && last->chain != node->chain && !with_all_before({node}).contains(last)) return true;
+    last = node.get();
+  }
+  return false;
+}
+
+cudaError_t refuse_graph(const char* reason) {
+  std::fprintf(stderr, "emulated GPU: cudaGraphInstantiate: %s\n", reason);
+  return answer(cudaErrorInvalidValue);
+}
+
 // With the books: the events that the graph records stand for this launch's places from now on.
 std::map<const Node*, StreamOperationPointer> record_events(const CUgraphExec_st& executable) {
   std::map<const Node*, StreamOperationPointer> records;
@@ -171,6 +199,8 @@ void invalidate(const std::shared_ptr<Capture>& capture) { capture->invalid = tr
 
 void append_node(cudaStream_t stream, std::shared_ptr<Node> node, const void* chain) {
   node->after = stream->tail;
+  node->priority = stream->priority;
+  node->chain = chain;
   if (chain != nullptr) {
     std::shared_ptr<Node>& last = stream->capture->chains[chain];
     if (last != nullptr) node->after.push_back(last);
@@ -302,10 +332,21 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
   if (const cudaError_t status = enter("cudaGraphInstantiate"); status != cudaSuccess) return status;
-  if (executable == nullptr || graph == nullptr || flags != 0) return answer(cudaErrorInvalidValue);
+  if (executable == nullptr || graph == nullptr || (flags & ~cudaGraphInstantiateFlagUseNodePriority) != 0)
+    return answer(cudaErrorInvalidValue);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  if (flags == 0 && has_priorities(*graph)) {
+    return refuse_graph(
+        "the streams' priorities would be lost; cudaGraphInstantiateFlagUseNodePriority keeps them");
+  }
+  if (may_deadlock(*graph)) {
+    return refuse_graph(
+        "nothing orders the collectives of several communicators, which may deadlock; "
+        "NCCL_LAUNCH_ORDER_IMPLICIT=1 orders them");
+  }
   const BooksLock lock;
-  *executable = new CUgraphExec_st{.nodes = graph->nodes};
+  *executable = new CUgraphExec_st{};
+  if (!machine().graphs_empty) (*executable)->nodes = graph->nodes;
   return cudaSuccess;
 }
 

@@ -77,6 +77,14 @@ Machine read_machine() {
     machine.delay = std::chrono::microseconds(scaled("LOCKSTEP_EMULATED_DELAY", text, "a time, as in 200us",
                                                      {{"us", 1}, {"ms", 1000}, {"s", 1000000}}));
   });
+  read("LOCKSTEP_EMULATED_PLAN_FAILURES", [&](std::string_view text) {
+    machine.plan_failures =
+        static_cast<int>(scaled("LOCKSTEP_EMULATED_PLAN_FAILURES", text, "a percentage", none));
+  });
+  read("LOCKSTEP_EMULATED_GRAPHS", [&](std::string_view text) {
+    if (text != "empty" && text != "whole") refuse("LOCKSTEP_EMULATED_GRAPHS", text, "whole or empty");
+    machine.graphs_empty = text == "empty";
+  });
   read("LOCKSTEP_EMULATED_PAGEABLE", [&](std::string_view text) {
     if (text != "late" && text != "early") refuse("LOCKSTEP_EMULATED_PAGEABLE", text, "early or late");
     machine.pageable_late = text == "late";

@@ -22,6 +22,8 @@ struct Machine {
   int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
+  int plan_failures = 0;               // percent of cuDNN's plans: LOCKSTEP_EMULATED_PLAN_FAILURES
+  bool graphs_empty = false;           // launches of graphs do nothing: LOCKSTEP_EMULATED_GRAPHS=empty
   bool pageable_late = false;  // copies touch pageable memory when they run: LOCKSTEP_EMULATED_PAGEABLE=late
 };
 const Machine& machine();

@@ -247,10 +247,11 @@ cudaStream_t find_stream(const char* function, cudaStream_t stream, cudaError_t&
   return nullptr;
 }
 
-cudaError_t create(cudaStream_t* stream, unsigned flags, const char* function) {
+cudaError_t create(cudaStream_t* stream, unsigned flags, const char* function, int priority = 0) {
   if (const cudaError_t status = enter(function); status != cudaSuccess) return status;
   if (stream == nullptr || (flags & ~cudaStreamNonBlocking) != 0) return answer(cudaErrorInvalidValue);
   *stream = make_stream(current_device(), flags != cudaStreamNonBlocking);
+  (*stream)->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   {
     const BooksLock lock;
     books().devices[static_cast<std::size_t>(current_device())].streams.insert(*stream);
@@ -269,8 +270,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return create(stream, flags, "cudaStreamCreateWithFlags");
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return create(stream, flags, "cudaStreamCreateWithPriority");
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return create(stream, flags, "cudaStreamCreateWithPriority", priority);
 }
 
 // What the stream still has to do is done; its thread then frees it.
