@@ -2,7 +2,6 @@
 #include "kernels/kernel_choices.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/error.h"
 
@@ -19,28 +18,38 @@ std::optional<std::size_t> usable_index(const std::string& name,
   return index;
 }
 
+std::optional<std::size_t> first_usable(const KernelChoices::Candidates& candidates) {
+  for (std::size_t i = 0; i < candidates.names.size(); ++i) {
+    if (!candidates.usable || candidates.usable(i)) return i;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 KernelChoices KernelChoices::without_contests(const KernelChoices& choices) {
   KernelChoices same(ChooseBy::name, choices.name_);
   same.kept_ = choices.kept_;
+  same.plans_only_ = true;
   return same;
 }
 
-std::size_t KernelChoices::choose(const std::string& key, const Candidates& candidates) {
+std::optional<std::size_t> KernelChoices::choose(const std::string& key, const Candidates& candidates) {
   CHECK(!candidates.names.empty(), "no candidate for {}", key);
   if (const auto kept = kept_.find(key); kept != kept_.end()) {
-    if (const auto index = usable_index(kept->second.candidate, candidates)) return *index;
+    if (const auto index = usable_index(kept->second.candidate, candidates)) return index;
   }
   if (by_ == ChooseBy::name) {
     if (candidates.contest) unknown_.insert(key);
-    return usable_index(name_, candidates).value_or(0);
+    const auto named = usable_index(name_, candidates);
+    return named ? named : first_usable(candidates);
   }
   const KernelChoice& choice = kept_[key] =
       candidates.contest ? hold_contest(key, candidates) : KernelChoice{.candidate = candidates.names[0]};
   const auto index = usable_index(choice.candidate, candidates);
-  CHECK(index, "the contest for {} was won by {}, which is no candidate", key, choice.candidate);
-  return *index;
+  CHECK(index || !candidates.contest, "the contest for {} was won by {}, which is no candidate", key,
+        choice.candidate);
+  return index;
 }
 
 KernelChoice KernelChoices::hold_contest(const std::string& key, const Candidates& candidates) {

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,17 +39,18 @@ class KernelChoices {
  public:
   explicit KernelChoices(ChooseBy by = ChooseBy::name, std::string name = "")
       : by_(by), name_(std::move(name)) {}
-  // Those of another for planning without contests: what has no choice is taken to use the first.
+  // Those of another for planning alone, where no kernel runs: what has no choice is taken to use the first.
   static KernelChoices without_contests(const KernelChoices& choices);
+  bool plans_only() const { return plans_only_; }
 
   struct Candidates {
-    std::span<const std::string> names;       // at least one; the first is there for all
+    std::span<const std::string> names;       // at least one; the first is the default
     std::function<bool(std::size_t)> usable;  // null: all are
     std::function<KernelChoice()> contest;    // names the fastest that is usable; null: the first is
   };
-  // The index of the candidate to use. A kept choice wins if it is still usable; otherwise, when choosing by
-  // time, the contest is held, and what it finds is kept.
-  std::size_t choose(const std::string& key, const Candidates& candidates);
+  // The index of the candidate to use; nothing when none is usable. A kept choice wins if it is still usable;
+  // otherwise, when choosing by time, the contest is held, and what it finds is kept.
+  std::optional<std::size_t> choose(const std::string& key, const Candidates& candidates);
 
   const std::map<std::string, KernelChoice>& kept() const { return kept_; }
   void keep(const std::string& key, const KernelChoice& choice) { kept_[key] = choice; }
@@ -74,6 +76,7 @@ class KernelChoices {
 
   ChooseBy by_;
   std::string name_;
+  bool plans_only_ = false;
   std::map<std::string, KernelChoice> kept_;
   std::map<std::string, KernelChoice> in_doubt_;
   std::set<std::string> unknown_;

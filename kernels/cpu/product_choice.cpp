@@ -119,7 +119,9 @@ CpuProduct choose_product(KernelChoices& choices, const std::string& key,
                                   .usable = [&](std::size_t i) { return contenders.product(i) != nullptr; }};
   if (std::ranges::count_if(candidates, &ProductCandidate::contends) > 1)
     named.contest = [&] { return hold_contest(candidates, contenders); };
-  return contenders.take(choices.choose(key, named));
+  const std::optional<std::size_t> chosen = choices.choose(key, named);
+  CHECK(chosen, "no kernel for {}", key);
+  return contenders.take(*chosen);
 }
 
 }  // namespace lockstep

@@ -28,12 +28,19 @@ std::unique_ptr<AffineKernel> make_cuda_convolution(CudaLibraries& libraries, co
   return make_cuda_affine(plan, [&](AffineDirection direction) {
     const ConvolutionProblem problem{.shape = physical, .direction = direction, .dtype = input.dtype()};
     make_current(libraries.device());
-    std::vector<AffineProduct> products;
-    for (ConvolutionPlan& made : plan_convolution(problem, libraries.target())) {
-      products.push_back(product_of(libraries, std::move(made)));
-    }
-    return choose_product(choices, describe(problem), std::move(products),
-                          {.device = libraries.device(), .plan = plan});
+    const ProductSource source{.find = [&](const std::string& tag) -> std::optional<AffineProduct> {
+                                 auto found = libraries.convolution_plans().find(problem, tag);
+                                 if (!found) return std::nullopt;
+                                 return product_of(libraries, std::move(*found));
+                               },
+                               .all =
+                                   [&] {
+                                     std::vector<AffineProduct> products;
+                                     for (ConvolutionPlan& made : libraries.convolution_plans().all(problem))
+                                       products.push_back(product_of(libraries, std::move(made)));
+                                     return products;
+                                   }};
+    return choose_product(choices, describe(problem), source, libraries, plan);
   });
 }
 

@@ -223,13 +223,18 @@ std::optional<ConvolutionPlan> ConvolutionPlan::build(const ConvolutionCandidate
   target.set_plan_target(plan);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *candidate.configuration);
   if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return std::nullopt;
-  return ConvolutionPlan(candidate, std::move(plan));
+  return ConvolutionPlan(candidate, std::make_shared<CudnnDescriptor>(std::move(plan)));
 }
 
-ConvolutionPlan::ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDescriptor plan)
-    : tag_(candidate.tag), configuration_(candidate.configuration), plan_(std::move(plan)) {
-  workspace_bytes_ =
-      static_cast<std::size_t>(plan_.value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
+ConvolutionPlan::ConvolutionPlan(ConvolutionCandidate candidate, std::shared_ptr<const CudnnDescriptor> plan)
+    : tag_(std::move(candidate.tag)),
+      configuration_(std::move(candidate.configuration)),
+      plan_(std::move(plan)),
+      workspace_bytes_(
+          static_cast<std::size_t>(plan_->value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE))) {}
+
+ConvolutionPlan ConvolutionPlan::share() const {
+  return ConvolutionPlan({.tag = tag_, .configuration = configuration_}, plan_);
 }
 
 void ConvolutionPlan::execute(cudnnHandle_t handle, const AffineOperands& operands) {
@@ -244,7 +249,7 @@ void ConvolutionPlan::execute(cudnnHandle_t handle, const AffineOperands& operan
     variant_pack_ = std::move(pack);
     operands_ = operands;
   }
-  CUDNN_CHECK(cudnnBackendExecute(handle, plan_.get(), variant_pack_->get()));
+  CUDNN_CHECK(cudnnBackendExecute(handle, plan_->get(), variant_pack_->get()));
 }
 
 std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
@@ -274,12 +279,47 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
 }
 
 std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,
-                                                     const CudnnTarget& target, std::string_view tag) {
+                                                     const CudnnTarget& target, std::string_view tag,
+                                                     const PlanLimits& limits) {
   Candidates candidates(problem, target);
   while (const auto candidate = candidates.next()) {
-    if (candidate->tag == tag) return ConvolutionPlan::build(*candidate, target);
+    if (candidate->tag != tag) continue;
+    auto plan = ConvolutionPlan::build(*candidate, target);
+    if (plan && plan->workspace_bytes() > limits.workspace_bytes) plan.reset();
+    return plan;
   }
   return std::nullopt;
+}
+
+// A search over batch sizes plans many problems once: those of the largest networks fit, and memory is
+// bounded.
+ConvolutionPlans::Known& ConvolutionPlans::known(const ConvolutionProblem& problem) {
+  constexpr std::size_t kMostProblems = 512;
+  const std::string key = describe(problem);
+  if (known_.size() >= kMostProblems && !known_.contains(key)) known_.clear();
+  return known_[key];
+}
+
+std::vector<ConvolutionPlan> ConvolutionPlans::all(const ConvolutionProblem& problem) {
+  Known& known = this->known(problem);
+  if (!known.complete) known.plans = plan_convolution(problem, target_);
+  known.complete = true;
+  std::vector<ConvolutionPlan> plans;
+  for (const ConvolutionPlan& plan : known.plans) plans.push_back(plan.share());
+  return plans;
+}
+
+std::optional<ConvolutionPlan> ConvolutionPlans::find(const ConvolutionProblem& problem,
+                                                      std::string_view tag) {
+  Known& known = this->known(problem);
+  auto plan = std::ranges::find(known.plans, tag, &ConvolutionPlan::tag);
+  if (plan == known.plans.end()) {
+    auto found = find_convolution_plan(problem, target_, tag);
+    if (!found) return std::nullopt;
+    known.complete = false;
+    plan = known.plans.insert(plan, std::move(*found));
+  }
+  return plan->share();
 }
 
 }  // namespace lockstep

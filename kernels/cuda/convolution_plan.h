@@ -11,10 +11,12 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -46,6 +48,9 @@ class ConvolutionPlan {
   static std::optional<ConvolutionPlan> build(const ConvolutionCandidate& candidate,
                                               const CudnnTarget& target);
 
+  // The same finalized plan for another layer, which runs it on operands of its own.
+  ConvolutionPlan share() const;
+
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   // Only with a plan for the handle's own device. The operands' scratch is the workspace, aligned to
@@ -53,11 +58,11 @@ class ConvolutionPlan {
   void execute(cudnnHandle_t handle, const AffineOperands& operands);
 
  private:
-  ConvolutionPlan(const ConvolutionCandidate& candidate, CudnnDescriptor plan);
+  ConvolutionPlan(ConvolutionCandidate candidate, std::shared_ptr<const CudnnDescriptor> plan);
 
   std::string tag_;
   std::shared_ptr<const CudnnDescriptor> configuration_;
-  CudnnDescriptor plan_;
+  std::shared_ptr<const CudnnDescriptor> plan_;
   std::size_t workspace_bytes_ = 0;
   AffineOperands operands_;
   std::optional<CudnnDescriptor> variant_pack_;  // of operands_
@@ -74,8 +79,31 @@ std::vector<ConvolutionCandidate> convolution_candidates(const ConvolutionProble
 std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem, const CudnnTarget& target,
                                               const PlanLimits& limits = {});
 
-// The plan of an earlier choice; empty when cuDNN proposes it no more.
+// The plan of an earlier choice; empty when cuDNN proposes it no more, or when it needs more workspace than
+// the limit.
 std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& problem,
-                                                     const CudnnTarget& target, std::string_view tag);
+                                                     const CudnnTarget& target, std::string_view tag,
+                                                     const PlanLimits& limits = {});
+
+// Plans of one device, built once for each problem, however many layers and networks have it: cuDNN takes
+// milliseconds for each plan.
+class ConvolutionPlans {
+ public:
+  explicit ConvolutionPlans(CudnnTarget target) : target_(std::move(target)) {}
+
+  // As plan_convolution() and find_convolution_plan(), with the default limits.
+  std::vector<ConvolutionPlan> all(const ConvolutionProblem& problem);
+  std::optional<ConvolutionPlan> find(const ConvolutionProblem& problem, std::string_view tag);
+
+ private:
+  struct Known {
+    std::vector<ConvolutionPlan> plans;
+    bool complete = false;  // all() was asked for
+  };
+  Known& known(const ConvolutionProblem& problem);
+
+  CudnnTarget target_;
+  std::map<std::string, Known> known_;  // by describe(problem)
+};
 
 }  // namespace lockstep

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaLibraries: the handles of cuDNN and cuBLASLt for one device. Plans are made and run with them, by one
-// thread at a time. Lives as long as the kernels that were planned with it.
+// CudaLibraries: the handles of cuDNN and cuBLASLt for one device, and the plans that were made with them.
+// Used by one thread at a time. Lives as long as the kernels that were planned with it.
 #pragma once
+
+#include <map>
+#include <optional>
+#include <string>
 
 #include "core/cuda/check.h"
 #include "core/stream.h"
+#include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cudnn_backend.h"
 
@@ -17,6 +22,7 @@ class CudaLibraries {
     make_current(device);
     cudnn_ = make_cudnn_handle();
     cublas_ = make_cublas_handle();
+    convolution_plans_.emplace(target());
   }
 
   Device device() const { return device_; }
@@ -27,11 +33,16 @@ class CudaLibraries {
     return cudnn_.get();
   }
   cublasLtHandle_t cublas() const { return cublas_.get(); }
+  ConvolutionPlans& convolution_plans() { return *convolution_plans_; }
+  // Whether a product ran without an error when it was tried, by "PROBLEM, CANDIDATE" (choose_product).
+  std::map<std::string, bool>& product_trials() { return product_trials_; }
 
  private:
   Device device_;
   CudnnHandle cudnn_;
   CublasHandle cublas_;
+  std::optional<ConvolutionPlans> convolution_plans_;
+  std::map<std::string, bool> product_trials_;
 };
 
 }  // namespace lockstep

@@ -28,12 +28,13 @@ std::unique_ptr<AffineKernel> make_cuda_linear(CudaLibraries& libraries, const L
   return make_cuda_affine(plan, [&](AffineDirection direction) {
     const LinearProblem problem{.shape = physical, .direction = direction, .dtype = input.dtype()};
     make_current(libraries.device());
-    std::vector<AffineProduct> products;
-    for (LinearPlan& made : plan_linear(problem, libraries.cublas())) {
-      products.push_back(product_of(libraries, std::move(made)));
-    }
-    return choose_product(choices, describe(problem), std::move(products),
-                          {.device = libraries.device(), .plan = plan});
+    const auto all = [&] {
+      std::vector<AffineProduct> products;
+      for (LinearPlan& made : plan_linear(problem, libraries.cublas()))
+        products.push_back(product_of(libraries, std::move(made)));
+      return products;
+    };
+    return choose_product(choices, describe(problem), {.all = all}, libraries, plan);
   });
 }
 

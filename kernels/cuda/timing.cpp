@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "core/cuda/check.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "core/random.h"
 
 namespace lockstep {
@@ -35,26 +38,100 @@ std::vector<std::byte> random_block(std::size_t bytes) {
   return block;
 }
 
-// Operands and workspace of the products of one problem.
-struct ProductMemory {
-  CudaStopwatch stopwatch;
-  Buffer x, w, y, workspace;
+// Runs products of one problem on operands of its own, which it allocates when it first needs them.
+class ProductTrials {
+ public:
+  ProductTrials(CudaLibraries& libraries, const CudaAffinePlan& plan, std::string key)
+      : libraries_(libraries), plan_(plan), key_(std::move(key)) {}
 
-  ProductMemory(const ProductTiming& timing, std::size_t workspace_bytes)
-      : stopwatch(timing.device),
-        x(random_tensor(timing.plan.input.wanted())),
-        w(random_tensor(timing.plan.weights)),
-        y(random_tensor(timing.plan.output)),
-        workspace(std::max<std::size_t>(workspace_bytes, 1), timing.device) {}
+  // Whether the product runs without an error: tried once for all layers with the problem. Where there is no
+  // memory to try it, it is taken to run.
+  bool runs(const AffineProduct& product) {
+    const auto known = libraries_.product_trials().find(name_of(product));
+    if (known != libraries_.product_trials().end()) return known->second;
+    try {
+      return attempt(product, [&](Stream& stream, const std::function<void()>& enqueue) {
+        enqueue();
+        stream.synchronize();
+      });
+    } catch (const MemoryError&) {
+      return true;
+    }
+  }
+  // Nothing when it fails. Throws MemoryError when there is no room for the operands.
+  std::optional<double> microseconds(const AffineProduct& product) {
+    std::optional<double> time;
+    attempt(product,
+            [&](Stream&, const std::function<void()>& enqueue) { time = stopwatch_->microseconds(enqueue); });
+    return time;
+  }
+  const std::string& key() const { return key_; }
+  // Why the last product that failed did.
+  const std::string& failure() const { return failure_; }
 
-  Buffer random_tensor(const Layout& layout) {
-    return random_memory(stopwatch.stream(), layout.bytes(), layout.dtype());
+ private:
+  std::string name_of(const AffineProduct& product) const {
+    return fmt::format("{}, {}", key_, product.name);
   }
-  double microseconds(const AffineProduct& product) {
-    const AffineOperands operands{.x = x.data(), .w = w.data(), .y = y.data(), .scratch = workspace.data()};
-    return stopwatch.microseconds([&] { product.run(stopwatch.stream(), operands); });
+
+  // Whether it ran. An error that leaves the device unusable fails every product after it, too.
+  template <typename Run>
+  bool attempt(const AffineProduct& product, Run run) {
+    prepare(product.scratch_bytes);
+    const AffineOperands operands{
+        .x = x_.data(), .w = w_.data(), .y = y_.data(), .scratch = workspace_.data()};
+    bool& ran = libraries_.product_trials()[name_of(product)];
+    try {
+      run(stopwatch_->stream(), [&] { product.run(stopwatch_->stream(), operands); });
+      return ran = true;
+    } catch (const Error& error) {
+      cudaGetLastError();  // the check of the next kernel launch must not find it
+      failure_ = error.what();
+      log::warning("{}: {} is left out, because it fails: {}", key_, product.name, failure_);
+      return ran = false;
+    }
   }
+
+  void prepare(std::size_t workspace_bytes) {
+    if (!stopwatch_) {
+      stopwatch_.emplace(libraries_.device());
+      const auto tensor = [&](const Layout& layout) {
+        return random_memory(stopwatch_->stream(), layout.bytes(), layout.dtype());
+      };
+      x_ = tensor(plan_.input.wanted());
+      w_ = tensor(plan_.weights);
+      y_ = tensor(plan_.output);
+    }
+    const std::size_t wanted = std::max<std::size_t>(workspace_bytes, 1);
+    if (workspace_.bytes() < wanted) workspace_ = Buffer(wanted, libraries_.device());
+  }
+
+  CudaLibraries& libraries_;
+  const CudaAffinePlan& plan_;
+  std::string key_;
+  std::optional<CudaStopwatch> stopwatch_;
+  Buffer x_, w_, y_, workspace_;
+  std::string failure_;
 };
+
+// The fastest. Throws Error when all fail.
+KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> products) {
+  KernelChoice best;
+  for (const AffineProduct& product : products) {
+    const std::optional<double> time = trials.microseconds(product);
+    if (time && (best.candidate.empty() || *time < best.microseconds))
+      best = {.candidate = product.name, .microseconds = *time};
+  }
+  return best;
+}
+
+[[noreturn]] void throw_all_fail(const ProductTrials& trials, std::size_t count) {
+  throw Error(
+      exit_code::failed,
+      fmt::format("{}: all {} kernels of the library for it fail, the last with: {}. Check the device "
+                  "with nvidia-smi, and that driver and libraries are of one release",
+                  trials.key(), count, trials.failure()));
+}
 
 }  // namespace
 
@@ -113,28 +190,30 @@ Buffer random_memory(Stream& stream, std::size_t bytes, DType type) {
   return memory;
 }
 
-AffineProduct choose_product(KernelChoices& choices, const std::string& key,
-                             std::vector<AffineProduct> products, const ProductTiming& timing) {
-  std::vector<std::string> names;
-  std::size_t workspace = 0;
-  for (const AffineProduct& product : products) {
-    names.push_back(product.name);
-    workspace = std::max(workspace, product.scratch_bytes);
+AffineProduct choose_product(KernelChoices& choices, const std::string& key, const ProductSource& source,
+                             CudaLibraries& libraries, const CudaAffinePlan& plan) {
+  ProductTrials trials(libraries, plan, key);
+  const auto kept = choices.kept().find(key);
+  if (source.find && kept != choices.kept().end()) {
+    auto product = source.find(kept->second.candidate);
+    if (product && (choices.plans_only() || trials.runs(*product))) return std::move(*product);
   }
-  const auto contest = [&] {
-    ProductMemory memory(timing, workspace);
-    KernelChoice best;
-    for (const AffineProduct& product : products) {
-      const double time = memory.microseconds(product);
-      if (best.candidate.empty() || time < best.microseconds)
-        best = {.candidate = product.name, .microseconds = time};
-    }
-    return best;
-  };
+  std::vector<AffineProduct> products = source.all();
+  std::vector<std::string> names;
+  for (const AffineProduct& product : products) names.push_back(product.name);
   KernelChoices::Candidates candidates{.names = names};
-  if (products.size() > 1) candidates.contest = contest;
-  const std::size_t chosen = choices.choose(key, candidates);
-  return std::move(products[chosen]);
+  if (!choices.plans_only())
+    candidates.usable = [&](std::size_t index) { return trials.runs(products[index]); };
+  if (products.size() > 1) {
+    candidates.contest = [&] {
+      KernelChoice best = hold_contest(trials, products);
+      if (best.candidate.empty()) throw_all_fail(trials, products.size());
+      return best;
+    };
+  }
+  const std::optional<std::size_t> chosen = choices.choose(key, candidates);
+  if (!chosen) throw_all_fail(trials, products.size());
+  return std::move(products[*chosen]);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/stream.h"
 #include "kernels/cuda/affine.h"
 #include "kernels/cuda/handle.h"
+#include "kernels/cuda/libraries.h"
 #include "kernels/kernel_choices.h"
 
 namespace lockstep {
@@ -46,14 +48,16 @@ class CudaStopwatch {
 // Memory on the device with random numbers in [-1, 1): zeros could hide what real data costs.
 Buffer random_memory(Stream& stream, std::size_t bytes, DType type);
 
-// Where products are timed, and on what.
-struct ProductTiming {
-  Device device;
-  const CudaAffinePlan& plan;
+// The products of a library that compute the same thing.
+struct ProductSource {
+  // The one of this name, without making the others; null function: only all() makes any.
+  std::function<std::optional<AffineProduct>(const std::string& name)> find = {};
+  std::function<std::vector<AffineProduct>()> all;  // best guess first, at least one
 };
-// The product that the choices prefer; times those that have no choice yet on memory of its own. key says
-// what is computed.
-AffineProduct choose_product(KernelChoices& choices, const std::string& key,
-                             std::vector<AffineProduct> products, const ProductTiming& timing);
+// The product that the choices prefer; times those that have no choice yet, on memory of its own. key says
+// what is computed. A product is run once before it is chosen, unless choices are for planning alone: one
+// that fails is left out, with a line in the log. Throws Error when all fail.
+AffineProduct choose_product(KernelChoices& choices, const std::string& key, const ProductSource& source,
+                             CudaLibraries& libraries, const CudaAffinePlan& plan);
 
 }  // namespace lockstep

@@ -19,6 +19,24 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
 }
 
+// cuDNN refuses a third of its plans when they are made, and another third when they are executed.
+TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
+  for (const char* choose : {"direct", "time"}) {
+    const EmulatedRun run{.settings = {fmt::format("kernels.choose={}", choose)},
+                          .machine = "LOCKSTEP_EMULATED_PLAN_FAILURES=33"};
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+    EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+    EXPECT_GE(count(result.output, "CUDNN_STATUS_EXECUTION_FAILED"), 1) << result.output;
+  }
+}
+
+TEST_F(EmulatedDigest, WhereAllPlansFailTheProblemIsNamed) {
+  const EmulatedRun run{.ranks = 1, .machine = "LOCKSTEP_EMULATED_PLAN_FAILURES=100"};
+  const ProgramResult result = run_ranks(1, command_of(workplace_, run, ""));
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  EXPECT_GE(count(result.output, "convolution forward"), 1) << result.output;
+}
+
 // Ends a job one of whose devices hangs: sends `signal` to "$job", its mpirun, or to "$hung", the rank's
 // process. Says which processes and shared files are left.
 ProgramResult end_hanging_job(const Workplace& workplace, const std::string& train,

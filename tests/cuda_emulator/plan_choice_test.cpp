@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
+#include "core/error.h"
 #include "kernels/cuda/convolution_plan.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/timing.h"
+#include "tests/cuda_emulator/libraries/cudnn_engines.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +64,84 @@ TEST(PlanChoice, NothingTimedFindsItsOperandsInTheCache) {
   ASSERT_GE(filled.size(), 5u);
   for (std::size_t i = 1; i < filled.size(); ++i)
     EXPECT_GE(filled[i] - filled[i - 1], static_cast<std::uint64_t>(cache_bytes)) << "call " << i;
+}
+
+constexpr ConvolutionShape kShape = {.batch = 2,
+                                     .in_channels = 16,
+                                     .in_height = 9,
+                                     .in_width = 9,
+                                     .out_channels = 16,
+                                     .kernel = 3,
+                                     .padding = 1,
+                                     .bias = false};
+const Layout kInput({2, 16, 9, 9}, DType::f16);
+
+TEST(PlanChoice, LayersAndNetworksWithAProblemShareItsPlans) {
+  CudaLibraries libraries(kDevice);
+  KernelChoices choices;
+  make_cuda_convolution(libraries, kShape, kInput, choices);
+  const std::uint64_t built = emulator::cudnn::plans_built();
+  make_cuda_convolution(libraries, kShape, kInput, choices);
+  EXPECT_EQ(emulator::cudnn::plans_built(), built);
+  ConvolutionShape larger = kShape;
+  larger.batch = 4;
+  make_cuda_convolution(libraries, larger, Layout({4, 16, 9, 9}, DType::f16), choices);
+  EXPECT_GT(emulator::cudnn::plans_built(), built) << "another problem";
+}
+
+TEST(PlanChoice, OfAKnownChoiceNoOtherPlanIsBuilt) {
+  KernelChoices choices(ChooseBy::time);
+  {
+    CudaLibraries libraries(kDevice);
+    make_cuda_convolution(libraries, kShape, kInput, choices);
+  }
+  EXPECT_EQ(choices.kept().size(), 3u);
+  CudaLibraries libraries(kDevice);
+  const std::uint64_t built = emulator::cudnn::plans_built();
+  make_cuda_convolution(libraries, kShape, kInput, choices);
+  EXPECT_EQ(emulator::cudnn::plans_built() - built, 3u) << "one for each direction";
+}
+
+// Products that copy, and of which some fail when they run.
+ProductSource products_where(std::function<bool(int)> fails) {
+  return {.all = [fails] {
+    std::vector<AffineProduct> products;
+    for (int i = 0; i < 3; ++i) {
+      products.push_back({.name = fmt::format("product{}", i),
+                          .scratch_bytes = 0,
+                          .run = [fails, i](Stream& stream, const AffineOperands& operands) {
+                            if (fails(i)) throw Error(exit_code::failed, fmt::format("product {} fails", i));
+                            stream.copy(const_cast<void*>(operands.y), operands.x, 16);
+                          }});
+    }
+    return products;
+  }};
+}
+
+TEST(PlanChoice, ProductsThatFailAreLeftOutHoweverTheChoiceIsMade) {
+  const CudaAffinePlan plan = plan_cuda_convolution(kShape, kInput);
+  for (const ChooseBy by : {ChooseBy::name, ChooseBy::time}) {
+    CudaLibraries libraries(kDevice);
+    KernelChoices choices(by, "product1");
+    const auto choose = [&](const char* key, std::function<bool(int)> fails) {
+      return choose_product(choices, key, products_where(std::move(fails)), libraries, plan).name;
+    };
+    EXPECT_EQ(choose("first fails", [](int i) { return i < 2; }), "product2");
+    choices.keep("kept one fails", {.candidate = "product0"});
+    EXPECT_NE(choose("kept one fails", [](int i) { return i == 0; }), "product0");
+    const std::string message = message_of<Error>([&] { choose("all of them", [](int) { return true; }); });
+    expect_parts(message, {"all of them", "product 2 fails"});
+  }
+}
+
+TEST(PlanChoice, AChoiceThatTheLibraryHasNoMoreIsMadeAgain) {
+  CudaLibraries libraries(kDevice);
+  KernelChoices choices(ChooseBy::time);
+  make_cuda_convolution(libraries, kShape, kInput, choices);
+  const auto known = choices.kept();
+  for (const auto& [key, choice] : known) choices.keep(key, {.candidate = "eng99"});
+  make_cuda_convolution(libraries, kShape, kInput, choices);
+  for (const auto& [key, choice] : choices.kept()) EXPECT_NE(choice.candidate, "eng99") << key;
 }
 
 }  // namespace

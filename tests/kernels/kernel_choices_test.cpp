@@ -15,8 +15,8 @@ struct Contest {
   KernelChoice outcome{.candidate = "quick", .microseconds = 10};
   int held = 0;
 
-  std::size_t choose(KernelChoices& choices, const std::vector<std::string>& names = kNames,
-                     const std::function<bool(std::size_t)>& usable = nullptr) {
+  std::optional<std::size_t> choose(KernelChoices& choices, const std::vector<std::string>& names = kNames,
+                                    const std::function<bool(std::size_t)>& usable = nullptr) {
     return choices.choose("shape", {.names = names, .usable = usable, .contest = [this] {
                                       ++held;
                                       return outcome;
@@ -52,6 +52,16 @@ TEST(KernelChoices, AKeptChoiceThatCannotBeUsedIsReplaced) {
   choices.keep("shape", {.candidate = "middling", .microseconds = 1});
   EXPECT_EQ(contest.choose(choices, kNames, [](std::size_t i) { return i != 2; }), 1u);
   EXPECT_EQ(contest.held, 2);
+}
+
+TEST(KernelChoices, ByNameTheFirstUsableIsTakenAndNothingWhereNoneIs) {
+  KernelChoices named(ChooseBy::name, "quick");
+  Contest contest;
+  EXPECT_EQ(contest.choose(named, kNames, [](std::size_t i) { return i == 2; }), 2u);
+  EXPECT_EQ(contest.choose(named, kNames, [](std::size_t) { return false; }), std::nullopt);
+  KernelChoices timed(ChooseBy::time);
+  const std::vector<std::string> one = {"careful"};
+  EXPECT_EQ(timed.choose("shape", {.names = one, .usable = [](std::size_t) { return false; }}), std::nullopt);
 }
 
 TEST(KernelChoices, ByNameHoldsNone) {

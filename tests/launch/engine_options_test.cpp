@@ -96,7 +96,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("kernels.by", name_of(kernel_choices(config.kernels).by(), {"name", "time"}));
   KernelChoices kernels = kernel_choices(config.kernels);
   const std::vector<std::string> candidates = {"direct", "winograd", "tiled winograd"};
-  tell("kernels.chosen", kernels.choose("key", {.names = candidates}));
+  tell("kernels.chosen", kernels.choose("key", {.names = candidates}).value());
   tell("kernels.cache", kernel_cache_folder(config.kernels).string());
 
   const BucketOptions buckets = bucket_options(config);

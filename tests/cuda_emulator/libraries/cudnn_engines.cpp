@@ -2,6 +2,9 @@
 #include "tests/cuda_emulator/libraries/cudnn_engines.h"
 
 #include <algorithm>
+#include <random>
+
+#include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep::emulator::cudnn {
 namespace {
@@ -118,6 +121,26 @@ void check_knobs(const Configuration& configuration, const Engine& engine) {
     require(value >= knob->least && value <= knob->most && (value - knob->least) % knob->step == 0,
             CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "the knob does not take this value");
   }
+}
+
+// Whether the configuration is among those that the seed lets fail at this moment: the same in every process.
+bool fails(const Configuration& configuration, std::uint64_t moment) {
+  if (machine().plan_failures == 0) return false;
+  std::seed_seq::result_type mixed[1];
+  std::vector<std::int64_t> words = {static_cast<std::int64_t>(machine().seed + moment),
+                                     configuration.engine};
+  for (const auto& [type, value] : configuration.knobs) {
+    words.push_back(type);
+    words.push_back(value);
+  }
+  if (const Operation* convolution = configuration.graph->convolution()) {
+    const ConvolutionSizes& s = convolution->sizes;
+    for (const std::int64_t size : {s.batch, s.groups, s.in_channels, s.out_channels, s.height, s.width,
+                                    s.kernel_height, static_cast<std::int64_t>(convolution->direction)})
+      words.push_back(size);
+  }
+  std::seed_seq(words.begin(), words.end()).generate(mixed, mixed + 1);
+  return static_cast<int>(mixed[0] % 100) < machine().plan_failures;
 }
 
 // Of an operation alone.
@@ -275,6 +298,11 @@ std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<
 void check_plan(const Configuration& configuration) {
   require(configuration.engine != kTooLarge, CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT,
           "the engine needs more shared memory than a block of the device has");
+  require(!fails(configuration, 1), CUDNN_STATUS_NOT_SUPPORTED, "the plan fails, as the seed has it");
+}
+
+void check_execution(const Configuration& configuration) {
+  require(!fails(configuration, 2), CUDNN_STATUS_EXECUTION_FAILED, "the execution fails, as the seed has it");
 }
 
 }  // namespace lockstep::emulator::cudnn

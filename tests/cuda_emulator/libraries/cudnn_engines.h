@@ -50,7 +50,9 @@ std::size_t workspace_bytes(const Configuration& configuration);
 // Best guess first. Throws Refusal when nothing does the graph.
 std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<const Graph>& graph,
                                                           const Target& target, cudnnBackendHeurMode_t mode);
-// Throws Refusal when a plan cannot be had of the configuration after all.
+// Throws Refusal when a plan cannot be had of the configuration after all, or cannot be executed. Each
+// refuses a share of all configurations that the machine's seed chooses (LOCKSTEP_EMULATED_PLAN_FAILURES).
 void check_plan(const Configuration& configuration);
+void check_execution(const Configuration& configuration);
 
 }  // namespace lockstep::emulator::cudnn

@@ -281,6 +281,7 @@ Execution make_execution(const Descriptor& plan, const Descriptor& pack, int dev
   for (std::size_t i = 0; i < ids.size(); ++i) execution.memory.emplace(ids[i], pointers[i]);
   check_memory(execution, device);
   check_overlaps(execution);
+  check_execution(*execution.plan->configuration);
   return execution;
 }
 

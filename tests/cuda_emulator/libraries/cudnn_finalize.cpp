@@ -2,6 +2,7 @@
 //
 // What finalizing checks, and makes of a descriptor's attributes: engines, configurations and plans here,
 // graphs in cudnn_operations.cpp.
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <set>
@@ -101,8 +102,11 @@ void find_results(Descriptor& d) {
   d.put(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::move(results));
 }
 
+std::atomic<std::uint64_t> built_plans{0};
+
 const Plan* keep(const Plan& plan) {
   const Unseen unseen;
+  ++built_plans;
   static auto& mutex = *new std::mutex;
   static auto& plans = *new std::deque<Plan>;
   const std::lock_guard lock(mutex);
@@ -177,6 +181,8 @@ Body make_body(Descriptor& d) {
 }
 
 }  // namespace
+
+std::uint64_t plans_built() { return built_plans; }
 
 void finalize(Descriptor& descriptor) {
   require(!descriptor.finalized, CUDNN_STATUS_BAD_PARAM, "the descriptor is finalized already");

@@ -92,6 +92,9 @@ struct Configuration {
   std::map<cudnnBackendKnobType_t, std::int64_t> knobs;
 };
 
+// Plans that were finalized in this process.
+std::uint64_t plans_built();
+
 // Lives as long as the process: work in a stream may need it when its descriptor is gone, and counting
 // references would tell ThreadSanitizer of an order that CUDA does not give.
 struct Plan {

@@ -34,12 +34,12 @@ class KernelCacheTest : public testing::Test {
     Start result;
     KernelCache(folder_, identity).use(choices, [&] {
       const std::vector<std::string> names = {"direct", "winograd"};
-      const std::size_t best = choices.choose(key, {.names = names, .contest = [&] {
-                                                      result.timed = true;
-                                                      meanwhile();
-                                                      return fastest;
-                                                    }});
-      result.chosen = names[best];
+      const auto best = choices.choose(key, {.names = names, .contest = [&] {
+                                               result.timed = true;
+                                               meanwhile();
+                                               return fastest;
+                                             }});
+      result.chosen = names[best.value()];
     });
     return result;
   }
