@@ -36,8 +36,9 @@ class StepRecordings {
   // that follow.
   void restart(std::int64_t warmup_steps);
 
-  // Enqueues the step by this call, which may be recorded, or replays what it once enqueued.
-  void run(StepKind kind, StepSlot slot, const std::function<void()>& enqueue);
+  // Enqueues the step by this call, which may be recorded, or replays what it once enqueued. observed:
+  // whether it takes moments of its buckets; such steps are recorded apart.
+  void run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue);
 
   // Collective, within such a call: where the communicators are told to look for ranks that call other
   // collectives. Before the sums of the step are used.
@@ -61,7 +62,8 @@ class StepRecordings {
   std::int64_t first_exchange_ = 0;
   std::int64_t first_recorded_ = 0;        // of enqueued_
   StepKind kind_ = StepKind::synchronous;  // of the step that is being enqueued
-  std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds> recordings_;
+  std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, 2>
+      recordings_;                                      // first: observed
   std::array<std::int64_t, kStepKinds> enqueued_ = {};  // of each kind, by this process, with these codecs
 };
 

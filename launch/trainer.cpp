@@ -116,6 +116,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .clip_norm = options.clip_norm,
                             .average = weight_average()},
                            options)),
+      traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0),
       lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
       loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
   CHECK(!end_->judges_alone() || parts.across == nullptr,
@@ -234,6 +235,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   const double without_core = compute_without_core() - without_core_before - pause.without_core;
   line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
   line.resident_bytes_by_rank = gather_values(parts_.communicator.host(), resident_bytes());
+  line.device_memory = device_memory_use(parts_.network.device());
   if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
   if (attainable_) line.peak = line.samples_per_second / *attainable_;
   line.processor = processor_account() - processor_before - pause.processor;
@@ -268,14 +270,15 @@ void Trainer::step() {
                 epoch_ends_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
   end_->begin_step(place_);
   marks_.begin(place_.slot, step_ + 1);
-  clock_.begin(place_.slot, step_);
+  const bool observed = observes_buckets();
+  clock_.begin(place_.slot, step_, observed);
   if (!end_->exchanges(place_)) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
   clock_.has_data();
   results_.ask_for_norm(place_.slot, asks_for_norm());
   parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(step_));
   exchanged_rate_.set(place_.slot, schedule_.at(step_));
-  recordings_.run(end_->kind_of(step_), place_.slot, [this] { enqueue_step(); });
+  recordings_.run(end_->kind_of(step_), place_.slot, observed, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);
   ++enqueued_;
@@ -287,6 +290,15 @@ void Trainer::step() {
   clock_.rest();
   if (end_->learns()) learn_order();
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
+}
+
+// Three moments of each bucket are nodes of a recorded step, which a GPU runs one by one: one step in so many
+// has them, unless all are traced or codecs are compared. Replayed from the third on; the same on every rank.
+bool Trainer::observes_buckets() const {
+  constexpr std::int64_t kEvery = 16, kFirst = 2;
+  if (!recordings_.records() || traces_) return true;
+  if (!ledger_) return false;
+  return (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || enqueued_ % kEvery == kFirst;
 }
 
 // Steps of the epoch before may be under way: settle() then begins the sums.

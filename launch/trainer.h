@@ -266,6 +266,8 @@ class Trainer {
   bool takes_step(std::int64_t steps);
   void stand_at(std::int64_t epoch_step);
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
+  // Whether a GPU takes moments of the buckets of the step that begins.
+  bool observes_buckets() const;
   void begin_epoch();
   void begin_totals();
   void visit_place(StateVisitor& visitor);
@@ -316,6 +318,7 @@ class Trainer {
   std::unique_ptr<StepEnd> end_;
   // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
   // rank learns of a step at the same point of its loop.
+  bool traces_;  // a rank has a timeline
   std::int64_t lag_;
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
   LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps

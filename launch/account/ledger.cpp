@@ -2,6 +2,7 @@
 #include "launch/account/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -142,8 +143,27 @@ LedgerSums& LedgerSums::operator+=(const LedgerSums& more) {
   return *this;
 }
 
+void LedgerSums::scale_to(std::int64_t all) {
+  if (steps == 0) {
+    steps = all;
+    return;
+  }
+  const double factor = static_cast<double>(all) / static_cast<double>(steps);
+  without_exchange = std::llround(factor * static_cast<double>(without_exchange));
+  steps = all;
+  for (double* sum :
+       {&backward, &exposed, &exposed_starved, &exposed_late, &exposed_wire, &exposed_rest, &hidden})
+    *sum *= factor;
+  for (BucketSums& bucket : buckets) {
+    for (double* sum : {&bucket.lead, &bucket.starved, &bucket.late, &bucket.wire, &bucket.exposed,
+                        &bucket.hidden, &bucket.sent_bytes})
+      *sum *= factor;
+  }
+}
+
 LedgerSums Ledger::take() {
   LedgerSums sums = sums_;
+  if (skipped_ > 0) sums.scale_to(sums.steps + std::exchange(skipped_, 0));
   sums_ = {};
   sums_.buckets.resize(sums.buckets.size());
   return sums;

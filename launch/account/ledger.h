@@ -68,6 +68,8 @@ struct LedgerSums {
 
   // Of as many buckets.
   LedgerSums& operator+=(const LedgerSums& more);
+  // The sums over `all` steps like these, which are all >= steps of them.
+  void scale_to(std::int64_t all);
 };
 
 class Ledger {
@@ -84,12 +86,14 @@ class Ledger {
   void read_log();
   // The sums of the step's gradients are there. What no bucket was told of stays out of the sums.
   void end_step(const ComputeMoments& compute);
+  // A step of which nothing was added: on a GPU moments are taken in some steps only.
+  void skip_step() { ++skipped_; }
   // Of the step that ended last.
   std::span<const BucketPassage> passages() const { return ended_; }
   const ComputeMoments& compute() const { return compute_; }
 
   const LedgerSums& sums() const { return sums_; }
-  // Since the last call.
+  // Since the last call, over all steps: those of which nothing was added are taken to be like the others.
   LedgerSums take();
   // The same steps for somebody else: since the last begin_window().
   void begin_window() { clear(window_); }
@@ -116,6 +120,7 @@ class Ledger {
   LedgerSums step_;                    // the last one's
   LedgerSums sums_;
   LedgerSums window_;
+  std::int64_t skipped_ = 0;  // steps since the last take()
 };
 
 }  // namespace lockstep

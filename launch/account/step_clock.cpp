@@ -44,12 +44,12 @@ void StepClock::enter(Phase phase) {
   host_.enter(phase);
 }
 
-void StepClock::begin(StepSlot slot, std::int64_t step) {
+void StepClock::begin(StepSlot slot, std::int64_t step, bool observed) {
   slot_ = slot;
   step_ = step;
   enter(Phase::data_wait);
   step_begin_ns_ = now_ns();
-  if (times_) times_->begun(stream_, slot, step, fetch_seconds_);
+  if (times_) times_->begun(stream_, slot, step, fetch_seconds_, observed);
 }
 
 void StepClock::has_data() {

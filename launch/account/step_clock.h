@@ -30,8 +30,9 @@ class StepClock {
   StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
             Ledger* ledger = nullptr);
 
-  // A step, in this order; step: its number, from 0. First it waits for its batches.
-  void begin(StepSlot slot, std::int64_t step);
+  // A step, in this order; step: its number, from 0. First it waits for its batches. observed: whether a GPU
+  // takes moments of its buckets, for timeline and ledger.
+  void begin(StepSlot slot, std::int64_t step, bool observed);
   // Buckets stay where they are in this step.
   void without_exchange() {
     if (times_) times_->without_exchange(slot_);
@@ -62,7 +63,7 @@ class StepClock {
     go_on(interrupted);
   }
   void exchange_ended();
-  // Where a GPU takes the moments of the step's buckets; empty on a CPU.
+  // Where a GPU takes the moments of the step's buckets; empty on a CPU, and where it takes none.
   std::span<BucketMoments> buckets();
   void end();
   // The host fetches the batches of the next step; waits for steps of a GPU; does something else.

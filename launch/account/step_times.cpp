@@ -37,12 +37,14 @@ StepTimes::StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buc
   first_ns_ = now_ns();
 }
 
-void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds) {
+void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds,
+                      bool observed) {
   Moments& moments = slots_[slot.index];
   CHECK(!moments.enqueued, "step {} was not accounted for", moments.step);
   moments.first = std::exchange(restarted_, false);
   last_begun_ = slot;
   moments.exchanges = true;
+  moments.observed = observed;
   moments.crossed.clear();
   moments.step = step;
   moments.host_waited_seconds = host_waited_seconds;
@@ -125,7 +127,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   }
   accounted_seconds_ += gap;
   const double step_begin = accounted_seconds_;
-  if (step.exchanges) record_buckets(step, timeline, ledger);
+  if (step.exchanges && step.observed) record_buckets(step, timeline, ledger);
   ComputeMoments compute;
   TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end, std::span<const Piece> pieces = {}) {
@@ -164,7 +166,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   }
   account_crossed(step, account, timeline);
   compute.waits = waits_;
-  if (ledger != nullptr) ledger->end_step(compute);
+  if (ledger != nullptr) step.observed ? ledger->end_step(compute) : ledger->skip_step();
   std::swap(step.ended, last_ended_);  // the slot's next step ends before this moment is asked for again
 }
 

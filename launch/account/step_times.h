@@ -28,14 +28,20 @@ class StepTimes {
 
   // A step on the stream, in this order. begun(), has_data() and ended() stay outside of recorded work; the
   // others may be recorded, for each slot apart. step: its number, for the timeline. begun() stands before it
-  // waits for its batches, for which the host has waited so long since the step before it.
-  void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds);
+  // waits for its batches, for which the host has waited so long since the step before it. observed: whether
+  // moments of its buckets are taken.
+  void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds,
+             bool observed = true);
   void has_data(Stream& stream, StepSlot slot);  // behind that
-  // No moments are taken of its buckets.
+  // Its buckets stay where they are.
   void without_exchange(StepSlot slot) { slots_[slot.index].exchanges = false; }
   // Behind forward, backward, and the wait for the sums of gradients (Phase::exposed_communication).
   void done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch = 0);
-  std::span<BucketMoments> buckets(StepSlot slot) { return slots_[slot.index].buckets; }  // the last backward
+  // Of the last backward; empty where they are not taken.
+  std::span<BucketMoments> buckets(StepSlot slot) {
+    Moments& moments = slots_[slot.index];
+    return moments.observed ? std::span<BucketMoments>(moments.buckets) : std::span<BucketMoments>();
+  }
   void ended(Stream& stream, StepSlot slot);
   // Where the exchange goes on behind the step: of each of its buckets in turn, before compute waits for it,
   // behind that, and behind the update of its parameters: with the slot of the step whose exchange it is,
@@ -67,6 +73,7 @@ class StepTimes {
 
     bool enqueued = false;  // and not accounted for
     bool exchanges = true;
+    bool observed = true;
     bool first = false;  // since restart()
     std::int64_t step = 0;
     double host_waited_seconds = 0;

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGlobalBatch = 12, kSide = 4, kSteps = 5;
+constexpr std::int64_t kGlobalBatch = 12, kSide = 4, kSteps = 6;
 
 using State = std::map<std::string, std::vector<float>>;
 
@@ -144,8 +144,8 @@ TEST(SyncBatchNorm, OfGpusIsThatOfOneLargeBatch) {
 TEST(SyncBatchNorm, LayersThatAskOtherThingsAreFoundOnEveryRank) {
   for (const auto& [check, step] : {std::pair{CallCheck::plan, 0},
                                     {CallCheck::plan, 2},
-                                    {CallCheck::step, 4},
-                                    {CallCheck::collective, 4}}) {
+                                    {CallCheck::step, 5},
+                                    {CallCheck::collective, 5}}) {
     const auto errors = try_thread_ranks(2, [&](Communicator& host) {
       train(host, {.kind = DeviceKind::cuda, .index = host.rank()},
             {.record = true, .check = check, .astray_in = step});

@@ -179,5 +179,27 @@ TEST(Communication, OfRanksThatWaitAlikeNobodyIsLate) {
   });
 }
 
+// A GPU takes moments in one step of several: the epoch's sums are of all.
+TEST(Ledger, SkippedStepsCountAsTheOthersInTheSumsThatAreTaken) {
+  Ledger ledger(1, nullptr);
+  const auto step = [&] {
+    ledger.add(0, {.final_ns = 10, .enqueued_ns = 10, .started_ns = 10, .finished_ns = 50}, 7);
+    ledger.end_step({.backward_ns = 0, .waited_ns = 30, .resumed_ns = 60});
+  };
+  step();
+  for (int i = 0; i < 3; ++i) ledger.skip_step();
+  const LedgerSums sums = ledger.take();
+  EXPECT_EQ(sums.steps, 4);
+  EXPECT_NEAR(sums.exposed, 4 * 30e-9, 1e-15);
+  EXPECT_NEAR(sums.hidden, 4 * 20e-9, 1e-15);
+  EXPECT_NEAR(sums.buckets[0].wire, 4 * 40e-9, 1e-15);
+  EXPECT_EQ(sums.buckets[0].sent_bytes, 28);
+  step();
+  EXPECT_EQ(ledger.take().steps, 1) << "counted once";
+  ledger.skip_step();
+  EXPECT_EQ(ledger.take().steps, 1);
+  EXPECT_EQ(ledger.take().exposed, 0);
+}
+
 }  // namespace
 }  // namespace lockstep
