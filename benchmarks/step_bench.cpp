@@ -2,18 +2,23 @@
 //
 // How long is a training step? Forward, loss, backward and update of any network on random images, in one
 // process, without the loop around it: the sum of its kernels. On a GPU it is enqueued kernel by kernel and
-// replayed as a graph, as in training. The loss must fall, or the time is not reported.
+// replayed as a graph, as in training. The loss must fall, and on a GPU both ways must end with the same
+// digest, or the time is not reported.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <string>
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/timeline.h"
+#include "launch/account/account_json.h"
+#include "launch/digest.h"
 #include "launch/step_results.h"
+#include "models/state_copy.h"
 #include "models/work.h"
 
 namespace lockstep {
@@ -22,14 +27,19 @@ namespace {
 struct Options : BenchOptions {
   int steps = 10;
   int warmup = 3;
+  bool no_peak = false;
   std::string json;
 };
 
 struct StepTimes {
   std::vector<double> forward, backward, optimizer, total;  // seconds
-  double first_loss = 0;
+  double first_loss = 0;                                    // mean of the batch
   double last_loss = 0;
 };
+
+double mean_of(const LossSums& sums) {
+  return static_cast<double>(sums.loss) / static_cast<double>(sums.weight);
+}
 
 StepTimes run_steps(const Options& options, Network& network, Optimizer& optimizer) {
   const RandomImages images(options, options.batch);
@@ -42,7 +52,7 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
   for (int step = -options.warmup; step < options.steps; ++step) {
     const std::int64_t begin = now_ns();
     network.forward(batch.input(), pass);
-    const double loss = network.loss(stream).loss;
+    const double loss = mean_of(network.loss(stream));
     const std::int64_t forward = now_ns();
     network.backward(pass);
     stream.synchronize();
@@ -110,10 +120,7 @@ class PipelinedSteps {
     optimizer_.step(stream_, slot_);
     results_.copy_control(stream_, slot_, optimizer_.control());
   }
-  void keep(StepSlot slot) {
-    const LossSums sums = results_.result(slot).losses[0];
-    last_loss_ = static_cast<double>(sums.loss / sums.weight);
-  }
+  void keep(StepSlot slot) { last_loss_ = mean_of(results_.result(slot).losses[0]); }
 
   Network& network_;
   Optimizer& optimizer_;
@@ -149,28 +156,51 @@ void check_loss(double first, double last) {
               fmt::format("the loss went from {} to {}: these steps do not train", first, last));
 }
 
-// Of a step on a GPU, in seconds.
-struct GpuSteps {
-  double eager = 0;
-  std::optional<double> recorded;
-
-  double as_trained() const { return recorded.value_or(eager); }
+// Of a step on a GPU, in seconds, and what the network and the optimizer were after all of them.
+struct GpuWay {
+  double seconds = 0;
+  std::string digest;
 };
+struct GpuSteps {
+  GpuWay eager;
+  std::optional<GpuWay> recorded;  // from the state that the eager steps began with
+
+  double as_trained() const { return recorded ? recorded->seconds : eager.seconds; }
+};
+
+void visit_state(BenchNetwork& bench, StateVisitor& visitor) {
+  bench.network->visit_state(visitor);
+  bench.optimizer->visit_state(visitor);
+}
 
 std::optional<GpuSteps> gpu_steps(const Options& o, BenchNetwork& bench, double first_loss) {
   if (o.where().kind == DeviceKind::cpu) return std::nullopt;
-  const auto seconds = [&](Steps way) -> std::optional<double> {
+  StateReader before(o.where());
+  visit_state(bench, before);
+  const auto run = [&](Steps way) -> std::optional<GpuWay> {
+    StateWriter restore(o.where(), before.copy());
+    visit_state(bench, restore);
     PipelinedSteps steps(o, bench, way);
     if (!steps.run(2)) {  // what is started for the first time takes longer
       fmt::print("steps are enqueued one by one: {}\n", steps.reason());
       return std::nullopt;
     }
-    const auto found = steps.run(o.steps + o.steps % 2);
+    const std::optional<double> seconds = steps.run(o.steps + o.steps % 2);
     check_loss(first_loss, steps.last_loss());
-    return found;
+    return GpuWay{.seconds = *seconds, .digest = digest(*bench.network, *bench.optimizer)};
   };
-  return GpuSteps{.eager = seconds(Steps::eager).value(), .recorded = seconds(Steps::recorded)};
+  GpuSteps steps{.eager = run(Steps::eager).value(), .recorded = run(Steps::recorded)};
+  if (steps.recorded && steps.recorded->digest != steps.eager.digest) {
+    throw Error(
+        exit_code::failed,
+        fmt::format("{} steps end with digest {} when they are enqueued and {} when they are replayed: "
+                    "one of the two does not train as it should",
+                    o.steps + o.steps % 2 + 2, steps.eager.digest, steps.recorded->digest));
+  }
+  return steps;
 }
+
+double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 int run(const Options& o) {
   const std::size_t baseline = baseline_bytes(o.threads);
@@ -183,21 +213,30 @@ int run(const Options& o) {
   const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
   // Afterwards: it takes memory of its own.
-  const double peak = gigaflops_in(backend_for(o.where()).measure_peak(), parse_precision(o.precision));
+  std::optional<double> peak;
+  if (!o.no_peak) peak = gigaflops_in(backend_for(o.where()).measure_peak(), parse_precision(o.precision));
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
              o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,
              median(times.forward) * 1e3, median(times.backward) * 1e3, median(times.optimizer) * 1e3);
   if (gpu) {
-    fmt::print("  {}, eager {:.3f} ms\n",
-               gpu->recorded ? fmt::format("recorded {:.3f} ms", *gpu->recorded * 1e3) : "not recorded",
-               gpu->eager * 1e3);
+    fmt::print(
+        "  {}, eager {:.3f} ms\n",
+        gpu->recorded ? fmt::format("recorded {:.3f} ms", gpu->recorded->seconds * 1e3) : "not recorded",
+        gpu->eager.seconds * 1e3);
   }
-  fmt::print("  {:.1f} samples/s, {:.0f} GFLOP/s counted direct, peak {:.0f} GFLOP/s ({:.0f} %)\n",
-             static_cast<double>(o.batch) / seconds, gflop / seconds, peak, 100 * gflop / seconds / peak);
+  fmt::print(
+      "  {:.1f} samples/s, {:.0f} GFLOP/s counted direct{}\n", static_cast<double>(o.batch) / seconds,
+      gflop / seconds,
+      peak ? fmt::format(", peak {:.0f} GFLOP/s ({:.0f} %)", *peak, 100 * gflop / seconds / *peak) : "");
+  const std::optional<DeviceMemoryUse> memory = device_memory_use(o.where());
+  if (memory) {
+    fmt::print("  device memory {:.1f} MiB of {:.1f}: context {:.1f}, buffers {:.1f}, libraries {:.1f}\n",
+               mib(memory->total - memory->available), mib(memory->total), mib(memory->at_start),
+               mib(memory->buffers), mib(memory->libraries));
+  }
   fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, of which the libraries' {:.1f} MiB\n",
-             static_cast<double>(planned) / (1 << 20), static_cast<double>(resident.peak) / (1 << 20),
-             static_cast<double>(baseline) / (1 << 20));
+             mib(planned), mib(resident.peak), mib(baseline));
   nlohmann::json result{{"benchmark", "step"},
                         {"machine", describe_machine()},
                         {"options", o.to_json()},
@@ -208,12 +247,19 @@ int run(const Options& o) {
                         {"backward_ms", median(times.backward) * 1e3},
                         {"optimizer_ms", median(times.optimizer) * 1e3},
                         {"gflops_counted_direct", gflop / seconds},
-                        {"peak_gflops", peak},
                         {"planned_bytes", planned},
                         {"resident_baseline_bytes", baseline},
                         {"resident_peak_bytes", resident.peak}};
-  if (gpu) result["eager_step_ms"] = gpu->eager * 1e3;
-  if (gpu && gpu->recorded) result["recorded_step_ms"] = *gpu->recorded * 1e3;
+  if (peak) result["peak_gflops"] = *peak;
+  if (memory) result["device_memory"] = json_of(*memory);
+  if (gpu) {
+    result["eager_step_ms"] = gpu->eager.seconds * 1e3;
+    result["eager_digest"] = gpu->eager.digest;
+  }
+  if (gpu && gpu->recorded) {
+    result["recorded_step_ms"] = gpu->recorded->seconds * 1e3;
+    result["recorded_digest"] = gpu->recorded->digest;
+  }
   write_json(o.json, result);
   return exit_code::done;
 }
@@ -236,6 +282,8 @@ int main(int argc, char** argv) {
   options.add_flags(app);
   app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", options.warmup, "steps before")->check(CLI::NonNegativeNumber);
+  app.add_flag("--no-peak", options.no_peak,
+               "leave out the device's peak, which takes some seconds to measure");
   app.add_option("--json", options.json, "write the result here, too");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }
