@@ -73,12 +73,12 @@ exit $code
 }
 
 // The watchdog names the rank: its device is behind the others' in the steps that they were given, enqueued
-// one by one (operation 60) or replayed.
+// one by one (operation 180) or replayed.
 TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
   struct Hang {
     int ranks, rank, operation;
   };
-  for (const Hang& hang : {Hang{1, 0, 60}, Hang{2, 0, 60}, Hang{2, 1, 500}}) {
+  for (const Hang& hang : {Hang{1, 0, 180}, Hang{2, 0, 180}, Hang{2, 1, 700}}) {
     const EmulatedRun run{
         .ranks = hang.ranks,
         // Without the norm of gradients, so that the operation is one that the other rank's device waits for.
@@ -100,7 +100,7 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
 // Before that: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
 // by the process of the rank that hangs, ends all of it. What their collectives were is left to be read.
 TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
-  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:60=hang"};
+  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:180=hang"};
   for (const std::string signal : {"-TERM $job", "-KILL $hung"}) {
     const ProgramResult result = end_hanging_job(workplace_, command_of(workplace_, run, ""), signal);
     EXPECT_NE(result.exit_code, 0) << result.output;
