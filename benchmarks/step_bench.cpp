@@ -156,7 +156,7 @@ void check_loss(double first, double last) {
               fmt::format("the loss went from {} to {}: these steps do not train", first, last));
 }
 
-// Of a step on a GPU, in seconds, and what the network and the optimizer were after all of them.
+// Mean seconds of a step on a GPU, and the digest after all steps.
 struct GpuWay {
   double seconds = 0;
   std::string digest;

@@ -39,7 +39,7 @@ class KernelChoices {
  public:
   explicit KernelChoices(ChooseBy by = ChooseBy::name, std::string name = "")
       : by_(by), name_(std::move(name)) {}
-  // Those of another for planning alone, where no kernel runs: what has no choice is taken to use the first.
+  // A copy for planning alone, where no kernel runs: a key without a choice uses the first candidate.
   static KernelChoices without_contests(const KernelChoices& choices);
   bool plans_only() const { return plans_only_; }
 

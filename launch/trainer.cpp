@@ -292,8 +292,9 @@ void Trainer::step() {
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
 }
 
-// Three moments of each bucket are nodes of a recorded step, which a GPU runs one by one: one step in so many
-// has them, unless all are traced or codecs are compared. Replayed from the third on; the same on every rank.
+// Three moments of each bucket are nodes of a recorded step, and cost the GPU time. So one replayed step of
+// 16 takes them, unless all steps are traced or codecs are compared. The first such step is the third,
+// because the first two are never replayed. The same on every rank.
 bool Trainer::observes_buckets() const {
   constexpr std::int64_t kEvery = 16, kFirst = 2;
   if (!recordings_.records() || traces_) return true;

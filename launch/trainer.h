@@ -266,7 +266,7 @@ class Trainer {
   bool takes_step(std::int64_t steps);
   void stand_at(std::int64_t epoch_step);
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
-  // Whether a GPU takes moments of the buckets of the step that begins.
+  // True when a GPU takes moments of the buckets in the step that begins.
   bool observes_buckets() const;
   void begin_epoch();
   void begin_totals();

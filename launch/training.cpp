@@ -132,7 +132,7 @@ std::int64_t Training::largest_batch(std::int64_t most) const {
   const auto use = device_memory_use(network_->device());
   if (!use) return budget_->largest_batch(most, available / 10 * 9);
   // Other batches bring other kernels, and allocations are rounded up: twice what was measured, and a little.
-  // What ranks that share a device hold cannot be told from what libraries do.
+  // Where ranks share a device, their buffers cannot be told apart from libraries.
   const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
   const std::size_t reserve = 2 * libraries + use->total / 64;
   return budget_->largest_batch(most, available > reserve ? available - reserve : 0);

@@ -22,7 +22,7 @@ struct DeviceMemory {
   std::size_t available = 0, total = 0;
 };
 
-// What this process knows of its devices' memory.
+// The memory in use when a device was opened, and the bytes of this process's buffers.
 class MemoryBooks {
  public:
   // The first call for a device fixes what was taken at the start.

@@ -19,8 +19,8 @@ Primitive reorder_of(const memory::desc& from, const memory::desc& to) {
                    {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-// Whether oneDNN's reorders of bf16 keep all bits. Where it has no instructions for bf16 (AVX2), 2.6.3
-// and 3.x write subnormal numbers as zeros.
+// True where oneDNN's reorders of bf16 keep all bits. On a processor without AVX-512, 2.6.3 writes subnormal
+// numbers as zeros.
 bool reorders_keep_bf16() {
   static const bool keep = [] {
     const memory::dims dims = {1, 2, 1, 2};

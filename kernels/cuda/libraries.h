@@ -34,7 +34,7 @@ class CudaLibraries {
   }
   cublasLtHandle_t cublas() const { return cublas_.get(); }
   ConvolutionPlans& convolution_plans() { return *convolution_plans_; }
-  // Whether a product ran without an error when it was tried, by "PROBLEM, CANDIDATE" (choose_product).
+  // Results of trial runs (choose_product), by "PROBLEM, CANDIDATE": true where it ran without an error.
   std::map<std::string, bool>& product_trials() { return product_trials_; }
 
  private:

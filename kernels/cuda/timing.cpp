@@ -38,14 +38,14 @@ std::vector<std::byte> random_block(std::size_t bytes) {
   return block;
 }
 
-// Runs products of one problem on operands of its own, which it allocates when it first needs them.
+// Runs products of one problem on operands that it allocates when it first needs them.
 class ProductTrials {
  public:
   ProductTrials(CudaLibraries& libraries, const CudaAffinePlan& plan, std::string key)
       : libraries_(libraries), plan_(plan), key_(std::move(key)) {}
 
-  // Whether the product runs without an error: tried once for all layers with the problem. Where there is no
-  // memory to try it, it is taken to run.
+  // Returns true when the product runs without an error. It is tried once for all layers with the problem,
+  // and taken to run where there is no memory to try it.
   bool runs(const AffineProduct& product) {
     const auto known = libraries_.product_trials().find(name_of(product));
     if (known != libraries_.product_trials().end()) return known->second;
@@ -74,7 +74,7 @@ class ProductTrials {
     return fmt::format("{}, {}", key_, product.name);
   }
 
-  // Whether it ran. An error that leaves the device unusable fails every product after it, too.
+  // Returns true when it ran. An error that leaves the device unusable fails every later product, too.
   template <typename Run>
   bool attempt(const AffineProduct& product, Run run) {
     prepare(product.scratch_bytes);

@@ -37,7 +37,7 @@ class StepTimes {
   void without_exchange(StepSlot slot) { slots_[slot.index].exchanges = false; }
   // Behind forward, backward, and the wait for the sums of gradients (Phase::exposed_communication).
   void done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch = 0);
-  // Of the last backward; empty where they are not taken.
+  // Moments of the last backward pass; empty where none are taken.
   std::span<BucketMoments> buckets(StepSlot slot) {
     Moments& moments = slots_[slot.index];
     return moments.observed ? std::span<BucketMoments>(moments.buckets) : std::span<BucketMoments>();

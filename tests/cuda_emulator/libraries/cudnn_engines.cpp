@@ -123,7 +123,7 @@ void check_knobs(const Configuration& configuration, const Engine& engine) {
   }
 }
 
-// Whether the configuration is among those that the seed lets fail at this moment: the same in every process.
+// True for the configurations that the seed lets fail at this moment: the same in every process.
 bool fails(const Configuration& configuration, std::uint64_t moment) {
   if (machine().plan_failures == 0) return false;
   std::seed_seq::result_type mixed[1];

@@ -153,7 +153,7 @@ class Replay {
   std::vector<std::thread> apart_;
 };
 
-// Whether work was captured from streams of different priorities.
+// True when work was captured from streams of different priorities.
 bool has_priorities(const CUgraph_st& graph) {
   std::set<int> found;
   for (const auto& node : graph.nodes) {
@@ -162,9 +162,9 @@ bool has_priorities(const CUgraph_st& graph) {
   return found.size() > 1;
 }
 
-// Whether nodes of different chains, the collectives of several NCCL communicators, may run side by side.
-// Their blocks wait for peers: where a device has room for those of one only, two ranks may start different
-// ones and wait for each other for ever.
+// True when nodes of different chains, which are collectives of several NCCL communicators, may run side by
+// side. Their blocks wait for peers: where a device has room for those of one only, two ranks may start
+// different ones and wait for each other for ever.
 bool may_deadlock(const CUgraph_st& graph) {
   const Node* last = nullptr;
   for (const auto& node : graph.nodes) {
