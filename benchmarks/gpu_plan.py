@@ -145,7 +145,7 @@ def trained(name, preset, settings, start="{bundle}/bin/", **more):
 
 def random_images(side, *settings):
     return ["data.format=synthetic", f"data.synthetic.height={side}", f"data.synthetic.width={side}",
-            "data.synthetic.train_samples=1024", "data.synthetic.test_samples=256", *settings]
+            "data.synthetic.train_samples=1024", "data.synthetic.test_samples=1024", *settings]
 
 
 def cifar10(precision):
@@ -162,8 +162,8 @@ def sampler(columns):
 
 def profiled():
     """ncu measures the third step alone: the trainer's NVTX range around it is called "step 3"."""
-    settings = random_images(224, "data.random_resized_crop=false", "data.resize=0", "data.center_crop=1", "train.batch=256",
-                             "train.steps=3", "train.cuda_graph=false")
+    settings = random_images(224, "data.synthetic.classes=1000", "data.random_resized_crop=false", "data.resize=0",
+                             "data.center_crop=1", "train.batch=256", "train.steps=3", "train.cuda_graph=false")
     ncu = ("ncu --clock-control none --csv --print-units base --nvtx --nvtx-include 'step 3/' "
            "--metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum ")
     return trained("ncu", "imagenet_resnet50", settings, start=ncu + "{bundle}/bin/", read=kernels, keep=5_000_000)

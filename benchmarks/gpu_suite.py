@@ -225,6 +225,8 @@ class Kit:
             run.fail(f"abandoned after {self.now() - run.begin:.1f} s: neither SIGTERM nor SIGKILL ended it")
         elif len(signals) < 2 and not asked:
             run.fail(f"stopped after {self.now() - run.begin:.1f} s")
+        elif run.exit_code == 77 and not asked:
+            run.status, run.reason = "skipped", suite.last_lines(run.output, 1)[:300]
         elif run.exit_code != 0 and not asked:
             run.fail(f"exit code {run.exit_code}: {suite.last_lines(run.output, 1)[:300]}")
         signal_all(mark, signal.SIGKILL)  # of what it started, nothing may run on
