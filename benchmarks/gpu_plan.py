@@ -124,7 +124,8 @@ def ours(case, precision="fp16", **more):
 def pytorch(case, way, precision="fp16", compared=True, **more):
     command = (f"{{python}} -B {{here}}/peers/pytorch_step.py --device cuda --channels-last --precision {precision} "
                f"{CASES[case]} {WAYS[way]} --json {{json}}")
-    return Program(f"PyTorch {case} {precision} {way}", command, case=f"{case} {precision}" if compared else "", way=way, **more)
+    return Program(f"PyTorch {case} {precision} {way}", command, case=f"{case} {precision}" if compared else "", way=way,
+                   **more)
 
 
 def prepared(case, way, precision="fp16"):
@@ -198,7 +199,8 @@ FIRST = [
         gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test"), prepared("resnet50", "compiled"),
         prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
     Part("resnet50", 105, 60, [
-        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"), ours("resnet50")], alone=True),
+        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"), ours("resnet50")],
+         alone=True),
     Part("PyTorch", 165, 45, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
     Part("kernels of a step", 210, 30, [profiled()], alone=True),
     Part("resnet18", 240, 55, [
@@ -206,8 +208,9 @@ FIRST = [
         pytorch("resnet18, batch 128", "graphs", limit=14), ours("resnet18, batch 128")], alone=True),
     Part("resnet50, second turn", 295, 45, [
         pytorch("resnet50", "compiled", limit=15), pytorch("resnet50", "eager", limit=13), ours("resnet50")], alone=True),
-    Part("kernel_bench", 340, 25, [Program("kernel_bench", "{bundle}/bin/kernel_bench --device cuda --precision fp16 --mib 256 "
-                                           "--repeats 3 --json {json}")], alone=True),
+    Part("kernel_bench", 340, 25, [
+        Program("kernel_bench", "{bundle}/bin/kernel_bench --device cuda --precision fp16 --mib 256 --repeats 3 "
+                "--json {json}")], alone=True),
     Part("CIFAR-10", 365, 50, [cifar10("fp16")], alone=True),
     # Last, since it may hang: NCCL does not expect ranks that share a GPU.
     Part("two ranks", 415, 20, [
@@ -228,8 +231,8 @@ SECOND = [
     Part("resnet18 bf16", 180, 35, [ours("resnet18", "bf16", limit=17), pytorch("resnet18", "graphs", "bf16")], alone=True),
     Part("memory", 215, 40, [
         sampler("memory.used"), ours("resnet50, batch 128", limit=20), ours("resnet50")], alone=True),
-    Part("graph_bench", 255, 30, [Program("graph_bench", "{bundle}/bin/graph_bench --precision fp16 --batch 128 --json {json}")],
-         alone=True),
+    Part("graph_bench", 255, 30, [
+        Program("graph_bench", "{bundle}/bin/graph_bench --precision fp16 --batch 128 --json {json}")], alone=True),
     Part("resnet18 fp32", 285, 40, [ours("resnet18", "fp32", limit=20), pytorch("resnet18", "eager", "fp32")], alone=True),
     Part("CIFAR-10 bf16", 325, 50, [cifar10("bf16")], alone=True),
     Part("CIFAR-10 fp32", 375, 60, [cifar10("fp32")], alone=True),
@@ -261,8 +264,8 @@ DIAGNOSIS = [
     Part("blocking launches", 225, 40, lambda runs: again(
         runs, "blocking launches", environment={"CUDA_LAUNCH_BLOCKING": "1"})),
     Part("tests", 265, 90, [gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test")], together=True),
-    Part("memcheck of the kernels", 355, 80, [Program("memcheck kernels_cuda_test", MEMCHECK + "{bundle}/tests/kernels_cuda_test",
-                                                      read=cases, keep=1_500_000)]),
+    Part("memcheck of the kernels", 355, 80, [
+        Program("memcheck kernels_cuda_test", MEMCHECK + "{bundle}/tests/kernels_cuda_test", read=cases, keep=1_500_000)]),
 ]
 
 PLANS = {"first": FIRST, "second": SECOND}

@@ -98,14 +98,28 @@ class Output:
         return (self.head + self.tail).decode(errors="replace")
 
 
-def signal_all(mark, number):
-    """To every process that was started under this mark, whatever its group or session is now."""
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if f"\0{MARK}={mark}.".encode() in b"\0" + (folder / "environ").read_bytes():
-                os.kill(int(folder.name), number)
-        except OSError:  # it has ended, or is another user's
-            continue
+SCANS = threading.Lock()
+READING = set()  # processes whose environment is being read: of one that hangs in the driver, for ever
+
+
+def kill_all(mark):
+    """Every process that was started under this mark, whatever its group or session is now; for at most a second."""
+    def scan():
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            if folder.name in READING:
+                continue
+            READING.add(folder.name)
+            try:
+                if f"\0{MARK}={mark}.".encode() in b"\0" + (folder / "environ").read_bytes():
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:  # it has ended, or is another user's
+                pass
+            READING.discard(folder.name)
+
+    with SCANS:
+        scanner = threading.Thread(target=scan, daemon=True)
+        scanner.start()
+        scanner.join(1)
 
 
 class Kit:
@@ -209,13 +223,13 @@ class Kit:
                                        env={**environment, MARK: f"{mark}."}, start_new_session=True)
         except OSError as error:
             return run.fail(str(error))
-        output, signals, asked = Output(program, self.write_log), [signal.SIGTERM, signal.SIGKILL], False
+        output, asked = Output(program, self.write_log), False
+        signals = [lambda pid: os.kill(pid, signal.SIGTERM), lambda pid: os.killpg(pid, signal.SIGKILL)]
         while process.poll() is None and self.now() < end - 0.5:
             if program.background and not asked and ending.is_set():
                 asked, end = True, min(end, self.now() + 2)
             if signals and self.now() >= end - len(signals):
-                number = signals.pop(0)
-                os.kill(process.pid, number) if number == signal.SIGTERM else signal_all(mark, number)
+                signals.pop(0)(process.pid)
             output.read(process.stdout, 0.02)
         while process.returncode is not None and output.read(process.stdout, 0) and self.now() < end:
             pass
@@ -229,7 +243,7 @@ class Kit:
             run.status, run.reason = "skipped", suite.last_lines(run.output, 1)[:300]
         elif run.exit_code != 0 and not asked:
             run.fail(f"exit code {run.exit_code}: {suite.last_lines(run.output, 1)[:300]}")
-        signal_all(mark, signal.SIGKILL)  # of what it started, nothing may run on
+        kill_all(mark)  # nothing that it started may run on
 
     def judge(self, run, file):
         for pattern, reason in SKIPPED.items():
@@ -318,7 +332,7 @@ class Kit:
 
     def end(self, exit_code):
         """At once: threads may wait for processes that never end."""
-        signal_all(os.getpid(), signal.SIGKILL)
+        kill_all(os.getpid())
         subprocess.Popen(["rm", "-rf", self.names["scratch"]], start_new_session=True)
         os._exit(exit_code)
 
@@ -341,8 +355,8 @@ def parse_arguments():
     for name in ("bundle", "cifar10"):
         path = getattr(options, name)
         if path and not path.is_dir() and not (path.is_file() and tarfile.is_tarfile(path)):
-            parser.error(f"--{name} {path} is no folder, and no archive that this Python unpacks. To make one of a file that "
-                         "zstd compressed: zstd -dc FILE.tar.zst | xz >FILE.tar.xz")
+            parser.error(f"--{name} {path} is no folder, and no archive that this Python unpacks. Of a file that zstd "
+                         "compressed, make one: zstd -dc FILE.tar.zst | xz >FILE.tar.xz")
         setattr(options, name, path and path.resolve())
     return options
 

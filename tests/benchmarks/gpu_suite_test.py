@@ -65,7 +65,10 @@ if value("--batch") == "512":
     for _ in range(100): os.write(1, b"flood " * 166666 + b"\\n")
 step(eager_digest="a", recorded_digest="a")
 """,
-    "bin/kernel_bench": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "bin/kernel_bench": f"""
+subprocess.Popen(["sleep", "{NAP}"], start_new_session=True)
+os.kill(os.getpid(), signal.SIGSEGV)
+""",
     "bin/graph_bench": "write(ratio=2)",
     "tests/core_cuda_test": "case('Cuda.Copies', 'OK')",
     "tests/cuda_trainer_test": f"""
@@ -182,8 +185,8 @@ class Rehearsal(unittest.TestCase):
         (build / "bin").mkdir(parents=True)
         for name in ("CMakeCache.txt", "bin/lockstep", "bin/kernel_bench"):
             (build / name).symlink_to(BUILD / name)
-        packed = subprocess.run([ROOT / "launch/bundle.sh", build, "--programs", "kit", "--limit", "200", "--output", archive],
-                                capture_output=True, text=True)
+        packed = subprocess.run([ROOT / "launch/bundle.sh", build, "--programs", "kit", "--limit", "200", "--output",
+                                 archive], capture_output=True, text=True)
         self.assertEqual(packed.returncode, 0, packed.stderr)
         peer = os.environ.get("LOCKSTEP_PEER_PYTHON")
         code, parts, lines = self.fly(archive, *(["--python", peer] if peer else []))
@@ -191,15 +194,16 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list(parts), [part.name for part in gpu_plan.FIRST])
         self.assertEqual({part["reason"] for name, part in parts.items() if name != "prepare"}, {"no GPU"})
         named = {line["program"]: line for line in lines}
-        self.assertEqual([named[name]["status"] for name in ("unpack", "environment", "libraries", "lockstep info")], ["ok"] * 4)
+        for name in ("unpack", "environment", "libraries", "lockstep info"):
+            self.assertEqual(named[name]["status"], "ok", named[name])
         self.assertIn("mpi", self.result["versions"])
 
     def test_a_program_that_hangs_crashes_or_floods_takes_no_time_of_another(self):
         code, parts, lines = self.fly(*self.planted_bundle())
         self.assertEqual(code, 70, self.printed)
         self.check_times(parts, gpu_plan.FIRST)
-        self.assertEqual({name for name, part in parts.items() if part["status"] != "ok"}, {"tests", "resnet50", "kernel_bench"},
-                         self.printed)
+        self.assertEqual({name for name, part in parts.items() if part["status"] != "ok"},
+                         {"tests", "resnet50", "kernel_bench"}, self.printed)
         self.assertEqual({line["program"] for line in lines} - {"read libraries", "unpack CIFAR-10"},
                          {program.name for part in gpu_plan.FIRST for program in part.programs}
                          - {"read libraries", "unpack CIFAR-10"})
@@ -246,7 +250,7 @@ class Rehearsal(unittest.TestCase):
         options = types.SimpleNamespace(out=self.out, bundle=self.folder, cifar10=None, python=sys.executable, scale=0.1)
         kit = gpu_suite.Kit(options, str(self.folder))
         command = shlex.join(["bash", "-c", "echo $$ && exec sleep 60"])
-        with mock.patch.object(gpu_suite.os, "kill"):
+        with mock.patch.object(gpu_suite.os, "kill"), mock.patch.object(gpu_suite.os, "killpg"):
             kit.run_part(gpu_plan.Part("stuck", 0, 10, [gpu_plan.Program("stuck", command, gpu=False)]))
         self.assertLess(kit.now(), 10 + LATE)
         self.assertIn("abandoned", kit.parts["stuck"]["reason"])
@@ -257,8 +261,8 @@ class Rehearsal(unittest.TestCase):
     def test_an_archive_that_python_cannot_unpack_is_refused(self):
         file = self.folder / "images.tar.zst"
         file.write_bytes(b"\x28\xb5\x2f\xfd not for this Python")
-        done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/gpu_suite.py", "--bundle", self.folder, "--cifar10", file,
-                               "--out", self.out], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/gpu_suite.py", "--bundle", self.folder, "--cifar10",
+                               file, "--out", self.out], capture_output=True, text=True)
         self.assertEqual(done.returncode, 64)
         self.assertIn("zstd -dc", done.stderr)
 
