@@ -155,7 +155,7 @@ class Kit:
         return file.read_text().strip() if file.exists() else ""
 
     def environment(self, program):
-        """Programs of the bundle get what env.sh found; PyTorch brings libraries of its own."""
+        """Programs of the bundle get what env.sh found; PyTorch has its own libraries."""
         scratch, found = self.names["scratch"], pathlib.Path(self.names["scratch"], "environment")
         result = dict(os.environ, LOCKSTEP_PEER_PYTHON=self.options.python, XDG_CACHE_HOME=f"{scratch}/cache",
                       TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor", TRITON_CACHE_DIR=f"{scratch}/triton",

@@ -50,8 +50,7 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift
       ;;
-    -*) fail 64 "unknown option \"$1\"; allowed are --programs, --output, --mpi, --toolkit, \
---limit, --help" ;;
+    -*) fail 64 "unknown option \"$1\"; allowed are --programs, --output, --mpi, --toolkit, --limit, --help" ;;
     *)
       [ -z "$build" ] || fail 64 "one build folder, not \"$build\" and \"$1\""
       build=$1
@@ -142,7 +141,7 @@ LD_LIBRARY_PATH to its folder"
 
 is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
 
-# What benchmarks/gpu_suite.py runs.
+# The programs that benchmarks/gpu_suite.py runs.
 readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test kernels_cuda_test comm_nccl_test "
 
 for file in "$build"/bin/*; do

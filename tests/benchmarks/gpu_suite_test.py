@@ -216,11 +216,11 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(named["ncu"]["result"]["kernels"]["gemm"], {"nanoseconds": 30, "launches": 2, "dram_bytes": 26})
         self.assertEqual(named["nvidia-smi samples"]["result"], {"power.draw [W]": [100, 104.5, 109]})
         self.assertIn("bytes more", (self.out / "gpu_suite.log").read_text())
-        # Of the two turns of resnet50, the first one hangs.
+        # The first of the two turns of resnet50 hangs.
         self.assertEqual(self.result["comparisons"]["resnet50 fp16"]["ratios"], [1])
         self.assertEqual(named["CIFAR-10 fp16"]["result"]["test_accuracy"], 0.94)
         running = subprocess.run(["pgrep", "-f", f"sleep {NAP}"], capture_output=True, text=True)
-        self.assertEqual(running.stdout, "", "what a program started in a session of its own runs on")
+        self.assertEqual(running.stdout, "", "a process that a program started in another session still runs")
 
     def test_a_failed_smoke_test_leads_to_diagnosis(self):
         differ = 'step(eager_digest="a", recorded_digest="b" if value("--model") == "resnet18" else "a")'
