@@ -122,6 +122,13 @@ def kill_all(mark):
         scanner.join(1)
 
 
+def say(text):
+    try:
+        print(text, flush=True)
+    except OSError:  # the reader has gone; the files in --out are complete without it
+        pass
+
+
 class Kit:
     def __init__(self, options, scratch):
         self.options, self.start = options, time.monotonic()
@@ -273,8 +280,8 @@ class Kit:
             if run.program.case:
                 self.turns[run.program.case][run.program.way].append(run.result if run.status == "ok" else None)
             print(json.dumps(run.line()), file=self.lines, flush=True)
-            print(f"{run.begin:5.0f} s  {run.status:8}{run.program.name}, {run.seconds:.1f} s"
-                  f"{': ' if run.reason else ''}{run.reason[:200]}", flush=True)
+            say(f"{run.begin:5.0f} s  {run.status:8}{run.program.name}, {run.seconds:.1f} s"
+                f"{': ' if run.reason else ''}{run.reason[:200]}")
 
     # The parts, one after the other.
 
@@ -310,7 +317,7 @@ class Kit:
             part = plan.pop(0)
             self.run_part(part)
             if part.name == "smoke" and self.parts["smoke"]["status"] == "failed":
-                print("The smoke test failed: diagnosis follows instead of the plan", flush=True)
+                say("The smoke test failed: diagnosis follows instead of the plan")
                 plan = list(gpu_plan.DIAGNOSIS)
         self.end_background(self.now() + 3)
 
@@ -321,7 +328,7 @@ class Kit:
             turns = {way: results for way, results in ways.items() if any(results)}
             if turns.get("lockstep"):
                 comparisons[case] = suite.compare(turns)
-                print(f"{case}: {suite.summary(comparisons[case])}", flush=True)
+                say(f"{case}: {suite.summary(comparisons[case])}")
         named = {run.program.name: run for run in self.runs}
         here = record.circumstances(shlex.join(["gpu_suite.py", *sys.argv[1:]]))
         here["machine"]["gpu"] = named["nvidia-smi"].output.splitlines()
@@ -373,6 +380,7 @@ def main():
     seconds = gpu_plan.TOTAL_SECONDS * options.scale
     threading.Timer(seconds, kit.end, [70]).start()
     faulthandler.dump_traceback_later(seconds + 3, exit=True)  # even where the interpreter itself hangs
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: kit.end(70))
     try:
