@@ -1,251 +1,396 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that needs an NVIDIA GPU in one run, from an unpacked bundle, offline, in less than 9 minutes: the tests
-of label cuda; training steps beside PyTorch's (channels-last, autocast, eager and compiled), in turns; each kernel's
-bytes per second; whole-step graphs against eager steps; ResNet-18 trained on CIFAR-10. Writes one JSON file, anew after each part: machine, versions,
-and for each part its commands and outcome: ok, failed or skipped with the reason, or not reached in time.
+"""The run kit: correctness, speed and evidence from one NVIDIA GPU in at most 450 seconds, offline.
 
-Exit codes: 0 every part is ok, 64 wrong command line, 70 some part is not (the file tells), 74 the file cannot be
-written, 78 this is no bundle, or the driver is too old for it."""
+It needs a bundle of programs (launch/bundle.sh --programs kit) and Python. PyTorch is measured where Python has it. The
+plan (gpu_plan.py) is a table of parts, each with a time limit that is enforced from outside. A part without its program,
+its library or a GPU is skipped. Where the smoke test fails, diagnosis replaces the later parts. The folder --out gets
+
+  gpu_suite.log    the output of every program, cut off where one prints too much
+  gpu_suite.jsonl  one line of JSON after every program
+  gpu_suite.json   all of it with machine, versions, revision, date and command, and speeds beside PyTorch's
+
+Exit codes: 0 every part is ok or skipped, 64 wrong command line, 70 a part failed, 74 --out cannot be written."""
 
 import argparse
-import datetime
-import functools
+import collections
+import dataclasses
+import faulthandler
+import itertools
 import json
 import os
 import pathlib
-import platform
+import re
+import select
+import shlex
+import shutil
 import signal
-import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
 import time
+import traceback
 
-import gpu_suite_tests
+import gpu_plan
 import record
 import suite
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUNDLE = HERE.parent.parent
+LOG_BYTES = 15_000_000
+TAIL_BYTES = 32_768  # kept of a program that prints more than its share
+RESULT_BYTES = 1_000_000  # of a program's JSON
+MARK = "LOCKSTEP_GPU_SUITE"  # in the environment of every process that a program starts
+SKIPPED = {r"error while loading shared libraries: ([^:\s]+)": "{} is missing", r"No module named '(torch)'": "no {}",
+           r"-np needs an (mpirun)": "no {}", r"(NVIDIA-SMI has failed|No devices were found).*": "{}"}
 
-# In the order of their worth: what is late is not reached. "limit" is each program's, in seconds.
-RESNET50 = {"model": "resnet50", "batch": 256, "image": 224, "channels": 3, "classes": 1000, "steps": 20}
-RESNET18 = {"model": "resnet18", "batch": 512, "image": 32, "channels": 3, "classes": 10, "steps": 60}
-STEPS = {
-    "step resnet50 fp16": {**RESNET50, "precision": "fp16", "target": 7500},
-    "step resnet18 fp16": {**RESNET18, "precision": "fp16", "target": 60000},
-    "step resnet18 batch 128 fp16": {**RESNET18, "batch": 128, "precision": "fp16"},
-    "step resnet50 bf16": {**RESNET50, "precision": "bf16"},
-    "step resnet18 bf16": {**RESNET18, "precision": "bf16"},
-}
-TRAIN = {f"train resnet18 {precision}": precision for precision in ("fp16", "bf16", "fp32")}
-TRAIN_TARGET = 0.93  # of the test images, in the 30 epochs of the preset
-PARTS = ["tests", "step resnet50 fp16", "step resnet18 fp16", "train resnet18 fp16", "kernel_bench", "graph_bench",
-         "step resnet18 batch 128 fp16", "step resnet50 bf16", "step resnet18 bf16", "train resnet18 bf16",
-         "train resnet18 fp32"]
-# PyTorch's ways. Its graphs ("reduce-overhead") can only pay where steps are short.
-WAYS = {"eager": [], "compiled": ["--compile"], "compiled, graphs": ["--compile", "reduce-overhead"]}
-BENCH_FLAGS = {"kernel_bench": ["--device", "cuda", "--precision", "fp16", "--mib", "64", "256", "--repeats", "5"],
-               "graph_bench": ["--device", "cuda", "--precision", "fp16", "--batch", "128"]}
-LIMITS = {"tests": 150, "step": 100, "bench": 60, "train": 180}
-FLAGS = ("model", "batch", "image", "channels", "classes", "steps", "precision", "device")
+
+class Run:
+    """A program that ran, or was skipped."""
+
+    def __init__(self, program, part):
+        self.program, self.part, self.read = program, part, program.read
+        self.command, self.status, self.reason = [], "ok", ""
+        self.begin = self.seconds = 0
+        self.exit_code, self.output, self.result = None, "", {}
+
+    def fail(self, reason):
+        self.status, self.reason = "failed", reason
+
+    def line(self):
+        return {"part": self.part, "program": self.program.name, "status": self.status, "reason": self.reason,
+                "begin": round(self.begin, 2), "seconds": round(self.seconds, 2), "exit_code": self.exit_code,
+                "command": record.portable(shlex.join(self.command)), "result": self.result}
+
+
+class Output:
+    """Streams what a program prints into the log: the first bytes that it may, and the last ones in the end."""
+
+    def __init__(self, program, write):
+        self.prefix, self.keep, self.write = f"[{program.name}] ".encode(), program.keep, write
+        self.head, self.tail, self.line, self.dropped = bytearray(), b"", b"", 0
+
+    def read(self, pipe, wait):
+        """Returns whether there was something to read."""
+        if not select.select([pipe], [], [], wait)[0]:
+            return False
+        data = os.read(pipe.fileno(), 65536)
+        if not data:
+            time.sleep(wait)  # the program has closed its output
+        room = self.keep - len(self.head)
+        self.head += data[:room]
+        self.log(data[:room])
+        self.dropped += len(data[room:])
+        self.tail = (self.tail + data[room:])[-TAIL_BYTES:]
+        return bool(data)
+
+    def log(self, data):
+        *lines, self.line = (self.line + data).split(b"\n")
+        self.write(b"".join(self.prefix + line + b"\n" for line in lines))
+
+    def close(self):
+        """The text that was kept."""
+        if self.dropped:
+            self.log(f"\n{self.dropped} bytes more, of which the last are:\n".encode() + self.tail)
+        if self.line:
+            self.log(b"\n")
+        return (self.head + self.tail).decode(errors="replace")
+
+
+SCANS = threading.Lock()
+READING = set()  # processes whose environment is being read: of one that hangs in the driver, for ever
+
+
+def kill_all(mark):
+    """Every process that was started under this mark, whatever its group or session is now; for at most a second."""
+    def scan():
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            if folder.name in READING:
+                continue
+            READING.add(folder.name)
+            try:
+                if f"\0{MARK}={mark}.".encode() in b"\0" + (folder / "environ").read_bytes():
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:  # it has ended, or is another user's
+                pass
+            READING.discard(folder.name)
+
+    with SCANS:
+        scanner = threading.Thread(target=scan, daemon=True)
+        scanner.start()
+        scanner.join(1)
+
+
+def say(text):
+    try:
+        print(text, flush=True)
+    except OSError:  # the reader has gone; the files in --out are complete without it
+        pass
+
+
+class Kit:
+    def __init__(self, options, scratch):
+        self.options, self.start = options, time.monotonic()
+        self.lock, self.numbers = threading.Lock(), itertools.count()
+        self.runs, self.parts, self.turns = [], {}, collections.defaultdict(lambda: collections.defaultdict(list))
+        self.background, self.ending = [], threading.Event()
+        self.log = open(options.out / "gpu_suite.log", "wb")
+        self.lines = open(options.out / "gpu_suite.jsonl", "w")
+        archive = options.bundle if options.bundle.is_file() else None
+        images = options.cifar10 if options.cifar10 and options.cifar10.is_file() else None
+        self.names = {"scratch": scratch, "here": HERE, "python": options.python, "archive": archive,
+                      "bundle": f"{scratch}/lockstep-bundle" if archive else options.bundle, "cifar10_archive": images,
+                      "cifar10": f"{scratch}/cifar10" if images else options.cifar10}
+
+    def now(self):
+        """Seconds of the plan since the start."""
+        return (time.monotonic() - self.start) / self.options.scale
+
+    def wait_for(self, threads, end):
+        for thread in threads:
+            thread.join(max(0, (end - self.now()) * self.options.scale))
+
+    # Where programs run.
+
+    def has_gpu(self):
+        return os.path.exists("/dev/nvidia0") or any(
+            run.program.name == "nvidia-smi" and run.status == "ok" for run in self.runs)
+
+    def version(self):
+        file = pathlib.Path(self.names["bundle"], "share/version")
+        return file.read_text().strip() if file.exists() else ""
+
+    def environment(self, program):
+        """Programs of the bundle get what env.sh found; PyTorch has its own libraries."""
+        scratch, found = self.names["scratch"], pathlib.Path(self.names["scratch"], "environment")
+        result = dict(os.environ, LOCKSTEP_PEER_PYTHON=self.options.python, XDG_CACHE_HOME=f"{scratch}/cache",
+                      TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor", TRITON_CACHE_DIR=f"{scratch}/triton",
+                      PYTHONUNBUFFERED="1", GTEST_COLOR="no")
+        result["PATH"] = f"{result.get('PATH', os.defpath)}:/usr/local/cuda/bin"
+        if "{bundle}" in program.command and found.exists():
+            result.update(entry.split("=", 1) for entry in found.read_text(errors="replace").split("\0") if "=" in entry)
+        return {**result, **program.environment}
+
+    def obstacle(self, program, command, environment):
+        """Why the program cannot run here, or nothing."""
+        if program.gpu and not self.has_gpu():
+            return "no GPU"
+        for name in re.findall(r"{(archive|cifar10|cifar10_archive)}", program.command):
+            if self.names[name] is None:
+                return "nothing to unpack" if "archive" in name else "no --cifar10"
+        inside = [word for word in command if word.startswith(f"{self.names['bundle']}/")]
+        for word in inside:
+            if not os.path.exists(word):
+                return f"the bundle has no {os.path.relpath(word, self.names['bundle'])}"
+        if inside and program.gpu and "CUDA ON" not in self.version():
+            return f"the bundle is built without CUDA: {self.version()}"
+        if inside and not pathlib.Path(self.names["scratch"], "environment").exists():
+            return "env.sh of the bundle failed"
+        return "" if shutil.which(command[0], path=environment["PATH"]) else f"{command[0]} is not installed"
+
+    # One program, and how it ends.
+
+    def run(self, program, part, end, ending):
+        """Runs it until end, in seconds of the plan, at the latest. Where a case ends a GoogleTest program, the program
+        runs once more with the cases that it did not reach."""
+        done = []
+        while True:
+            run, file = Run(program, part), f"{self.names['scratch']}/{next(self.numbers)}.json"
+            words = shlex.split(program.command)
+            run.command = [word.format(**self.names, json=file) for word in words]
+            environment = self.environment(program)
+            run.begin = self.now()
+            reason = self.obstacle(program, run.command, environment)
+            if not reason and end - run.begin < 3:
+                reason = "no time was left"
+            if reason:
+                run.status, run.reason = "skipped", reason
+            else:
+                self.execute(run, environment, min(end, run.begin + program.limit), ending)
+                self.judge(run, file)
+            run.seconds = self.now() - run.begin
+            self.report(run)
+            if run.read is not gpu_plan.cases or not run.result.get("open") or end - self.now() < 5:
+                return
+            done += re.findall(r"^\[ RUN +\] (\S+)", run.output, re.MULTILINE)
+            given = [word for word in words if word.startswith("--gtest_filter=")]
+            kept = given[0].split("=", 1)[1].split("-")[0] if given else "*"
+            words = [word for word in words if word not in given] + [f"--gtest_filter={kept}-{':'.join(done)}"]
+            program = dataclasses.replace(program, command=shlex.join(words))
+
+    def execute(self, run, environment, end, ending):
+        """SIGTERM 2 seconds before the end, SIGKILL 1 second before it. A process that hangs in the driver survives
+        both, and is abandoned."""
+        program, mark = run.program, f"{os.getpid()}.{next(self.numbers)}"
+        by_line = program.command.startswith(("{bundle}/bin/", "nvidia-smi")) and shutil.which("stdbuf")
+        try:
+            process = subprocess.Popen([*(["stdbuf", "-oL"] if by_line else []), *run.command], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.names["scratch"],
+                                       env={**environment, MARK: f"{mark}."}, start_new_session=True)
+        except OSError as error:
+            return run.fail(str(error))
+        output, asked = Output(program, self.write_log), False
+        signals = [lambda pid: os.kill(pid, signal.SIGTERM), lambda pid: os.killpg(pid, signal.SIGKILL)]
+        while process.poll() is None and self.now() < end - 0.5:
+            if program.background and not asked and ending.is_set():
+                asked, end = True, min(end, self.now() + 2)
+            if signals and self.now() >= end - len(signals):
+                signals.pop(0)(process.pid)
+            output.read(process.stdout, 0.02)
+        while process.returncode is not None and output.read(process.stdout, 0) and self.now() < end:
+            pass
+        run.output, run.exit_code = output.close(), process.returncode
+        process.stdout.close()
+        if process.returncode is None:
+            run.fail(f"abandoned after {self.now() - run.begin:.1f} s: neither SIGTERM nor SIGKILL ended it")
+        elif len(signals) < 2 and not asked:
+            run.fail(f"stopped after {self.now() - run.begin:.1f} s")
+        elif run.exit_code == 77 and not asked:
+            run.status, run.reason = "skipped", suite.last_lines(run.output, 1)[:300]
+        elif run.exit_code != 0 and not asked:
+            run.fail(f"exit code {run.exit_code}: {suite.last_lines(run.output, 1)[:300]}")
+        kill_all(mark)  # nothing that it started may run on
+
+    def judge(self, run, file):
+        for pattern, reason in SKIPPED.items():
+            found = re.search(pattern, run.output) if run.exit_code else None
+            if found:
+                run.status, run.reason = "skipped", reason.format(found.group(1))
+                return
+        try:
+            if os.path.exists(file) and os.path.getsize(file) < RESULT_BYTES:
+                run.result = json.loads(pathlib.Path(file).read_text())
+            elif "{json}" in run.program.command and run.status == "ok":
+                run.fail("it wrote no result")
+            if run.read:
+                run.read(run)
+        except Exception as error:  # a damaged result of one program must not end the others
+            run.fail(f"its result cannot be read: {type(error).__name__}: {error}")
+
+    def write_log(self, data):
+        with self.lock:
+            if self.log.tell() + len(data) <= LOG_BYTES:
+                self.log.write(data)
+                self.log.flush()
+
+    def report(self, run):
+        with self.lock:
+            self.runs.append(run)
+            if run.program.case:
+                self.turns[run.program.case][run.program.way].append(run.result if run.status == "ok" else None)
+            print(json.dumps(run.line()), file=self.lines, flush=True)
+            say(f"{run.begin:5.0f} s  {run.status:8}{run.program.name}, {run.seconds:.1f} s"
+                f"{': ' if run.reason else ''}{run.reason[:200]}")
+
+    # The parts, one after the other.
+
+    def run_part(self, part):
+        begin = self.now()
+        end = min(begin, part.begin) + part.limit
+        if part.alone:
+            self.end_background(end)
+        threads = []
+        for program in part.programs(self.runs) if callable(part.programs) else part.programs:
+            last = gpu_plan.TOTAL_SECONDS if program.background else end
+            thread = threading.Thread(target=self.run, args=(program, part.name, last, self.ending), daemon=True)
+            thread.start()
+            (self.background if program.background else threads).append(thread)
+            if not program.background and not part.together:
+                self.wait_for([thread], end)
+        self.wait_for(threads, end)
+        with self.lock:
+            runs = [run for run in self.runs if run.part == part.name]
+        worst = next((run for status in ("failed", "ok", "skipped") for run in runs if run.status == status), None)
+        status, reason = (worst.status, worst.reason) if worst else ("failed", "no program ended in time")
+        self.parts[part.name] = {"status": status, "reason": reason, "begin": round(begin, 2),
+                                 "seconds": round(self.now() - begin, 2), "limit": part.limit}
+
+    def end_background(self, end):
+        self.ending.set()
+        self.wait_for(self.background, end)
+        self.background, self.ending = [], threading.Event()
+
+    def run_plan(self, plan):
+        plan = list(plan)
+        while plan:
+            part = plan.pop(0)
+            self.run_part(part)
+            if part.name == "smoke" and self.parts["smoke"]["status"] == "failed":
+                say("The smoke test failed: diagnosis follows instead of the plan")
+                plan = list(gpu_plan.DIAGNOSIS)
+        self.end_background(self.now() + 3)
+
+    def write_results(self):
+        """The third file, and a line for each comparison."""
+        comparisons = {}
+        for case, ways in self.turns.items():
+            turns = {way: results for way, results in ways.items() if any(results)}
+            if turns.get("lockstep"):
+                comparisons[case] = suite.compare(turns)
+                say(f"{case}: {suite.summary(comparisons[case])}")
+        named = {run.program.name: run for run in self.runs}
+        here = record.circumstances(shlex.join(["gpu_suite.py", *sys.argv[1:]]))
+        here["machine"]["gpu"] = named["nvidia-smi"].output.splitlines()
+        result = {**here, "versions": record.versions_in(named["lockstep info"].output), "revision": self.version(),
+                  "benchmark": "gpu_suite", "plan": self.options.plan, "seconds": round(self.now(), 1), "parts": self.parts,
+                  "comparisons": comparisons, "programs": [run.line() for run in self.runs]}
+        (self.options.out / "gpu_suite.json").write_text(json.dumps(result, indent=1) + "\n")
+
+    def end(self, exit_code):
+        """At once: threads may wait for processes that never end."""
+        kill_all(os.getpid())
+        subprocess.Popen(["rm", "-rf", self.names["scratch"]], start_new_session=True)
+        os._exit(exit_code)
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="gpu_suite.sh", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"gpu_suite.sh: {message}; see --help\n")
-    parser.add_argument("--json", required=True, metavar="FILE", help="write everything here")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has torch (default: this one)")
-    parser.add_argument("--rounds", type=int, default=2, help="turns that each side gets (default: 2)")
-    parser.add_argument("--deadline", type=float, default=520, metavar="SECONDS",
-                        help="nothing runs after this (default: 520)")
-    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, metavar="PART",
-                        help="parts: " + ", ".join(PARTS))
-    parser.add_argument("--cifar10", metavar="FOLDER", type=pathlib.Path,
-                        help="of train/CLASS/*.jpg and test/CLASS/*.jpg; without it nothing is trained")
-    parser.add_argument("--rehearse", action="store_true",
-                        help="for a machine without a GPU: PyTorch's side and training on the CPU, and little of both")
-    return parser.parse_args()
-
-
-def bundle_environment(python):
-    """The environment that env.sh makes for the bundle's programs, and what it had to say. PyTorch's side keeps the
-    one it was started in: it brings libraries of its own."""
-    done = subprocess.run(["bash", "-c", 'source "$1" && env -0', "bash", BUNDLE / "env.sh"], capture_output=True,
-                          text=True, check=False, env={**os.environ, "LOCKSTEP_PEER_PYTHON": python})
-    if done.returncode != 0:
-        print(done.stderr, end="", file=sys.stderr)
-        sys.exit(done.returncode)
-    pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
-    return dict(pairs), done.stderr.splitlines()
-
-
-class GpuSuite:
-    def __init__(self, options, scratch):
-        self.options, self.scratch = options, scratch
-        self.end = time.monotonic() + options.deadline
-        self.environment, said = bundle_environment(options.python)
-        # Choices of kernels are made anew, and left to nobody.
-        self.environment["XDG_CACHE_HOME"] = scratch
-        self.peer_environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
-                                 "TRITON_CACHE_DIR": f"{scratch}/triton"}
-        self.report = {"benchmark": "gpu_suite", "command": " ".join(["gpu_suite.sh", *sys.argv[1:]]),
-                       "revision": record.revision(), "date": datetime.date.today().isoformat(),
-                       "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                       "deadline_seconds": options.deadline, "rehearsal": options.rehearse,
-                       "machine": self.describe_machine(), "versions": self.describe_versions(),
-                       "environment": {"said": said, "LD_LIBRARY_PATH": self.environment.get("LD_LIBRARY_PATH"),
-                                       "mpirun": self.environment.get("LOCKSTEP_MPIRUN")},
-                       "parts": {}}
-
-    def seconds_left(self):
-        return self.end - time.monotonic()
-
-    def output_of(self, command, environment=None):
-        run = suite.execute(command, max(1, min(60, self.seconds_left())), environment)
-        return run.output.strip() if run.status == "ok" else f"{run.command[0]}: {run.reason}"
-
-    def describe_machine(self):
-        processors = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-                      if line.startswith("model name")]
-        query = "name,uuid,driver_version,memory.total,mig.mode.current,clocks.max.sm,clocks.max.memory,power.limit"
-        return {"gpu": self.output_of(["nvidia-smi", f"--query-gpu={query}", "--format=csv"]).splitlines(),
-                "processor": processors[0] if processors else platform.machine(), "cores": os.cpu_count(),
-                "system": platform.platform()}
-
-    def describe_versions(self):
-        torch = ("import torch; print('PyTorch', torch.__version__, 'CUDA', torch.version.cuda, "
-                 "'cuDNN', torch.backends.cudnn.version())")
-        return {"bundle": (BUNDLE / "share/version").read_text().strip(),
-                "lockstep_info": self.output_of([BUNDLE / "bin/lockstep", "info"], self.environment).splitlines(),
-                "python": platform.python_version(),
-                "pytorch": self.output_of([self.options.python, "-c", torch], self.peer_environment)}
-
-    def run(self, runs, command, environment, limit):
-        """The program's JSON, or None; how it ended is kept in runs."""
-        seconds = min(limit, self.seconds_left())
-        if seconds < 5:
-            done = suite.Run(command, "not reached", "the suite's time was over")
-        elif command[0] == str(BUNDLE / "bin" / os.path.basename(command[0])) and not os.path.exists(command[0]):
-            done = suite.Run(command, "skipped", f"the bundle has no program {os.path.basename(command[0])}")
-        else:
-            done = suite.execute_with_json(command, seconds, environment)
-        entry = {"command": done.text.replace(f"{BUNDLE}/", ""), "status": done.status, "seconds": done.seconds}
-        runs.append(entry | ({"reason": done.reason} if done.reason else {}))
-        return done.result
-
-    def compare_steps(self, case):
-        own_case = {**case, "device": "cuda"}
-        peer = {**case, "device": "cuda"}
-        if self.options.rehearse:
-            peer.update(device="cpu", model="resnet18", batch=8, image=32, steps=3, precision="bf16")
-        command = [str(BUNDLE / "bin/step_bench"), *flags(own_case)]
-        peer_command = [self.options.python, "-B", str(HERE / "peers/pytorch_step.py"), "--channels-last", *flags(peer)]
-        runs = []
-        ways = {name: functools.partial(self.run, runs, peer_command + way, self.peer_environment, LIMITS["step"])
-                for name, way in WAYS.items() if name != "compiled, graphs" or case["model"] != "resnet50"}
-        ours = {"lockstep": functools.partial(self.run, runs, command, self.environment, LIMITS["step"])}
-        turns = suite.take_turns(ours | ways, self.options.rounds)
-        row = {**worst(runs), **case, **suite.compare(turns), "runs": runs}
-        print(f"  {suite.summary(row)}", flush=True)
-        return row
-
-    def bench(self, name):
-        runs = []
-        result = self.run(runs, [str(BUNDLE / "bin" / name), *BENCH_FLAGS[name]], self.environment, LIMITS["bench"])
-        return {**worst(runs), "runs": runs, "result": result}
-
-    def train(self, precision):
-        if not self.options.cifar10:
-            return {"status": "skipped", "reason": "no --cifar10 FOLDER"}
-        folder = pathlib.Path(self.scratch) / f"train_{precision}"
-        settings = [f"data.path={self.options.cifar10.resolve()}", f"run.dir={folder}",
-                    f"data.loader_threads={max(1, (os.cpu_count() or 2) // 2)}", f"train.precision={precision}"]
-        if self.options.rehearse:
-            settings += ["world.device=cpu", "model.name=mlp", "train.epochs=2", "schedule.warmup_epochs=1"]
-        else:
-            settings += ["world.device=cuda"]
-        command = [BUNDLE / "run", "-np", "1", "lockstep", "train", "cifar10_resnet18"]
-        command += [text for setting in settings for text in ("--set", setting)]
-        run = suite.execute(command, max(1, min(LIMITS["train"], self.seconds_left())), self.environment)
-        row = {"status": run.status, "command": run.text.replace(f"{BUNDLE}/", ""), "precision": precision}
-        if run.status != "ok":
-            return {**row, "reason": run.reason}
-        epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        seconds = sum(epoch["train_seconds"] + epoch["evaluation_seconds"] for epoch in epochs)
-        row |= {"test_accuracy": epochs[-1]["test_accuracy"], "target": TRAIN_TARGET, "epochs": epochs,
-                "samples_per_second": statistics.median(epoch["samples_per_second"] for epoch in epochs),
-                "training_seconds": round(seconds, 1)}
-        print(f"  {100 * row['test_accuracy']:.2f} % after {len(epochs)} epochs and {seconds:.0f} s, "
-              f"{row['samples_per_second']:,.0f} samples/s", flush=True)
-        return row
-
-    def tests(self):
-        end = min(self.end, time.monotonic() + LIMITS["tests"])
-        return gpu_suite_tests.CudaTests(BUNDLE, self.environment, self.scratch, end).run()
-
-    def run_part(self, part):
-        if self.seconds_left() < 5:
-            return {"status": "not reached", "reason": "the suite's time was over"}
-        if part == "tests":
-            return self.tests()
-        if part in TRAIN:
-            return self.train(TRAIN[part])
-        return self.compare_steps(STEPS[part]) if part in STEPS else self.bench(part)
-
-    def run_all(self):
-        for part in PARTS:
-            if part not in self.options.only:
-                continue
-            print(part, flush=True)
-            begin = time.monotonic()
-            try:
-                outcome = self.run_part(part)
-            except Exception as error:  # one part's trouble is not the others'
-                outcome = {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
-            outcome["seconds"] = round(time.monotonic() - begin, 1)
-            self.report["parts"][part] = outcome
-            self.write()
-            print(f"  {outcome['status']} after {outcome['seconds']} s"
-                  + (f": {outcome['reason']}" if "reason" in outcome else ""), flush=True)
-        return 0 if all(part["status"] == "ok" for part in self.report["parts"].values()) else 70
-
-    def write(self):
-        self.report["seconds"] = round(self.options.deadline - self.seconds_left(), 1)
-        file = pathlib.Path(self.options.json)
-        partial = file.with_name(file.name + ".part")
-        partial.write_text(json.dumps(self.report, indent=1) + "\n")
-        partial.replace(file)
-
-
-def flags(case):
-    return [text for name in FLAGS for text in (f"--{name}", str(case[name]))]
-
-
-def worst(runs):
-    """A part is ok when all of its runs are; else it says which was not."""
-    for status in ("failed", "not reached", "skipped"):
-        for run in runs:
-            if run["status"] == status:
-                return {"status": status, "reason": f"{run['command']}: {run['reason']}"}
-    return {"status": "ok"}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"gpu_suite.py: {message}; see --help\n")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FOLDER", help="write the three files here")
+    unpacked = HERE.parent.parent
+    parser.add_argument("--bundle", type=pathlib.Path, default=unpacked if (unpacked / "share/version").exists() else None,
+                        help="archive or unpacked folder (default: the one that this file lies in)")
+    parser.add_argument("--cifar10", type=pathlib.Path, metavar="PATH",
+                        help="archive or folder of train/CLASS/*.jpg and test/CLASS/*.jpg; without it nothing is trained")
+    parser.add_argument("--plan", choices=gpu_plan.PLANS, default="first")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (default: this one)")
+    parser.add_argument("--scale", type=float, default=1, help="multiplies every time limit, for a rehearsal")
+    options = parser.parse_args()
+    if options.bundle is None:
+        parser.error("--bundle is missing: make one with launch/bundle.sh BUILD_FOLDER --programs kit")
+    for name in ("bundle", "cifar10"):
+        path = getattr(options, name)
+        if path and not path.is_dir() and not (path.is_file() and tarfile.is_tarfile(path)):
+            parser.error(f"--{name} {path} is no folder, and no archive that this Python unpacks. Of a file that zstd "
+                         "compressed, make one: zstd -dc FILE.tar.zst | xz >FILE.tar.xz")
+        setattr(options, name, path and path.resolve())
+    return options
 
 
 def main():
     options = parse_arguments()
-    if not (BUNDLE / "share/version").exists():
-        print("gpu_suite.sh: run it from an unpacked bundle, which launch/bundle.sh makes", file=sys.stderr)
-        return 78
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(70))  # so that what runs is ended, too
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        all_parts = GpuSuite(options, scratch)
-        try:
-            all_parts.write()
-        except OSError as error:
-            print(f"gpu_suite.sh: cannot write {options.json}: {error.strerror}", file=sys.stderr)
-            return 74
-        return all_parts.run_all()
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        options.out = options.out.resolve()
+        kit = Kit(options, tempfile.mkdtemp(prefix="lockstep-kit-"))
+    except OSError as error:
+        print(f"gpu_suite.py: cannot write {options.out}: {error.strerror}", file=sys.stderr)
+        return 74
+    seconds = gpu_plan.TOTAL_SECONDS * options.scale
+    threading.Timer(seconds, kit.end, [70]).start()
+    faulthandler.dump_traceback_later(seconds + 3, exit=True)  # even where the interpreter itself hangs
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: kit.end(70))
+    try:
+        kit.run_plan(gpu_plan.PLANS[options.plan])
+        kit.write_results()
+        kit.end(70 if any(part["status"] == "failed" for part in kit.parts.values()) else 0)
+    except BaseException:
+        traceback.print_exc()
+        kit.end(70)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

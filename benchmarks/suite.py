@@ -14,7 +14,7 @@ import time
 
 @dataclasses.dataclass
 class Run:
-    """How a program ended: "ok", "failed" with the reason, or "not reached" where there was no time to start it."""
+    """How a program ended: "ok", or "failed" with the reason."""
     command: list
     status: str
     reason: str = ""

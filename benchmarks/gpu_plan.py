@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the run kit (gpu_suite.py) runs: for each plan a table of parts with their beginnings and limits in seconds, the
+programs of each part, and the functions that read what a program printed or wrote."""
+
+import collections
+import csv
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import re
+import shlex
+import statistics
+
+TOTAL_SECONDS = 450
+
+
+@dataclasses.dataclass
+class Program:
+    """In its words, {bundle}, {scratch}, {python}, {here}, {archive}, {cifar10} and {json} are replaced."""
+    name: str
+    command: str
+    limit: float = TOTAL_SECONDS  # seconds; its part's limit holds, too
+    gpu: bool = True
+    background: bool = False  # runs until a part begins that is alone
+    keep: int = 250_000  # bytes of its output for the log and for read
+    read: object = None  # function of a Run: adds to its result, and may change its status
+    environment: dict = dataclasses.field(default_factory=dict)
+    case: str = ""  # of the comparison with PyTorch
+    way: str = ""
+
+
+@dataclasses.dataclass
+class Part:
+    name: str
+    begin: float  # seconds since the start of the kit, at the latest
+    limit: float  # seconds
+    programs: object  # a list of Program, or a function of the runs so far that returns one
+    together: bool = False  # the programs run side by side
+    alone: bool = False  # nothing runs in the background
+
+
+# What programs print and write.
+
+def digests(run):
+    """Eager and recorded steps must leave the same bits."""
+    if run.status == "ok" and not run.result.get("recorded_digest") == run.result.get("eager_digest") is not None:
+        run.fail(f"eager digest {run.result.get('eager_digest')}, recorded {run.result.get('recorded_digest')}")
+
+
+def cases(run):
+    """The cases of a GoogleTest program. "open" is the case during which the program ended."""
+    lines = re.findall(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+\.[^\s,]+)", run.output, re.MULTILINE)
+    outcomes = {name: word for word, name in lines}
+    run.result = {word.lower(): [name for name in outcomes if outcomes[name] == word] for word in ("FAILED", "SKIPPED")}
+    run.result["ok"] = sum(word == "OK" for word in outcomes.values())
+    run.result["open"] = next((name for name in outcomes if outcomes[name] == "RUN"), None)
+    if run.result["open"]:
+        run.fail(f"{run.reason or 'the program ended'} in the case {run.result['open']}")
+    elif run.result["failed"]:
+        run.fail(f"{len(run.result['failed'])} cases failed, the first is {run.result['failed'][0]}")
+    elif run.status == "ok" and run.result["skipped"] and not run.result["ok"]:
+        run.status, run.reason = "skipped", "every case was skipped; the log says why"
+
+
+def samples(run):
+    """Power and clocks by nvidia-smi: smallest, median and largest value of each column."""
+    table = list(csv.reader(io.StringIO(run.output), skipinitialspace=True))
+    rows = [row for row in table[1:] if len(row) == len(table[0])]
+    for index, name in enumerate(table[0] if rows else []):
+        values = [float(row[index]) for row in rows if re.fullmatch(r"[\d.]+", row[index])]
+        if values:
+            run.result[name] = [min(values), statistics.median(values), max(values)]
+
+
+def kernels(run):
+    """Nanoseconds and DRAM bytes of each kernel by ncu, summed by the kernel's name."""
+    start = run.output.find('"ID"')
+    sums = collections.defaultdict(collections.Counter)
+    for row in csv.DictReader(io.StringIO(run.output[start:] if start >= 0 else "")):
+        metric, value = row.get("Metric Name") or "", (row.get("Metric Value") or "").replace(",", "")
+        if re.fullmatch(r"[\d.]+", value):
+            key = "nanoseconds" if metric.startswith("gpu__time") else "dram_bytes"
+            sums[row["Kernel Name"]][key] += float(value)
+            sums[row["Kernel Name"]]["launches"] += key == "nanoseconds"
+    run.result["kernels"] = dict(sorted(sums.items(), key=lambda item: -item[1]["nanoseconds"]))
+    if run.status == "ok" and not sums:
+        run.fail("ncu reported no kernel")
+
+
+def accuracy(run, target=0.93):
+    folder = next(word for word in run.command if word.startswith("run.dir=")).split("=", 1)[1]
+    metrics = pathlib.Path(folder, "metrics.jsonl")
+    epochs = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    reached = max((epoch.get("test_accuracy") or 0 for epoch in epochs), default=0)
+    run.result = {"test_accuracy": reached, "target": target, "epochs": epochs}
+    if run.status == "ok" and reached < target:
+        run.fail(f"test accuracy {reached:.4f}, expected {target}")
+
+
+def libraries(run):
+    run.result["missing"] = sorted(set(re.findall(r"(\S+) => not found", run.output)))
+
+
+# Programs that several parts run.
+
+CASES = {"resnet50": "--model resnet50 --batch 256 --image 224 --channels 3 --classes 1000 --steps 20",
+         "resnet50, batch 128": "--model resnet50 --batch 128 --image 224 --channels 3 --classes 1000 --steps 20",
+         "resnet18": "--model resnet18 --batch 512 --image 32 --channels 3 --classes 10 --steps 60",
+         "resnet18, batch 128": "--model resnet18 --batch 128 --image 32 --channels 3 --classes 10 --steps 60"}
+WAYS = {"eager": "", "compiled": "--compile", "graphs": "--compile reduce-overhead"}
+MEMCHECK = "compute-sanitizer --tool memcheck --error-exitcode 99 --print-limit 20 "
+
+
+def step(arguments, precision="fp32"):
+    return f"{{bundle}}/bin/step_bench --device cuda --precision {precision} {arguments} --json {{json}}"
+
+
+def ours(case, precision="fp16", **more):
+    return Program(f"{case} {precision}", step(CASES[case], precision), case=f"{case} {precision}", way="lockstep", **more)
+
+
+def pytorch(case, way, precision="fp16", compared=True, **more):
+    command = (f"{{python}} -B {{here}}/peers/pytorch_step.py --device cuda --channels-last --precision {precision} "
+               f"{CASES[case]} {WAYS[way]} --json {{json}}")
+    return Program(f"PyTorch {case} {precision} {way}", command, case=f"{case} {precision}" if compared else "", way=way,
+                   **more)
+
+
+def prepared(case, way, precision="fp16"):
+    """Fills the caches of torch.compile. Other programs run beside it: it is not compared."""
+    return pytorch(case, way, precision, compared=False)
+
+
+def gtest(name, arguments="", **more):
+    return Program(name, f"{{bundle}}/tests/{name} {arguments}", read=cases, keep=1_500_000, **more)
+
+
+def trained(name, preset, settings, start="{bundle}/bin/", **more):
+    words = [f"{start}lockstep", "train", preset]
+    for setting in ["world.device=cuda", f"run.dir={{scratch}}/{name.replace(' ', '_')}", *settings]:
+        words += ["--set", setting]
+    return Program(name, " ".join(words), **more)
+
+
+def random_images(side, *settings):
+    return ["data.format=synthetic", f"data.synthetic.height={side}", f"data.synthetic.width={side}",
+            "data.synthetic.train_samples=1024", "data.synthetic.test_samples=1024", *settings]
+
+
+def cifar10(precision):
+    threads = max(1, (os.cpu_count() or 2) // 2)
+    return trained(f"CIFAR-10 {precision}", "cifar10_resnet18", [
+        "data.path={cifar10}", f"data.loader_threads={threads}", f"train.precision={precision}"], read=accuracy)
+
+
+def sampler(columns):
+    """Samples until the next part that is alone begins."""
+    return Program("nvidia-smi samples", f"nvidia-smi --query-gpu={columns} --format=csv,nounits -lms 200", background=True,
+                   read=samples)
+
+
+def profiled():
+    """ncu measures the third step alone: the trainer's NVTX range around it is called "step 3"."""
+    settings = random_images(224, "data.synthetic.classes=1000", "data.random_resized_crop=false", "data.resize=0",
+                             "data.center_crop=1", "train.batch=256", "train.steps=3", "train.cuda_graph=false")
+    ncu = ("ncu --clock-control none --csv --print-units base --nvtx --nvtx-include 'step 3/' "
+           "--metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum ")
+    return trained("ncu", "imagenet_resnet50", settings, start=ncu + "{bundle}/bin/", read=kernels, keep=5_000_000)
+
+
+def preparation():
+    query = "name,uuid,driver_version,memory.total,mig.mode.current,clocks.max.sm,clocks.max.memory,power.limit"
+    trace = 'shopt -s nullglob; for file in bin/* tests/*; do LD_TRACE_LOADED_OBJECTS=1 "$file"; done; true'
+    read_all = ("import pathlib, sys\n"
+                "for folder in sys.path:\n"
+                " for pattern in ['nvidia/*/lib/*.so*', 'torch/lib/*.so*', 'triton/_C/*.so']:\n"
+                "  for file in pathlib.Path(folder).glob(pattern): file.read_bytes()\n"
+                "import torch, torch._inductor")
+    return [Program("nvidia-smi", f"nvidia-smi --query-gpu={query} --format=csv", gpu=False),
+            Program("read libraries", f"{{python}} -c {shlex.quote(read_all)}", background=True),
+            Program("unpack", "{python} -m tarfile -e {archive} {scratch}", gpu=False),
+            Program("environment", "bash -c 'source {bundle}/env.sh && env -0 >{scratch}/environment'", gpu=False),
+            Program("unpack CIFAR-10", "{python} -m tarfile -e {cifar10_archive} {scratch}/cifar10", background=True),
+            Program("libraries", f"bash -c 'cd {{bundle}} && {trace}'", gpu=False, read=libraries),
+            Program("lockstep info", "{bundle}/bin/lockstep info", gpu=False)]
+
+
+def smoke():
+    return [gtest("core_cuda_test", limit=10),
+            Program("smoke step", step("--model resnet18 --batch 64 --steps 3 --kernels direct"), read=digests)]
+
+
+FIRST = [
+    Part("prepare", 0, 20, preparation()),
+    Part("smoke", 20, 25, smoke()),
+    Part("tests", 45, 60, [
+        gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test"), prepared("resnet50", "compiled"),
+        prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
+    Part("resnet50", 105, 60, [
+        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"), ours("resnet50")],
+         alone=True),
+    Part("PyTorch", 165, 45, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
+    Part("kernels of a step", 210, 30, [profiled()], alone=True),
+    Part("resnet18", 240, 55, [
+        ours("resnet18", limit=14), pytorch("resnet18", "graphs", limit=14),
+        pytorch("resnet18, batch 128", "graphs", limit=14), ours("resnet18, batch 128")], alone=True),
+    Part("resnet50, second turn", 295, 45, [
+        pytorch("resnet50", "compiled", limit=15), pytorch("resnet50", "eager", limit=13), ours("resnet50")], alone=True),
+    Part("kernel_bench", 340, 25, [
+        Program("kernel_bench", "{bundle}/bin/kernel_bench --device cuda --precision fp16 --mib 256 --repeats 3 "
+                "--json {json}")], alone=True),
+    Part("CIFAR-10", 365, 50, [cifar10("fp16")], alone=True),
+    # Last, since it may hang: NCCL does not expect ranks that share a GPU.
+    Part("two ranks", 415, 20, [
+        trained("two ranks", "cifar10_resnet18", random_images(32, "world.share_device=true", "train.steps=4"),
+                start="{bundle}/run -np 2 ", limit=10),
+        Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test", read=cases)], alone=True),
+]
+
+SECOND = [
+    Part("prepare", 0, 20, preparation()),
+    Part("smoke", 20, 25, smoke()),
+    Part("racecheck", 45, 60, [
+        Program("racecheck", "compute-sanitizer --tool racecheck --error-exitcode 99 --print-limit 20 "
+                "{bundle}/tests/kernels_cuda_test --gtest_filter=*CudaBackend.*:CudaUpdates.*", read=cases, keep=1_500_000),
+        prepared("resnet50", "compiled", "bf16"), prepared("resnet18", "graphs", "bf16")], together=True),
+    Part("resnet50 bf16", 105, 75, [ours("resnet50", "bf16", limit=30), pytorch("resnet50", "eager", "bf16", limit=20),
+                                    pytorch("resnet50", "compiled", "bf16")], alone=True),
+    Part("resnet18 bf16", 180, 35, [ours("resnet18", "bf16", limit=17), pytorch("resnet18", "graphs", "bf16")], alone=True),
+    Part("memory", 215, 40, [
+        sampler("memory.used"), ours("resnet50, batch 128", limit=20), ours("resnet50")], alone=True),
+    Part("graph_bench", 255, 30, [
+        Program("graph_bench", "{bundle}/bin/graph_bench --precision fp16 --batch 128 --json {json}")], alone=True),
+    Part("resnet18 fp32", 285, 40, [ours("resnet18", "fp32", limit=20), pytorch("resnet18", "eager", "fp32")], alone=True),
+    Part("CIFAR-10 bf16", 325, 50, [cifar10("bf16")], alone=True),
+    Part("CIFAR-10 fp32", 375, 60, [cifar10("fp32")], alone=True),
+]
+
+
+def smallest_failing(runs):
+    """The failing cases of the smoke test alone, then steps of larger and larger networks."""
+    failed = [name for run in runs if run.result.get("failed") or run.result.get("open")
+              for name in [run.result["open"], *run.result["failed"]] if name]
+    ladder = ["--model mlp --batch 8", "--model cnn --batch 8", "--model resnet18 --batch 8", "--model resnet18 --batch 64"]
+    return [gtest("core_cuda_test", f"--gtest_filter={name}", limit=10) for name in failed[:2]] + \
+        [Program(words, step(words + " --steps 3 --kernels direct"), read=digests, limit=15) for words in ladder]
+
+
+def again(runs, name, prefix="", **more):
+    """The first failing program of the diagnosis, else of the smoke test, once more."""
+    failed = [run.program for part in ("smallest case", "smoke") for run in runs
+              if run.part == part and run.status == "failed"]
+    return [dataclasses.replace(failed[0], name=f"{name}: {failed[0].name}", command=prefix + failed[0].command,
+                                limit=TOTAL_SECONDS, **more)]
+
+
+DIAGNOSIS = [
+    Part("smallest case", 45, 60, smallest_failing),
+    Part("memcheck", 105, 90, lambda runs: again(runs, "memcheck", MEMCHECK)),
+    Part("eager steps", 195, 30, [
+        trained("eager steps", "cifar10_resnet18", random_images(32, "train.steps=3", "train.cuda_graph=false"))]),
+    Part("blocking launches", 225, 40, lambda runs: again(
+        runs, "blocking launches", environment={"CUDA_LAUNCH_BLOCKING": "1"})),
+    Part("tests", 265, 90, [gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test")], together=True),
+    Part("memcheck of the kernels", 355, 80, [
+        Program("memcheck kernels_cuda_test", MEMCHECK + "{bundle}/tests/kernels_cuda_test", read=cases, keep=1_500_000)]),
+]
+
+PLANS = {"first": FIRST, "second": SECOND}

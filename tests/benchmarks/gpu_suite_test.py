@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rehearsal of the run kit (benchmarks/gpu_suite.py) without a GPU: as it is, with the bundle of a build whose folder is
+the argument; and with planted programs in place of a GPU's, of which some hang, crash or print without end. The kit has
+no network and finds neither xz, zstd nor mpirun."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import types
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import gpu_plan  # noqa: E402
+import gpu_suite  # noqa: E402
+
+BUILD = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu"
+HIDDEN = re.compile(r"(un|lz)?(xz|lzma).*|.*zst.*|mpi.*|orte.*|prte.*|apt.*|nvidia-smi|ncu|compute-sanitizer")
+SCALE = 0.1  # of the plan's limits
+LATE = 4  # seconds of the plan that a busy machine may add
+
+PROGRAM = r"""#!{python}
+import json, os, pathlib, signal, subprocess, sys, time
+name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+def value(flag): return words[words.index(flag) + 1] if flag in words else ""
+def write(**result):
+    if value("--json"): pathlib.Path(value("--json")).write_text(json.dumps(result))
+def first_time(what):
+    try: os.mkdir(os.path.join(os.getcwd(), "seen " + what)); return True
+    except FileExistsError: return False
+def step(**digests): write(samples_per_second=1000, version="planted", **digests)
+def case(name, *ends):
+    print("[ RUN      ]", name, flush=True)
+    for end in ends: print(f"[{{end:>9}} ] {{name}} (1 ms)", flush=True)
+{body}
+"""
+NAP = f"98{os.getpid()}"  # seconds, by which a process of this test is found
+HANG = f"""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen(["sleep", "{NAP}"], start_new_session=True)
+    time.sleep(1000)
+"""
+PLANTED = {
+    "bin/lockstep": """
+folder = next((word.split("=", 1)[1] for word in words if word.startswith("run.dir=")), "")
+if folder:
+    os.makedirs(folder)
+    pathlib.Path(folder, "metrics.jsonl").write_text(json.dumps({{"test_accuracy": 0.94}}))
+""",
+    "bin/step_bench": f"""
+if value("--model") == "resnet50" and first_time("resnet50"): {HANG}
+if value("--batch") == "512":
+    for _ in range(100): os.write(1, b"flood " * 166666 + b"\\n")
+step(eager_digest="a", recorded_digest="a")
+""",
+    "bin/kernel_bench": f"""
+subprocess.Popen(["sleep", "{NAP}"], start_new_session=True)
+os.kill(os.getpid(), signal.SIGSEGV)
+""",
+    "bin/graph_bench": "write(ratio=2)",
+    "tests/core_cuda_test": "case('Cuda.Copies', 'OK')",
+    "tests/cuda_trainer_test": f"""
+case('CudaTraining.Learns', 'OK')
+case('CudaTraining.Hangs')
+if True: {HANG}
+""",
+    "tests/kernels_cuda_test": """
+if not any("Crashes" in word for word in words):
+    case('Kernels.Fails', 'FAILED')
+    case('Kernels.Crashes')
+    os.kill(os.getpid(), signal.SIGSEGV)
+case('Kernels.AfterTheCrash', 'OK')
+sys.exit(0)
+""",
+    "tests/comm_nccl_test": "case('Nccl.Sums', 'OK')",
+    "run": "case('Nccl.Sums', 'OK')",
+}
+TOOLS = {
+    "nvidia-smi": """
+print("name, power.draw [W]")
+for watts in range(100, 110): print(f"planted GPU, {{watts}}", flush=True)
+if "-lms" in words: time.sleep(1000)
+""",
+    "ncu": """
+print('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"')
+for kernel, time, read, written in [("gemm", 10, 5, 6), ("relu", 3, 1, 1), ("gemm", 20, 7, 8)]:
+    print(f'"0","{{kernel}}","gpu__time_duration.sum","ns","{{time}}"')
+    print(f'"0","{{kernel}}","dram__bytes_read.sum","byte","{{read}}"')
+    print(f'"0","{{kernel}}","dram__bytes_write.sum","byte","{{written}}"')
+""",
+    "compute-sanitizer": "print('memcheck', *words)",
+    "python": """
+if any("pytorch_step" in word for word in words): step()
+else: os.execv(sys.executable, [sys.executable, *words])
+""",
+}
+
+
+def write_program(path, body):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PROGRAM.format(python=sys.executable, body=body.replace("{{", "{").replace("}}", "}")))
+    path.chmod(0o755)
+
+
+def no_network():
+    """Starts a program where there is only the network device lo; nothing where this system refuses that."""
+    start = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    if shutil.which("unshare") and subprocess.run([*start, "true"], capture_output=True).returncode == 0:
+        return start
+    print("left out: the network is not taken away, because this system makes no network namespace", file=sys.stderr)
+    return []
+
+
+class Rehearsal(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out, self.tools = self.folder / "out", self.folder / "tools"
+        self.tools.mkdir()
+        for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
+            for program in pathlib.Path(place).iterdir():
+                if not HIDDEN.fullmatch(program.name) and not (self.tools / program.name).exists():
+                    (self.tools / program.name).symlink_to(program)
+
+    def fly(self, bundle, *arguments):
+        """The exit code, the parts and the lines of the kit."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "LOCKSTEP_"))}
+        environment |= {"PATH": str(self.tools), "TMPDIR": str(self.folder)}
+        begin = time.monotonic()
+        done = subprocess.run(
+            [*no_network(), sys.executable, "-B", ROOT / "benchmarks/gpu_suite.py", "--bundle", bundle, "--out", self.out,
+             *arguments], env=environment, capture_output=True, text=True, timeout=120)
+        self.seconds, self.printed = time.monotonic() - begin, done.stdout + done.stderr
+        self.assertEqual(sorted(file.name for file in self.out.iterdir()),
+                         ["gpu_suite.json", "gpu_suite.jsonl", "gpu_suite.log"], self.printed)
+        self.assertLess(max(file.stat().st_size for file in self.out.iterdir()), 16 << 20)
+        lines = [json.loads(line) for line in (self.out / "gpu_suite.jsonl").read_text().splitlines()]
+        self.result = json.loads((self.out / "gpu_suite.json").read_text())
+        self.assertEqual(self.result["programs"], lines)
+        return done.returncode, self.result["parts"], lines
+
+    def planted_bundle(self, **changed):
+        """An archive of planted programs, and planted tools beside which there seems to be a GPU."""
+        root = self.folder / "planted/lockstep-bundle"
+        for name, body in PLANTED.items():
+            write_program(root / name, changed.get(os.path.basename(name), body))
+        for name, body in TOOLS.items():
+            write_program(self.tools / name, body)
+        (root / "share").mkdir()
+        (root / "share/version").write_text("planted, CUDA ON\n")
+        (root / "env.sh").write_text("export PLANTED=1\n")
+        archive = self.folder / "bundle.tar.xz"
+        with tarfile.open(archive, "w:xz") as file:
+            file.add(root, "lockstep-bundle")
+        images = self.folder / "images/train"
+        images.mkdir(parents=True)
+        return [archive, "--python", self.tools / "python", "--cifar10", images.parent, "--scale", str(SCALE)]
+
+    def check_times(self, parts, plan):
+        """No part begins late or takes longer than its limit: none has eaten the time of another one."""
+        self.assertEqual(list(parts), [part.name for part in plan])
+        for part in plan:
+            self.assertLess(parts[part.name]["begin"], part.begin + LATE, part.name)
+            self.assertLess(parts[part.name]["seconds"], part.limit + LATE, part.name)
+        self.assertLess(self.seconds, (gpu_plan.TOTAL_SECONDS + LATE) * SCALE)
+
+    def test_without_a_gpu_every_part_is_skipped(self):
+        if os.path.exists("/dev/nvidia0"):
+            self.skipTest("this machine has a GPU")
+        # Not all programs, and not compressed: that takes half a minute. The planted bundle is compressed.
+        archive, build = self.folder / "bundle.tar", self.folder / "build"
+        (build / "bin").mkdir(parents=True)
+        for name in ("CMakeCache.txt", "bin/lockstep", "bin/kernel_bench"):
+            (build / name).symlink_to(BUILD / name)
+        packed = subprocess.run([ROOT / "launch/bundle.sh", build, "--programs", "kit", "--limit", "200", "--output",
+                                 archive], capture_output=True, text=True)
+        self.assertEqual(packed.returncode, 0, packed.stderr)
+        peer = os.environ.get("LOCKSTEP_PEER_PYTHON")
+        code, parts, lines = self.fly(archive, *(["--python", peer] if peer else []))
+        self.assertEqual(code, 0, self.printed)
+        self.assertEqual(list(parts), [part.name for part in gpu_plan.FIRST])
+        self.assertEqual({part["reason"] for name, part in parts.items() if name != "prepare"}, {"no GPU"})
+        named = {line["program"]: line for line in lines}
+        for name in ("unpack", "environment", "libraries", "lockstep info"):
+            self.assertEqual(named[name]["status"], "ok", named[name])
+        self.assertIn("mpi", self.result["versions"])
+
+    def test_a_program_that_hangs_crashes_or_floods_takes_no_time_of_another(self):
+        code, parts, lines = self.fly(*self.planted_bundle())
+        self.assertEqual(code, 70, self.printed)
+        self.check_times(parts, gpu_plan.FIRST)
+        self.assertEqual({name for name, part in parts.items() if part["status"] != "ok"},
+                         {"tests", "resnet50", "kernel_bench"}, self.printed)
+        self.assertEqual({line["program"] for line in lines} - {"read libraries", "unpack CIFAR-10"},
+                         {program.name for part in gpu_plan.FIRST for program in part.programs}
+                         - {"read libraries", "unpack CIFAR-10"})
+        named = {line["program"]: line for line in lines}
+        self.assertEqual(named["cuda_trainer_test"]["result"]["open"], "CudaTraining.Hangs")
+        again = [line["result"] for line in lines if line["program"] == "kernels_cuda_test"]
+        self.assertEqual([(run["open"], run["failed"], run["ok"]) for run in again],
+                         [("Kernels.Crashes", ["Kernels.Fails"], 0), (None, [], 1)])
+        self.assertIn("exit code -11", named["kernel_bench"]["reason"])
+        self.assertEqual(named["ncu"]["result"]["kernels"]["gemm"], {"nanoseconds": 30, "launches": 2, "dram_bytes": 26})
+        self.assertEqual(named["nvidia-smi samples"]["result"], {"power.draw [W]": [100, 104.5, 109]})
+        self.assertIn("bytes more", (self.out / "gpu_suite.log").read_text())
+        # The first of the two turns of resnet50 hangs.
+        self.assertEqual(self.result["comparisons"]["resnet50 fp16"]["ratios"], [1])
+        self.assertEqual(named["CIFAR-10 fp16"]["result"]["test_accuracy"], 0.94)
+        running = subprocess.run(["pgrep", "-f", f"sleep {NAP}"], capture_output=True, text=True)
+        self.assertEqual(running.stdout, "", "a process that a program started in another session still runs")
+
+    def test_a_failed_smoke_test_leads_to_diagnosis(self):
+        differ = 'step(eager_digest="a", recorded_digest="b" if value("--model") == "resnet18" else "a")'
+        code, parts, lines = self.fly(*self.planted_bundle(step_bench=differ, cuda_trainer_test="case('A.B', 'OK')"))
+        self.assertEqual(code, 70, self.printed)
+        self.check_times(parts, [*gpu_plan.FIRST[:2], *gpu_plan.DIAGNOSIS])
+        self.assertFalse([line for line in lines if line["program"].startswith("PyTorch")])
+        named = {line["program"]: line for line in lines}
+        self.assertIn("recorded b", named["smoke step"]["reason"])
+        self.assertEqual(named["memcheck: --model resnet18 --batch 8"]["status"], "failed", "its digests differ there, too")
+        self.assertIn("blocking launches: --model resnet18 --batch 8", named)
+
+    def test_every_plan_ends_in_its_time_and_its_programs_are_packed(self):
+        for plan in (*gpu_plan.PLANS.values(), [*gpu_plan.FIRST[:2], *gpu_plan.DIAGNOSIS]):
+            ends = [0]
+            for part in plan:
+                self.assertGreaterEqual(part.begin, ends[-1], part.name)
+                ends.append(part.begin + part.limit)
+            self.assertLessEqual(ends[-1], gpu_plan.TOTAL_SECONDS - 10, "time to write the results")
+        packed = re.search(r'kit=" (.*) "', (ROOT / "launch/bundle.sh").read_text()).group(1).split()
+        named = {name for plan in (gpu_plan.FIRST, gpu_plan.SECOND) for part in plan for program in part.programs
+                 for name in re.findall(r"{bundle}/(?:bin|tests)/(\w+)", program.command)}
+        self.assertEqual(sorted(named), sorted(packed))
+
+    def test_a_process_that_no_signal_ends_is_abandoned(self):
+        self.out.mkdir()
+        options = types.SimpleNamespace(out=self.out, bundle=self.folder, cifar10=None, python=sys.executable, scale=0.1)
+        kit = gpu_suite.Kit(options, str(self.folder))
+        command = shlex.join(["bash", "-c", "echo $$ && exec sleep 60"])
+        with mock.patch.object(gpu_suite.os, "kill"), mock.patch.object(gpu_suite.os, "killpg"):
+            kit.run_part(gpu_plan.Part("stuck", 0, 10, [gpu_plan.Program("stuck", command, gpu=False)]))
+        self.assertLess(kit.now(), 10 + LATE)
+        self.assertIn("abandoned", kit.parts["stuck"]["reason"])
+        os.kill(int(kit.runs[0].output), signal.SIGKILL)
+        kit.log.close()
+        kit.lines.close()
+
+    def test_an_archive_that_python_cannot_unpack_is_refused(self):
+        file = self.folder / "images.tar.zst"
+        file.write_bytes(b"\x28\xb5\x2f\xfd not for this Python")
+        done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/gpu_suite.py", "--bundle", self.folder, "--cifar10",
+                               file, "--out", self.out], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("zstd -dc", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
