@@ -113,12 +113,14 @@ WAYS = {"eager": "", "compiled": "--compile", "graphs": "--compile reduce-overhe
 MEMCHECK = "compute-sanitizer --tool memcheck --error-exitcode 99 --print-limit 20 "
 
 
-def step(arguments, precision="fp32"):
-    return f"{{bundle}}/bin/step_bench --device cuda --precision {precision} {arguments} --json {{json}}"
+def step(arguments, precision="fp32", peak=False):
+    """peak: products of large matrices are timed, too, for some seconds."""
+    return (f"{{bundle}}/bin/step_bench --device cuda --precision {precision} {arguments} "
+            f"{'' if peak else '--no-peak '}--json {{json}}")
 
 
-def ours(case, precision="fp16", **more):
-    return Program(f"{case} {precision}", step(CASES[case], precision), case=f"{case} {precision}", way="lockstep", **more)
+def ours(case, precision="fp16", peak=False, **more):
+    return Program(f"{case} {precision}", step(CASES[case], precision, peak), case=f"{case} {precision}", way="lockstep", **more)
 
 
 def pytorch(case, way, precision="fp16", compared=True, **more):
@@ -199,7 +201,8 @@ FIRST = [
         gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test"), prepared("resnet50", "compiled"),
         prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
     Part("resnet50", 105, 60, [
-        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"), ours("resnet50")],
+        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"),
+        ours("resnet50", peak=True)],
          alone=True),
     Part("PyTorch", 165, 45, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
     Part("kernels of a step", 210, 30, [profiled()], alone=True),
