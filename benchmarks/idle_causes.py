@@ -65,7 +65,7 @@ def cases(options, records):
         Case("architecture", "MobileNetV2: depthwise convolutions and batch norm",
              {**MLP, "model.name": "mobilenet_v2", "train.batch": 16, "train.steps": 40, "run.peak_below": 0.9, "run.busy_below": 0.5,
               "kernels.choose": "direct"}, change={"settings": {"kernels.choose": "time"}}, preset="fashion_mnist_cnn"),
-        Case("memory", "the emulated device, with 11.2 MiB and a slow host", emulated, before=["env", "LOCKSTEP_EMULATED_MEMORY=11500KiB"],
+        Case("memory", "the emulated device, with 11.2 MiB and a slow host", emulated, before=["env", "LOCKSTEP_EMULATED_CONTEXT=0", "LOCKSTEP_EMULATED_MEMORY=11500KiB"],
              flags=["--inject", "slow:rank=0,step=1,ms=400"]),
         Case("communication", "one of two ranks is 20 ms late", {**MLP, "train.steps": 100}, ranks=2,
              flags=["--inject", "slow:rank=1,step=1,ms=20"]),

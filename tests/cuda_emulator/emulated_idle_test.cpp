@@ -35,9 +35,9 @@ TEST(EmulatedIdle, ADeviceWithoutRoomForALargerBatchIsMemory) {
   const Workplace workplace("emulated_memory", "lockstep-emulated", 28);
   std::vector<std::string> settings = kToldOfEachLine;
   settings.insert(settings.end(), {"train.batch=256", "train.epochs=6"});
-  const std::string text = told_cause(
-      workplace, "memory",
-      "LOCKSTEP_EMULATED_MEMORY=12MiB " + workplace.train(settings, "--inject slow:rank=0,step=1,ms=400"));
+  const std::string text = told_cause(workplace, "memory",
+                                      "LOCKSTEP_EMULATED_CONTEXT=0 LOCKSTEP_EMULATED_MEMORY=12MiB " +
+                                          workplace.train(settings, "--inject slow:rank=0,step=1,ms=400"));
   EXPECT_NE(
       text.find("a batch of 512 needs 11.8 MiB of memory where there are 11.5 MiB; train.accumulation=2"),
       std::string::npos)

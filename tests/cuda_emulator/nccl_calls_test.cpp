@@ -146,6 +146,39 @@ TEST(NcclEmulatorCalls, MemoryIsFreedAndDeregisteredOnceAndInOrder) {
   });
 }
 
+std::size_t free_memory() {
+  std::size_t available = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+  return available;
+}
+
+TEST(NcclEmulatorCalls, MemoryIsAllocatedInPiecesOfTwoMebibytes) {
+  alone([](TestRank&) {
+    void* data = nullptr;
+    const std::size_t before = free_memory();
+    ASSERT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
+    EXPECT_EQ(before - free_memory(), std::size_t{2} << 20);
+    EXPECT_EQ(ncclMemFree(data), ncclSuccess);
+    EXPECT_EQ(free_memory(), before);
+  });
+}
+
+TEST(NcclEmulatorCalls, CommunicatorHoldsMemoryUntilItEnds) {
+  alone([](TestRank& rank) {
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    for (const auto end : {ncclCommDestroy, ncclCommAbort}) {
+      const std::size_t before = free_memory();
+      ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+      ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+      EXPECT_LT(free_memory(), before);
+      EXPECT_EQ(end(comm), ncclSuccess);
+      EXPECT_EQ(free_memory(), before);
+    }
+    EXPECT_EQ(rank.async_error(), ncclSuccess);
+  });
+}
+
 TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorAndItsMemory) {
   alone([](TestRank& rank) {
     float* data = rank.memory(std::vector<float>(100));

@@ -172,6 +172,25 @@ TEST_F(Runtime, MemoryIsLimitedAndCounted) {
   EXPECT_EQ(left, before);
 }
 
+// 0 when a context takes what the machine's setting says of its device's memory.
+int take_context_memory() {
+  std::size_t left = 0, total = 0;
+  if (cudaSetDevice(1) != cudaSuccess || cudaMemGetInfo(&left, &total) != cudaSuccess) return 1;
+  return total == std::size_t{8} << 20 && total - left == std::size_t{3} << 20 ? 0 : 2;
+}
+
+TEST(RuntimeDeathTest, ContextTakesMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("TEST_MEMORY", "8MiB", 1);
+  setenv("LOCKSTEP_EMULATED_CONTEXT", "3MiB", 1);
+  EXPECT_EXIT(std::_Exit(take_context_memory()), testing::ExitedWithCode(0), "");
+  setenv("LOCKSTEP_EMULATED_CONTEXT", "9MiB", 1);
+  EXPECT_EXIT(std::_Exit(cudaSetDevice(1) == cudaErrorMemoryAllocation ? 0 : 1), testing::ExitedWithCode(0),
+              "");
+  unsetenv("LOCKSTEP_EMULATED_CONTEXT");
+  unsetenv("TEST_MEMORY");
+}
+
 TEST_F(Runtime, WorkBelongsToTheCurrentDevice) {
   ASSERT_OK(cudaSetDevice(1));
   EXPECT_CUDA(cudaErrorInvalidResourceHandle, enqueue(first(), "work", [] {}));
@@ -291,7 +310,8 @@ TEST(Zzz, AFaultStaysWithTheContext) {
 
 int main(int argc, char** argv) {
   setenv("LOCKSTEP_EMULATED_GPUS", "5", 1);
-  setenv("LOCKSTEP_EMULATED_MEMORY", "1MiB", 1);
+  const char* memory = std::getenv("TEST_MEMORY");
+  setenv("LOCKSTEP_EMULATED_MEMORY", memory == nullptr ? "1MiB" : memory, 1);
   setenv("LOCKSTEP_EMULATED_DELAY", "1s", 1);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

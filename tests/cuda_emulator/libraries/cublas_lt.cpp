@@ -6,6 +6,7 @@
 // allow is refused when it is made, with a line on stderr that says why.
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include <cublasLt.h>
 
@@ -16,6 +17,7 @@
 
 struct cublasLtContext {
   int device;
+  lockstep::emulator::LibraryMemory memory{device};
 };
 
 namespace lockstep::emulator::cublas {
@@ -29,6 +31,7 @@ namespace {
 
 constexpr int kMajor = 13, kMinor = 1, kPatch = 0;
 constexpr std::size_t kWorkspaceAlignment = 256;
+constexpr double kHandleMemory = 1.0 / 16;  // of a context's
 
 bool is_alignment(std::uint32_t bytes) { return bytes > 0 && (bytes & (bytes - 1)) == 0; }
 
@@ -151,7 +154,10 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     require(handle != nullptr, "a null pointer was given");
     const int device = current_device();
     require(cudaFree(nullptr) == cudaSuccess, "the device has no context", CUBLAS_STATUS_NOT_INITIALIZED);
-    *handle = new cublasLtContext{device};
+    auto made = std::make_unique<cublasLtContext>(device);
+    require(made->memory.grow(kHandleMemory) == cudaSuccess, "the device has no memory for the handle",
+            CUBLAS_STATUS_ALLOC_FAILED);
+    *handle = made.release();
   });
 }
 

@@ -484,6 +484,20 @@ TEST_F(CublasLtRefuses, AnotherDevicesStreamAndAnotherCurrentDevice) {
   cudaStreamDestroy(other);
 }
 
+TEST(CublasLt, HandleHoldsMemoryUntilItIsDestroyed) {
+  const auto free_memory = [] {
+    std::size_t available = 0, total = 0;
+    EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+    return available;
+  };
+  cublasLtHandle_t handle = nullptr;
+  const std::size_t before = free_memory();
+  ASSERT_EQ(cublasLtCreate(&handle), CUBLAS_STATUS_SUCCESS);
+  EXPECT_LT(free_memory(), before);
+  EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(free_memory(), before);
+}
+
 TEST(CublasLt, SaysThatItIsEmulated) {
   int major = 0;
   EXPECT_EQ(cublasLtGetProperty(MAJOR_VERSION, &major), CUBLAS_STATUS_SUCCESS);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -16,10 +17,13 @@
 #include <cudnn_graph.h>
 
 #include "tests/cuda_emulator/libraries/cudnn_graph_parts.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
 
 struct cudnnContext {
   int device;
   cudaStream_t stream = nullptr;
+  lockstep::emulator::LibraryMemory memory{device};
+  std::set<const void*> executed{};  // plans
   // Two threads that use one handle at a time race for it, as they would inside the real library: this is for
   // ThreadSanitizer to see.
   unsigned uses = 0;

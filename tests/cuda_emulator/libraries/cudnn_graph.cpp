@@ -5,6 +5,7 @@
 // dimensions in fp32, fp16 and bf16. Statuses are those that cuDNN 9.19 gave where it was asked (for
 // descriptors and plans); where it crashed or took what its documentation forbids, this refuses.
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include <cudnn_graph.h>
@@ -42,6 +43,18 @@ cudnnStatus_t answer(const char* function, Work work) {
 
 void require_pointer(const void* pointer) {
   require(pointer != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a null pointer was given");
+}
+
+// Shares of a context's memory.
+constexpr double kHandleMemory = 1.0 / 8, kPlanMemory = 1.0 / 2048;
+
+// A plan's first execution with a handle allocates: kernels are loaded, and some engines want memory of their
+// own.
+void prepare_plan(cudnnHandle_t handle, const void* plan) {
+  if (handle->executed.contains(plan)) return;
+  require(handle->memory.grow(kPlanMemory) == cudaSuccess, CUDNN_STATUS_EXECUTION_FAILED,
+          "the plan's first execution cannot allocate: memory has run out, or a stream is captured");
+  handle->executed.insert(plan);
 }
 
 void use(cudnnHandle_t handle) {
@@ -141,7 +154,10 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
     int device = 0;
     require(cudaGetDevice(&device) == cudaSuccess && cudaFree(nullptr) == cudaSuccess,
             CUDNN_STATUS_NOT_INITIALIZED, "there is no device, or it has no context");
-    *handle = new cudnnContext{.device = device};
+    auto made = std::make_unique<cudnnContext>(device);
+    require(made->memory.grow(kHandleMemory) == cudaSuccess, CUDNN_STATUS_NOT_INITIALIZED,
+            "the device has no memory for the handle");
+    *handle = made.release();
   });
 }
 
@@ -210,6 +226,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
             CUDNN_STATUS_EXECUTION_FAILED_CUDART, "another device than the handle's is current");
     const Execution execution =
         make_execution(*find_descriptor(plan), *find_descriptor(variant_pack), device);
+    prepare_plan(handle, execution.plan);
     require(enqueue(handle->stream, "cudnnBackendExecute", [execution] { execution.run(); }) == cudaSuccess,
             CUDNN_STATUS_EXECUTION_FAILED_CUDART, "the stream takes no work");
   });

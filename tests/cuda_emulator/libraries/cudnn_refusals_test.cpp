@@ -312,6 +312,46 @@ TEST_F(CudnnRuns, RefuseWhatIsNoPlanOrNotFinalized) {
   EXPECT_EQ(cudnnBackendExecute(nullptr, plan.get(), pack.get()), CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
 }
 
+// A library that allocates when it runs something for the first time.
+TEST_F(CudnnRuns, FirstExecutionFailsInACapture) {
+  const auto capture = [&](cudnnStatus_t status) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), status);
+    const cudaError_t ended = cudaStreamEndCapture(device.stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    return ended;
+  };
+  EXPECT_EQ(capture(CUDNN_STATUS_EXECUTION_FAILED), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(capture(CUDNN_STATUS_SUCCESS), cudaSuccess) << "it has run before";
+}
+
+std::size_t free_memory() {
+  std::size_t available = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+  return available;
+}
+
+TEST_F(CudnnRuns, FirstExecutionTakesMemory) {
+  const std::size_t before = free_memory();
+  EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
+  const std::size_t after = free_memory();
+  EXPECT_LT(after, before);
+  EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(free_memory(), after);
+}
+
+TEST(Cudnn, HandleHoldsMemoryUntilItIsDestroyed) {
+  cudnnHandle_t handle = nullptr;
+  const std::size_t before = free_memory();
+  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+  EXPECT_LT(free_memory(), before);
+  EXPECT_EQ(cudnnDestroy(handle), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(free_memory(), before);
+}
+
 TEST_F(CudnnRuns, RefuseAnotherDevice) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);

@@ -227,6 +227,13 @@ TEST(CudnnEngines, RunWhenACapturedGraphIsLaunched) {
   const DeviceArray workspace(workspace_of(plan));
   cudaGraph_t captured = nullptr;
   cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(device.run(plan, {kYId, kXId, kWId},
+                       {problem.y.memory.data(), problem.x.memory.data(), problem.w.memory.data()},
+                       workspace.data()),
+            CUDNN_STATUS_SUCCESS)
+      << "the first execution, which no capture allows";
+  ASSERT_EQ(cudaStreamSynchronize(device.stream), cudaSuccess);
+  problem.y.restore();
   ASSERT_EQ(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   EXPECT_EQ(device.run(plan, {kYId, kXId, kWId},
                        {problem.y.memory.data(), problem.x.memory.data(), problem.w.memory.data()},

@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNap{50};         // after which a rank that waits looks whether it is aborted
 constexpr milliseconds kLookEvery{200};  // for peers that are gone
 constexpr milliseconds kPatience{2000};  // with graphs that were destroyed but still run
+constexpr double kMemory = 0.25;         // of a context's
 
 int current_device_of_thread() {
   int device = 0;
@@ -48,9 +49,12 @@ EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int
     : rank_(rank),
       ranks_(ranks),
       device_(current_device_of_thread()),
+      memory_(device_),
       segment_(id, ranks),
       async_fault_(AsyncFault::from_environment(rank)),
       order_(order_of(segment_.secret(), ranks)) {
+  if (memory_.grow(kMemory) != cudaSuccess)
+    throw NcclError(ncclUnhandledCudaError, "the device has no memory for the communicator's channels");
   join();
   Segment::close(id);
   refuse_shared_devices();

@@ -28,6 +28,7 @@
 #include "tests/cuda_emulator/nccl/ledger.h"
 #include "tests/cuda_emulator/nccl/model.h"
 #include "tests/cuda_emulator/nccl/segment.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep::emulator {
 
@@ -116,6 +117,7 @@ class EmulatedCommunicator {
   int rank_;
   int ranks_;
   int device_;
+  LibraryMemory memory_;  // of its channels
   Segment segment_;
   Ring ring_;
   std::optional<AsyncFault> async_fault_;

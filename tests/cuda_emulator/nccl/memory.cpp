@@ -14,6 +14,9 @@
 namespace lockstep::emulator {
 namespace {
 
+// Memory that other ranks can map comes in physical pieces of this size.
+constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
 // What ncclMemAlloc gave: bytes, by address.
 struct Allocated {
   std::mutex mutex;
@@ -59,7 +62,8 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
   if (const ncclResult_t fault = requested_fault("ncclMemAlloc")) return fault;
   if (data == nullptr || bytes == 0)
     return complain(ncclInvalidArgument, "ncclMemAlloc: nothing to allocate");
-  if (const cudaError_t status = cudaMalloc(data, bytes)) return refuse_cuda("ncclMemAlloc", status);
+  if (const cudaError_t status = allocate(data, bytes, kGranularity))
+    return refuse_cuda("ncclMemAlloc", status);
   remember(*data, bytes);
   return ncclSuccess;
 }

@@ -113,6 +113,7 @@ struct Capture {
 // A part of a device's memory, or of pinned memory (device -1).
 struct Allocation {
   std::size_t bytes = 0;
+  std::size_t counted_bytes = 0;  // of the device's memory
   int device = -1;
 };
 

@@ -111,7 +111,9 @@ void report() {
 cudaError_t make_context(int device) {
   DeviceBooks& mine = books().devices[static_cast<std::size_t>(device)];
   if (mine.contexts > 0) return cudaSuccess;
+  if (machine().context_bytes > machine().memory_bytes) return cudaErrorMemoryAllocation;
   if (!take_device(device)) return cudaErrorDevicesUnavailable;
+  mine.used_bytes += machine().context_bytes;
   mine.contexts = 1;
   return cudaSuccess;
 }

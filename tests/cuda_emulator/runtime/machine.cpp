@@ -53,17 +53,22 @@ std::uint64_t scaled(const char* variable, std::string_view text, const char* ex
   return amount.number * unit->second;
 }
 
+std::size_t read_bytes(const char* variable, std::string_view text) {
+  return scaled(variable, text, "bytes, as in 512MiB",
+                {{"", 1}, {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", std::uint64_t{1} << 30}});
+}
+
 Machine read_machine() {
   Machine machine;
   const std::map<std::string, std::uint64_t> none = {{"", 1}};
   read("LOCKSTEP_EMULATED_GPUS", [&](std::string_view text) {
     machine.devices = static_cast<int>(scaled("LOCKSTEP_EMULATED_GPUS", text, "a number of devices", none));
   });
-  read("LOCKSTEP_EMULATED_MEMORY", [&](std::string_view text) {
-    machine.memory_bytes =
-        scaled("LOCKSTEP_EMULATED_MEMORY", text, "bytes, as in 512MiB",
-               {{"", 1}, {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", std::uint64_t{1} << 30}});
-  });
+  read("LOCKSTEP_EMULATED_MEMORY",
+       [&](std::string_view text) { machine.memory_bytes = read_bytes("LOCKSTEP_EMULATED_MEMORY", text); });
+  machine.context_bytes = machine.memory_bytes / 32;  // 64 MiB of 2 GiB
+  read("LOCKSTEP_EMULATED_CONTEXT",
+       [&](std::string_view text) { machine.context_bytes = read_bytes("LOCKSTEP_EMULATED_CONTEXT", text); });
   read("LOCKSTEP_EMULATED_MULTIPROCESSORS", [&](std::string_view text) {
     machine.multiprocessors = static_cast<int>(
         scaled("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "a number of multiprocessors", none));

@@ -36,27 +36,39 @@ Home home_of(const void* data, std::size_t bytes) {
   return found->second.device == kPinned ? Home::pinned : Home::device;
 }
 
-// What its memory holds before anybody writes it: NaNs, in every type.
-void* allocate(std::size_t bytes) {
+// What memory holds before anybody writes it: NaNs, in every type.
+void* allocate_filled(std::size_t bytes) {
   void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (data != nullptr) std::memset(data, 0xff, bytes);
   return data;
 }
 
-cudaError_t keep(void** data, std::size_t bytes, int device) {
+// With the books: takes so much of the device's memory, if it has that.
+bool take(int device, std::size_t bytes) {
+  std::size_t& used = books().devices[static_cast<std::size_t>(device)].used_bytes;
+  if (bytes > machine().memory_bytes - used) return false;
+  used += bytes;
+  return true;
+}
+
+cudaError_t keep(void** data, std::size_t bytes, int device, std::size_t granularity = 1) {
   if (data == nullptr) return cudaErrorInvalidValue;
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
+  if (bytes > machine().memory_bytes && device != kPinned) return cudaErrorMemoryAllocation;
+  const std::size_t counted = (bytes + granularity - 1) / granularity * granularity;
   if (device != kPinned) {
     const BooksLock lock;
-    std::size_t& used = books().devices[static_cast<std::size_t>(device)].used_bytes;
-    if (used + bytes > machine().memory_bytes) return cudaErrorMemoryAllocation;
-    used += bytes;
+    if (!take(device, counted)) return cudaErrorMemoryAllocation;
   }
-  *data = allocate(bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  *data = allocate_filled(bytes);
   const BooksLock lock;
-  books().allocations.emplace(static_cast<std::byte*>(*data), Allocation{.bytes = bytes, .device = device});
+  if (*data == nullptr) {
+    if (device != kPinned) books().devices[static_cast<std::size_t>(device)].used_bytes -= counted;
+    return cudaErrorMemoryAllocation;
+  }
+  books().allocations.emplace(static_cast<std::byte*>(*data),
+                              Allocation{.bytes = bytes, .counted_bytes = counted, .device = device});
   return cudaSuccess;
 }
 
@@ -72,11 +84,13 @@ cudaError_t give_back(void* data, bool pinned) {
     all = last_of_all(pinned ? current_device() : found->second.device);
   }
   wait_for(all);
+  Allocation allocation;
   {
     const BooksLock lock;
     const auto found = books().allocations.find(static_cast<std::byte*>(data));
+    allocation = found->second;
     if (!pinned)
-      books().devices[static_cast<std::size_t>(found->second.device)].used_bytes -= found->second.bytes;
+      books().devices[static_cast<std::size_t>(allocation.device)].used_bytes -= allocation.counted_bytes;
     books().allocations.erase(found);
   }
   std::free(data);
@@ -156,17 +170,35 @@ bool is_device_memory(const void* data, std::size_t bytes, int device) {
 
 std::uint64_t filled_bytes() { return filled; }
 
+cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity) {
+  if (const cudaError_t status = enter("cudaMalloc", bytes); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(keep(data, bytes, current_device(), granularity));
+}
+
+cudaError_t LibraryMemory::grow(double share_of_context) {
+  if (const cudaError_t status = enter(nullptr); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  const auto bytes =
+      static_cast<std::size_t>(share_of_context * static_cast<double>(machine().context_bytes));
+  const BooksLock lock;
+  if (!take(device_, bytes)) return answer(cudaErrorMemoryAllocation);
+  bytes_ += bytes;
+  return cudaSuccess;
+}
+
+LibraryMemory::~LibraryMemory() {
+  const BooksLock lock;
+  books().devices[static_cast<std::size_t>(device_)].used_bytes -= bytes_;
+}
+
 }  // namespace lockstep::emulator
 
 using namespace lockstep::emulator;
 
 extern "C" {
 
-cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-  if (const cudaError_t status = enter("cudaMalloc", bytes); status != cudaSuccess) return status;
-  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
-  return answer(keep(data, bytes, current_device()));
-}
+cudaError_t cudaMalloc(void** data, std::size_t bytes) { return allocate(data, bytes, 1); }
 cudaError_t cudaFree(void* data) {
   if (const cudaError_t status = enter("cudaFree"); status != cudaSuccess) return status;
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);

@@ -19,6 +19,7 @@ namespace lockstep::emulator {
 struct Machine {
   int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
+  std::size_t context_bytes = 0;                    // that a context takes: LOCKSTEP_EMULATED_CONTEXT
   int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
@@ -58,6 +59,26 @@ using Work = std::function<void()>;
 // after the chain's work before it, on whatever streams they are: edges that a library adds while it is
 // captured.
 cudaError_t enqueue(cudaStream_t stream, const char* name, Work work, const void* chain = nullptr);
+
+// As cudaMalloc; the device's free memory shrinks by whole multiples of the granularity.
+cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity);
+
+// Memory of a device that a library holds for itself: it counts, but nobody has its address.
+class LibraryMemory {
+ public:
+  explicit LibraryMemory(int device) : device_(device) {}
+  ~LibraryMemory();
+  LibraryMemory(const LibraryMemory&) = delete;
+  LibraryMemory& operator=(const LibraryMemory&) = delete;
+
+  // As a cudaMalloc in the library: refused when memory runs out, and where a capture forbids it. The size is
+  // this share of a context's.
+  cudaError_t grow(double share_of_context);
+
+ private:
+  int device_;
+  std::size_t bytes_ = 0;
+};
 
 // Whether work given to the stream now would go into a graph.
 bool is_captured(cudaStream_t stream);
