@@ -71,9 +71,12 @@ TEST(NcclNodes, LinksBetweenThemAreLikeThoseWithinUnlessTheEnvironmentSaysOtherw
   });
 }
 
-// Its result is there, but the stream goes on only when the links have had their time.
+// Its result is there, which the host looks at, but the stream goes on only when the links have had their
+// time.
 TEST(NcclNodes, ACollectiveWaitsForTheLinksBetweenThem) {
-  run_ranks(2, {.settings = {"LOCKSTEP_EMULATED_NCCL_NODE_LATENCY=600s"}}, [](Lobby& lobby, int number) {
+  const Settings settings = {"LOCKSTEP_EMULATED_NCCL_NODE_LATENCY=600s",
+                             "LOCKSTEP_EMULATED_HOST_ACCESS=allowed"};
+  run_ranks(2, {.settings = settings}, [](Lobby& lobby, int number) {
     setenv("NCCL_HOSTID", std::to_string(number).c_str(), 1);
     TestRank rank(lobby, number, 2);
     float* data = rank.memory(std::vector<float>(10, 1.0f));

@@ -17,7 +17,10 @@ constexpr int kRaceFound = 0;  // nobody looks
 #endif
 
 void run_threads_of_ranks(int exit_code, void (*body)(TestRank& rank, float* data)) {
-  run_ranks(2, {.ranks_are = RanksAre::threads, .exit_code = exit_code}, [body](Lobby& lobby, int number) {
+  const RanksOptions options = {.ranks_are = RanksAre::threads,
+                                .settings = {"LOCKSTEP_EMULATED_HOST_ACCESS=allowed"},  // for races with it
+                                .exit_code = exit_code};
+  run_ranks(2, options, [body](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
     body(rank, rank.memory(std::vector<float>(1000, 1.0f)));
     rank.synchronize();

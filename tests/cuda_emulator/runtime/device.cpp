@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/device_memory.h"
 #include "tests/cuda_emulator/runtime/faults.h"
 
 namespace lockstep::emulator {
@@ -150,6 +151,7 @@ cudaError_t enter(const char* function, std::size_t bytes) {
 }
 
 void run_host_function(cudaHostFn_t function, void* user_data) {
+  const HostCode host_code;
   in_host_function = true;
   function(user_data);
   in_host_function = false;

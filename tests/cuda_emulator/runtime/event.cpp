@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/device_memory.h"
 
 namespace lockstep::emulator {
 namespace {
@@ -150,6 +151,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
       if (!last->done) return answer(cudaErrorNotReady);
     }
     follow(&last->finished);
+    deny_host_access();
   }
   return answer(fault_of(event->device));
 }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/device_memory.h"
 
 namespace lockstep::emulator {
 namespace {
@@ -65,6 +66,7 @@ class Replay {
 
   // On the launch's thread: returns when all nodes have run.
   void run() {
+    const HostCode between_nodes;  // each of which is device work, but for host functions
     std::thread second([this] { serve(); });
     serve();
     second.join();

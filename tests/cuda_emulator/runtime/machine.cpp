@@ -58,6 +58,13 @@ std::size_t read_bytes(const char* variable, std::string_view text) {
                 {{"", 1}, {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", std::uint64_t{1} << 30}});
 }
 
+HostAccess read_host_access(std::string_view text) {
+  if (text == "allowed") return HostAccess::allowed;
+  if (text == "pages") return HostAccess::pages;
+  if (text != "denied") refuse("LOCKSTEP_EMULATED_HOST_ACCESS", text, "denied, pages or allowed");
+  return HostAccess::denied;
+}
+
 Machine read_machine() {
   Machine machine;
   const std::map<std::string, std::uint64_t> none = {{"", 1}};
@@ -69,6 +76,8 @@ Machine read_machine() {
   machine.context_bytes = machine.memory_bytes / 32;  // 64 MiB of 2 GiB
   read("LOCKSTEP_EMULATED_CONTEXT",
        [&](std::string_view text) { machine.context_bytes = read_bytes("LOCKSTEP_EMULATED_CONTEXT", text); });
+  read("LOCKSTEP_EMULATED_HOST_ACCESS",
+       [&](std::string_view text) { machine.host_access = read_host_access(text); });
   read("LOCKSTEP_EMULATED_MULTIPROCESSORS", [&](std::string_view text) {
     machine.multiprocessors = static_cast<int>(
         scaled("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "a number of multiprocessors", none));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of devices and pinned memory, copies and fills. All of it is the host's: a host that touches a
-// device's memory is not stopped here.
+// Memory of devices and pinned memory, copies and fills. Which addresses devices' memory has, and who may
+// touch it: device_memory.h.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/device_memory.h"
 
 namespace lockstep::emulator {
 namespace {
@@ -37,8 +38,14 @@ Home home_of(const void* data, std::size_t bytes) {
 }
 
 // What memory holds before anybody writes it: NaNs, in every type.
-void* allocate_filled(std::size_t bytes) {
-  void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+void* allocate_filled(std::size_t bytes, int device) {
+  if (device == kPinned) {
+    void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (data != nullptr) std::memset(data, 0xff, bytes);
+    return data;
+  }
+  void* data = allocate_device_memory(bytes);
+  const DeviceWork fills;
   if (data != nullptr) std::memset(data, 0xff, bytes);
   return data;
 }
@@ -61,7 +68,8 @@ cudaError_t keep(void** data, std::size_t bytes, int device, std::size_t granula
     const BooksLock lock;
     if (!take(device, counted)) return cudaErrorMemoryAllocation;
   }
-  *data = allocate_filled(bytes);
+  *data = allocate_filled(bytes, device);
+  if (device != kPinned) deny_host_access();
   const BooksLock lock;
   if (*data == nullptr) {
     if (device != kPinned) books().devices[static_cast<std::size_t>(device)].used_bytes -= counted;
@@ -93,7 +101,11 @@ cudaError_t give_back(void* data, bool pinned) {
       books().devices[static_cast<std::size_t>(allocation.device)].used_bytes -= allocation.counted_bytes;
     books().allocations.erase(found);
   }
-  std::free(data);
+  if (pinned) {
+    std::free(data);
+  } else {
+    free_device_memory(data, allocation.bytes);
+  }
   return cudaSuccess;
 }
 

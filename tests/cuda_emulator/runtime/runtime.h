@@ -15,11 +15,16 @@
 
 namespace lockstep::emulator {
 
+// Whether host code may touch device memory; `pages`: denied, by the protection of pages even where the
+// processor has keys.
+enum class HostAccess { denied, pages, allowed };
+
 // From the environment, read once.
 struct Machine {
   int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
   std::size_t context_bytes = 0;                    // that a context takes: LOCKSTEP_EMULATED_CONTEXT
+  HostAccess host_access = HostAccess::denied;      // LOCKSTEP_EMULATED_HOST_ACCESS
   int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation

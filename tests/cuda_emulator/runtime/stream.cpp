@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/cuda_emulator/runtime/books.h"
+#include "tests/cuda_emulator/runtime/device_memory.h"
 #include "tests/cuda_emulator/runtime/faults.h"
 
 namespace lockstep::emulator {
@@ -127,6 +128,7 @@ void run_work(const Work& work, const char* name, int device) {
   }
   if (fault == cudaSuccess) {
     try {
+      const DeviceWork device_work;
       work();
     } catch (const DeviceFault& error) {
       std::fprintf(stderr, "emulated GPU: %s: %s\n", name, error.what());
@@ -200,6 +202,7 @@ void wait_for(const std::vector<StreamOperationPointer>& operations) {
     }
   }
   for (const StreamOperationPointer& operation : operations) follow(&operation->finished);
+  deny_host_access();
 }
 
 cudaError_t enqueue(cudaStream_t stream, const char* name, Work work, const void* chain) {
@@ -298,6 +301,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (last != nullptr && !last->done) return answer(cudaErrorNotReady);
   }
   if (last != nullptr) follow(&last->finished);
+  deny_host_access();
   return answer(fault_of(stream->device));
 }
 
