@@ -70,7 +70,7 @@ void EmulatedCommunicator::join() {
   }
   me.process = this_process();
   me.host = host_identity();
-  me.device = device_;
+  me.device = place_of(device_);
   me.presence = Presence::here;
   joined_ = arrive();
   if (joined_) return;

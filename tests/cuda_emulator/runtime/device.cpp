@@ -14,6 +14,7 @@
 #include "tests/cuda_emulator/runtime/books.h"
 #include "tests/cuda_emulator/runtime/device_memory.h"
 #include "tests/cuda_emulator/runtime/faults.h"
+#include "tests/cuda_emulator/runtime/visible_devices.h"
 
 namespace lockstep::emulator {
 namespace {
@@ -83,7 +84,7 @@ const Name* find_name(cudaError_t status) {
 bool take_device(int device) {
   const char* prefix = std::getenv("LOCKSTEP_EMULATED_EXCLUSIVE");
   if (prefix == nullptr || *prefix == '\0') return true;
-  const std::string path = std::string(prefix) + "." + std::to_string(device);
+  const std::string path = std::string(prefix) + "." + std::to_string(place_of(device));
   const int file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);  // until the process ends
   return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
 }
@@ -223,14 +224,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated GPU");
-  std::memcpy(properties->uuid.bytes, "emulated GPU", 12);
-  std::memcpy(properties->uuid.bytes + 12, &device, sizeof device);
+  properties->uuid = uuid_of(place_of(device));
   properties->totalGlobalMem = machine().memory_bytes;
   properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = machine().multiprocessors;
   properties->pciDomainID = 0xe0e0;  // of no machine
-  properties->pciBusID = device;
+  properties->pciBusID = place_of(device);
   return cudaSuccess;
 }
 

@@ -13,6 +13,7 @@
 
 #include "tests/cuda_emulator/runtime/faults.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
+#include "tests/cuda_emulator/runtime/visible_devices.h"
 #include "tests/cuda_emulator/thread_sanitizer.h"
 
 namespace lockstep::emulator {
@@ -103,6 +104,8 @@ Machine read_machine() {
     if (text != "late" && text != "early") refuse("LOCKSTEP_EMULATED_PAGEABLE", text, "early or late");
     machine.pageable_late = text == "late";
   });
+  machine.places = visible_places(std::getenv("CUDA_VISIBLE_DEVICES"), machine.devices);
+  machine.devices = static_cast<int>(machine.places.size());
   return machine;
 }
 
@@ -192,6 +195,8 @@ const Machine& machine() {
   static const Machine& read = *new Machine(read_machine());
   return read;
 }
+
+int place_of(int device) { return machine().places.at(static_cast<std::size_t>(device)); }
 
 int injected_fault(const char* function) { return injected_fault(function, 0); }
 

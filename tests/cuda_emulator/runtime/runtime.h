@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -21,7 +22,8 @@ enum class HostAccess { denied, pages, allowed };
 
 // From the environment, read once.
 struct Machine {
-  int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS
+  int devices = 8;                                  // LOCKSTEP_EMULATED_GPUS, less what is not visible
+  std::vector<int> places = {};                     // of them on the machine: CUDA_VISIBLE_DEVICES
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
   std::size_t context_bytes = 0;                    // that a context takes: LOCKSTEP_EMULATED_CONTEXT
   HostAccess host_access = HostAccess::denied;      // LOCKSTEP_EMULATED_HOST_ACCESS
@@ -64,6 +66,9 @@ using Work = std::function<void()>;
 // after the chain's work before it, on whatever streams they are: edges that a library adds while it is
 // captured.
 cudaError_t enqueue(cudaStream_t stream, const char* name, Work work, const void* chain = nullptr);
+
+// The device's number on the machine, of which CUDA_VISIBLE_DEVICES may hide some.
+int place_of(int device);
 
 // As cudaMalloc; the device's free memory shrinks by whole multiples of the granularity.
 cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity);
