@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "comm/nccl/check.h"
@@ -121,10 +123,28 @@ ncclResult_t NcclConnection::async_error() {
   return asked == ncclSuccess ? found : asked;
 }
 
+// ncclCommAbort ends kernels at once, but returns only when all graphs that hold the communicator's kernels
+// are destroyed (its persistent references). An error's way out may come here before it comes to them.
 void NcclConnection::abort() noexcept {
   const std::lock_guard lock(mutex_);
   const ncclComm_t communicator = communicator_.exchange(nullptr);
-  if (communicator != nullptr) log_failure("ncclCommAbort", ncclCommAbort(communicator));
+  if (communicator == nullptr) return;
+  try {
+    std::promise<ncclResult_t> promise;
+    std::future<ncclResult_t> ended = promise.get_future();
+    std::thread([communicator, device = device_, promise = std::move(promise)]() mutable {
+      set_current(device);
+      promise.set_value(ncclCommAbort(communicator));
+    }).detach();
+    if (ended.wait_for(kLongestAbort) == std::future_status::ready) {
+      log_failure("ncclCommAbort", ended.get());
+    } else {
+      log::warning("ncclCommAbort has not returned after {} s; it waits for CUDA graphs with collectives",
+                   kLongestAbort.count());
+    }
+  } catch (const std::exception& error) {  // no thread
+    log::warning("ncclCommAbort: {}", error.what());
+  }
 }
 
 void NcclConnection::end() noexcept {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -28,7 +29,10 @@ namespace lockstep {
 // NCCL's communicator, shared with the memory that is registered with it.
 class NcclConnection {
  public:
-  NcclConnection(ncclComm_t communicator, Device device) : communicator_(communicator), done_(device) {}
+  static constexpr std::chrono::seconds kLongestAbort{5};
+
+  NcclConnection(ncclComm_t communicator, Device device)
+      : device_(device), communicator_(communicator), done_(device) {}
 
   // Null when it has ended.
   ncclComm_t get() const { return communicator_; }
@@ -39,11 +43,13 @@ class NcclConnection {
   bool busy();
   // What NCCL found behind calls that have returned.
   ncclResult_t async_error();
-  // Waits for nobody; kernels that wait for a peer end.
+  // Kernels that wait for a peer end. Returns after kLongestAbort at most: NCCL goes on waiting where a graph
+  // that holds its kernels is destroyed only later.
   void abort() noexcept;
   void end() noexcept;
 
  private:
+  Device device_;
   std::atomic<ncclComm_t> communicator_;
   std::mutex mutex_;  // the Watch asks, and must not ask what is being ended
   Event done_;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The calls that the emulated NCCL refuses at once, and what it tells of itself: one rank is enough.
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "tests/cuda_emulator/nccl_ranks.h"
 
@@ -179,13 +182,36 @@ TEST(NcclEmulatorCalls, CommunicatorHoldsMemoryUntilItEnds) {
   });
 }
 
-TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorAndItsMemory) {
+// As NCCL's persistent references: nothing that ends a communicator returns before the graphs are destroyed.
+TEST(NcclEmulatorCalls, EndOfACommunicatorWaitsForItsGraphs) {
+  for (const auto end : {ncclCommDestroy, ncclCommAbort, ncclCommFinalize}) {
+    alone([&](TestRank& rank) {
+      float* data = rank.memory(std::vector<float>(100));
+      const cudaGraphExec_t graph = rank.capture([&] { EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess); });
+      std::atomic<bool> returned{false}, destroyed{false};
+      std::thread other([&] {
+        const auto told = [] {
+          return std::string(ncclGetLastError(nullptr)).find("waits for CUDA graphs") != std::string::npos;
+        };
+        while (!returned && !told()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        destroyed = true;
+        EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+      });
+      EXPECT_EQ(end(rank.comm), ncclSuccess);
+      EXPECT_TRUE(destroyed);
+      returned = true;
+      other.join();
+      if (end != ncclCommFinalize) rank.comm = nullptr;
+    });
+  }
+}
+
+TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorsMemory) {
   alone([](TestRank& rank) {
     float* data = rank.memory(std::vector<float>(100));
     void* handle = nullptr;
     ASSERT_EQ(ncclCommRegister(rank.comm, data, 400, &handle), ncclSuccess);
     const cudaGraphExec_t graph = rank.capture([&] { EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess); });
-    EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidUsage);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage);
     EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     EXPECT_EQ(rank.synchronize(), cudaSuccess) << "it still works";

@@ -79,7 +79,9 @@ const Mistake kMistakes[] = {
        if (rank.rank == 0) {
          rank.all_reduce(data, 100);
        } else {
-         cudaGraphLaunch(rank.capture([&] { rank.all_reduce(data, 100); }), rank.stream);
+         const cudaGraphExec_t graph = rank.capture([&] { rank.all_reduce(data, 100); });
+         cudaGraphLaunch(graph, rank.stream);
+         cudaGraphExecDestroy(graph);
        }
      }},
     {"RegisteredOnOneRank",
@@ -240,6 +242,7 @@ TEST(NcclEmulatorMemory, ThatWasFreedUnderAnOperationEndsTheDevice) {
     EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     EXPECT_NE(rank.synchronize(), cudaSuccess);
     EXPECT_TRUE(says("freed")) << last_error();
+    EXPECT_NE(cudaGraphExecDestroy(graph), cudaSuccess) << "the device is broken";
     ncclCommAbort(rank.comm);
     rank.comm = nullptr;
   });

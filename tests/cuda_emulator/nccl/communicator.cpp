@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNap{50};         // after which a rank that waits looks whether it is aborted
 constexpr milliseconds kLookEvery{200};  // for peers that are gone
 constexpr milliseconds kPatience{2000};  // with graphs that were destroyed but still run
+constexpr milliseconds kSayAfter{200};   // that an end waits for graphs
 constexpr double kMemory = 0.25;         // of a context's
 
 int current_device_of_thread() {
@@ -188,22 +189,29 @@ std::string EmulatedCommunicator::async_error_message() {
   return error_message_;
 }
 
+// NCCL counts the graphs that hold its kernels (localPersistentRefs), and polls until they are destroyed.
+void EmulatedCommunicator::wait_for_graphs(const char* function) {
+  const std::size_t captured = ledger_.captured_after(kSayAfter);
+  if (captured == 0) return;
+  complain(
+      ncclInProgress,
+      fmt::format("{} of rank {} waits for CUDA graphs that hold {} of its operations: destroy the graphs "
+                  "before the communicator",
+                  function, rank_, captured));
+  ledger_.wait_until_none_is_captured();
+}
+
 void EmulatedCommunicator::finalize() {
   finalized_ = true;
   ledger_.wait_until_none_is_pending();
+  wait_for_graphs("ncclCommFinalize");
 }
 
-ncclResult_t EmulatedCommunicator::leave() {
+void EmulatedCommunicator::leave() {
   ledger_.wait_until_none_is_pending();
-  if (ledger_.aborted()) return ncclSuccess;
-  if (const std::size_t captured = ledger_.captured_after(kPatience); captured > 0) {
-    return complain(ncclInvalidUsage,
-                    fmt::format("ncclCommDestroy: {} operations of rank {} are still in CUDA graphs; "
-                                "destroy those first",
-                                captured, rank_));
-  }
+  if (ledger_.aborted()) return;
+  wait_for_graphs("ncclCommDestroy");
   segment_.member(rank_).presence = Presence::left;
-  return ncclSuccess;
 }
 
 void EmulatedCommunicator::abort() {
@@ -211,6 +219,7 @@ void EmulatedCommunicator::abort() {
   segment_.member(rank_).presence = Presence::aborted;
   segment_.wake_all();
   ledger_.wait_until_none_runs();
+  wait_for_graphs("ncclCommAbort");
 }
 
 void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes) {

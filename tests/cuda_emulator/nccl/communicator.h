@@ -79,12 +79,14 @@ class EmulatedCommunicator {
   bool broken() const { return broken_; }
   void set_broken() { broken_ = true; }
 
+  // Each of these waits until no graph holds operations of the communicator, as long as that takes, and says
+  // so on stderr.
   // Waits for what was given to streams; no collective can be called from now on.
   void finalize();
   bool finalized() const { return finalized_; }
-  // Waits for what was given to streams; ncclInvalidUsage while graphs hold operations.
-  ncclResult_t leave();
-  // Nothing waits any more; returns when nothing runs.
+  // Waits for what was given to streams.
+  void leave();
+  // Nothing waits for peers any more, from its beginning; returns when nothing runs.
   void abort();
 
   // Throws NcclError.
@@ -111,6 +113,7 @@ class EmulatedCommunicator {
   int count_nodes() const;
   bool arrive();
   bool worth_waiting(std::uint32_t seen);
+  void wait_for_graphs(const char* function);
   std::string look_for_lost_peer(Need need);
   std::string find_lost_peer(Need need) const;
 

@@ -136,9 +136,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const CommunicatorPointer communicator = find_handle(comm);
   if (!communicator) return refuse_handle("ncclCommDestroy", comm);
   const Unseen unseen;
-  const ncclResult_t status = communicator->leave();
-  if (status == ncclSuccess) remove_handle(comm);
-  return status;
+  communicator->leave();
+  remove_handle(comm);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {

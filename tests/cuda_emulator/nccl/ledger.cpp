@@ -83,6 +83,11 @@ std::size_t Ledger::captured_after(std::chrono::milliseconds patience) {
   return captured();
 }
 
+void Ledger::wait_until_none_is_captured() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return captured() == 0; });
+}
+
 bool Ledger::uses(const std::byte* data, std::size_t bytes) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry* entry) {
     const Operation& operation = entry->operation;

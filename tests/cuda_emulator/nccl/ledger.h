@@ -47,6 +47,7 @@ class Ledger {
   // How many operations are in graphs that still live a while later: graphs that were destroyed may be
   // running still.
   std::size_t captured_after(std::chrono::milliseconds patience);
+  void wait_until_none_is_captured();
   // Whether an operation that has not run yet, or may run again, uses some of these bytes; asked again for a
   // while.
   bool uses_after(const std::byte* data, std::size_t bytes, std::chrono::milliseconds patience);

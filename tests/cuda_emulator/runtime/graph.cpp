@@ -377,16 +377,16 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  if (const cudaError_t status = enter("cudaGraphDestroy"); status != cudaSuccess) return status;
+  const cudaError_t status = enter("cudaGraphDestroy");
   delete graph;
-  return cudaSuccess;
+  return status;
 }
 
-// A launch that is under way goes on.
+// A launch that is under way goes on. On a device that has failed, too, what the graph holds is let go.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  if (const cudaError_t status = enter("cudaGraphExecDestroy"); status != cudaSuccess) return status;
+  const cudaError_t status = enter("cudaGraphExecDestroy");
   delete executable;
-  return cudaSuccess;
+  return status;
 }
 
 }  // extern "C"
