@@ -2,7 +2,7 @@
 # here. Its objects come before the libraries of Lockstep in a program, so that these are not asked for what they have
 # in place of CUDA (core/no_cuda, kernels/no_cuda, comm/no_nccl).
 set(emulated_runtime runtime/device.cpp runtime/device_memory.cpp runtime/event.cpp runtime/graph.cpp runtime/machine.cpp
-    runtime/memory.cpp runtime/stream.cpp runtime/visible_devices.cpp)
+    runtime/memory.cpp runtime/residence.cpp runtime/stream.cpp runtime/visible_devices.cpp)
 set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/communicators.cpp nccl/errors.cpp
     nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/process.cpp
     nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp nccl/transfers.cpp)

@@ -60,8 +60,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
                name, static_cast<int>(attribute.id));
     return cudaErrorNotSupported;
   }
-  return enqueue(config.stream, name,
-                 [shape, name, function = std::move(thread)] { run_kernel(shape, name, function); });
+  int device = 0;
+  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
+  return enqueue(config.stream, name, [device, shape, name, function = std::move(thread)] {
+    run_resident(device, shape.grid.volume(), name, [&] { run_kernel(shape, name, function); });
+  });
 }
 
 }  // namespace lockstep::emulator

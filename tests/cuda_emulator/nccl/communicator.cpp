@@ -46,9 +46,10 @@ std::int64_t now_in_milliseconds() {
 
 }  // namespace
 
-EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks)
+EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, int channels)
     : rank_(rank),
       ranks_(ranks),
+      channels_(static_cast<std::size_t>(channels)),
       device_(current_device_of_thread()),
       memory_(device_),
       segment_(id, ranks),

@@ -46,11 +46,13 @@ class MeetingOrder {
 class EmulatedCommunicator {
  public:
   // On the calling thread's device. Returns when all ranks are in. Throws NcclError.
-  EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks);
+  // channels: blocks of each of its operations.
+  EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, int channels);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
+  std::size_t channels() const { return channels_; }
   const Segment& segment() const { return segment_; }
   const Ring& ring() const { return ring_; }
   Ledger& ledger() { return ledger_; }
@@ -119,6 +121,7 @@ class EmulatedCommunicator {
 
   int rank_;
   int ranks_;
+  std::size_t channels_;
   int device_;
   LibraryMemory memory_;  // of its channels
   Segment segment_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NCCL's functions: the library, communicators and their errors.
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -38,6 +39,16 @@ void check_config(const ncclConfig_t& config) {
   }
 }
 
+// Blocks of each operation; NCCL's own number depends on the links.
+int channels_of(const ncclConfig_t* config) {
+  constexpr int kChannels = 2;
+  if (config == nullptr) return kChannels;
+  int channels = kChannels;
+  if (config->minCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::max(channels, config->minCTAs);
+  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::min(channels, config->maxCTAs);
+  return channels;
+}
+
 ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
                   const ncclConfig_t* config) {
   if (const ncclResult_t fault = requested_fault(function)) return fault;
@@ -51,7 +62,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
     if (in_group())
       throw NcclError(ncclInvalidUsage, "communicators that are made in a group are not emulated");
     if (config != nullptr) check_config(*config);
-    *comm = add_handle(std::make_shared<EmulatedCommunicator>(id, rank, ranks));
+    *comm = add_handle(std::make_shared<EmulatedCommunicator>(id, rank, ranks, channels_of(config)));
     return ncclSuccess;
   } catch (const NcclError& error) {
     return complain(error.status, fmt::format("{}: {}", function, error.what()));

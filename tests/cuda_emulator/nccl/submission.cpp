@@ -12,6 +12,7 @@
 #include "tests/cuda_emulator/nccl/exchange.h"
 #include "tests/cuda_emulator/nccl/handles.h"
 #include "tests/cuda_emulator/nccl/transfers.h"
+#include "tests/cuda_emulator/runtime/residence.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep::emulator {
@@ -35,6 +36,10 @@ class Submitted {
     if (!begin()) return;
     const End end{*this};
     const Operation& operation = entry_.operation;
+    const Residence blocks(communicator_->device(), Residence::Kind::collective, communicator_->channels(),
+                           name_of(operation.call.kind),
+                           [this] { return communicator_->ledger().aborted(); });
+    if (!blocks.granted()) return;
     if (operation.call.kind == Kind::transfers) return TransferExchange(*communicator_, operation).run();
     Exchange(*communicator_, operation).run();
   }

@@ -85,6 +85,10 @@ Machine read_machine() {
     if (machine.multiprocessors < 1)
       refuse("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "at least one multiprocessor");
   });
+  read("LOCKSTEP_EMULATED_RESIDENT", [&](std::string_view text) {
+    machine.resident_blocks = scaled("LOCKSTEP_EMULATED_RESIDENT", text, "a number of blocks", none);
+    if (machine.resident_blocks < 1) refuse("LOCKSTEP_EMULATED_RESIDENT", text, "at least one block");
+  });
   read("LOCKSTEP_EMULATED_SEED", [&](std::string_view text) {
     machine.seed = scaled("LOCKSTEP_EMULATED_SEED", text, "a number", none);
   });

@@ -28,6 +28,7 @@ struct Machine {
   std::size_t context_bytes = 0;                    // that a context takes: LOCKSTEP_EMULATED_CONTEXT
   HostAccess host_access = HostAccess::denied;      // LOCKSTEP_EMULATED_HOST_ACCESS
   int multiprocessors = 4;                          // of each: LOCKSTEP_EMULATED_MULTIPROCESSORS
+  std::size_t resident_blocks = 16;                 // on each of those: LOCKSTEP_EMULATED_RESIDENT
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED
   std::chrono::microseconds delay{0};  // LOCKSTEP_EMULATED_DELAY=200us: the longest before an operation
   int plan_failures = 0;               // percent of cuDNN's plans: LOCKSTEP_EMULATED_PLAN_FAILURES
@@ -89,6 +90,11 @@ class LibraryMemory {
   int device_;
   std::size_t bytes_ = 0;
 };
+
+// From work: runs a kernel of so many blocks once the device has room for one (residence.h).
+void run_resident(int device, std::size_t blocks, const char* name, const std::function<void()>& kernel);
+// How many blocks the device holds now.
+std::size_t resident_blocks(int device);
 
 // Whether work given to the stream now would go into a graph.
 bool is_captured(cudaStream_t stream);
