@@ -22,7 +22,7 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
 // cuDNN refuses a third of its plans when they are made, and another third when they are executed.
 TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
   for (const char* choose : {"direct", "time"}) {
-    const EmulatedRun run{.settings = {fmt::format("kernels.choose={}", choose)},
+    const EmulatedRun run{.settings = {fmt::format("kernels.choose={}", choose), "kernels.cache=none"},
                           .machine = "LOCKSTEP_EMULATED_PLAN_FAILURES=33"};
     const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
     EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
