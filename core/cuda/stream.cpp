@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <string_view>
 
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
@@ -162,9 +164,13 @@ std::unique_ptr<RecordingBackend> instantiate(Device device, cudaGraph_t graph, 
   cudaGraphExec_t executable = nullptr;
   cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
   // Without the flag all nodes have the priority of the stream that the graph is launched on, and
-  // communication would lose its own.
-  if (status == cudaSuccess)
-    status = cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
+  // communication would lose its own. LOCKSTEP_GRAPH_PRIORITIES=0 leaves the flag out, to measure what it
+  // brings.
+  const char* wanted = std::getenv("LOCKSTEP_GRAPH_PRIORITIES");
+  const bool flat = wanted != nullptr && std::string_view(wanted) == "0";
+  if (status == cudaSuccess) {
+    status = cudaGraphInstantiate(&executable, graph, flat ? 0 : cudaGraphInstantiateFlagUseNodePriority);
+  }
   cudaGraphDestroy(graph);
   if (status == cudaSuccess) return std::make_unique<CudaRecording>(device, executable, nodes);
   cudaGetLastError();
