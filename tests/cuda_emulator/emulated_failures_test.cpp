@@ -72,6 +72,11 @@ exit $code
                                                 fmt::arg("signal", signal))));
 }
 
+// One for each job: on a busy machine the processes of the job before may hold theirs for a while.
+std::string run_dir_of(const Workplace& workplace, int job) {
+  return fmt::format("run.dir={}", workplace.path(fmt::format("run{}", job)).string());
+}
+
 // The watchdog names the rank: its device is behind the others' in the steps that they were given, enqueued
 // one by one (operation 180) or replayed.
 TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
@@ -82,7 +87,8 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
     const EmulatedRun run{
         .ranks = hang.ranks,
         // Without the norm of gradients, so that the operation is one that the other rank's device waits for.
-        .settings = {"comm.timeout_seconds=2", "run.log_every=0"},
+        .settings = {"comm.timeout_seconds=2", "run.log_every=0",
+                     run_dir_of(workplace_, hang.operation + hang.ranks)},
         .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
     const ProgramResult result = run_ranks(hang.ranks, command_of(workplace_, run, ""));
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
@@ -100,8 +106,9 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
 // Before that: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
 // by the process of the rank that hangs, ends all of it. What their collectives were is left to be read.
 TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
-  const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:180=hang"};
   for (const std::string signal : {"-TERM $job", "-KILL $hung"}) {
+    const EmulatedRun run{.settings = {run_dir_of(workplace_, signal == "-TERM $job" ? 1 : 2)},
+                          .machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:180=hang"};
     const ProgramResult result = end_hanging_job(workplace_, command_of(workplace_, run, ""), signal);
     EXPECT_NE(result.exit_code, 0) << result.output;
     EXPECT_EQ(count(result.output, " hangs in process "), 1) << result.output;
