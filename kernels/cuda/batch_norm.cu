@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(kBlockThreads) moments_kernel(Tiling t, const 
   for (int i = 0; i < kLanes; ++i) {
     if (count == 0) continue;
     const double shift = static_cast<double>(sum[i]) / count;
+    const double difference = static_cast<double>(squares[i]) - static_cast<double>(sum[i]) * shift;
     moments[i] = {{static_cast<double>(count), static_cast<double>(pivot[i]) + shift,
-                   fmax(static_cast<double>(squares[i]) - static_cast<double>(sum[i]) * shift, 0.0)}};
+                   difference < 0 ? 0.0 : difference}};  // NaN, of infinite values, stays
   }
   sum_over_rows(t, moments, [&](int channel, const WarpMoments& total) {
     partial[std::int64_t{blockIdx.y} * t.channels + channel] = total;
