@@ -29,6 +29,7 @@ std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) cons
 
 std::int32_t Dataset::read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const {
   image.shape = image.whole = image_shape();
+  image.reduction = 1;
   least(image.whole);
   image.pixels.resize(static_cast<std::size_t>(image.whole.bytes()));
   return read(index, image.pixels);

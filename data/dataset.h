@@ -46,6 +46,9 @@ struct OwnSizeImage {
   std::vector<std::uint8_t> pixels;  // [H, W, C] of shape
   ImageShape shape;
   ImageShape whole;  // the image's own
+  // Each pixel of `shape` is the mean of a square of so many by so many of `whole`; squares at the right and
+  // the bottom may extend past the image.
+  std::int64_t reduction = 1;
 };
 // How many pixels are wanted of an image of this size, at least, if it has them; channels do not count.
 using LeastSize = std::function<ImageShape(const ImageShape& whole)>;

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/image_decoder.h"
 
+#include <algorithm>
+
 #include "data/png.h"
 
 namespace lockstep {
+namespace {
+
+// Below it the resampling filter would be too coarse, and the last pixel, which may lie partly outside of the
+// image, would show. Decoding such an image in full costs little.
+constexpr std::int64_t kLeastReducedSide = 16;
+
+}  // namespace
 
 ImageDecoder& ImageDecoder::of_this_thread() {
   thread_local ImageDecoder decoder;
@@ -21,16 +30,22 @@ std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::sp
   return is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
 }
 
-ImageShape ImageDecoder::smallest(std::int64_t least_height, std::int64_t least_width) const {
-  ImageShape best = shape_;
-  if (png_) return best;
-  for (const std::int64_t part : {2, 4, 8}) {
-    const ImageShape reduced{.height = (shape_.height + part - 1) / part,
-                             .width = (shape_.width + part - 1) / part,
-                             .channels = shape_.channels};
-    if (reduced.height >= least_height && reduced.width >= least_width) best = reduced;
+std::int64_t ImageDecoder::largest_reduction(std::int64_t least_height, std::int64_t least_width) const {
+  std::int64_t largest = 1;
+  if (png_) return largest;
+  for (const std::int64_t reduction : {2, 4, 8}) {
+    const ImageShape size = reduced(reduction);
+    if (size.height >= std::max(least_height, kLeastReducedSide) &&
+        size.width >= std::max(least_width, kLeastReducedSide) && jpeg_.reduces_by(reduction))
+      largest = reduction;
   }
-  return best;
+  return largest;
+}
+
+ImageShape ImageDecoder::reduced(std::int64_t reduction) const {
+  return {.height = (shape_.height + reduction - 1) / reduction,
+          .width = (shape_.width + reduction - 1) / reduction,
+          .channels = shape_.channels};
 }
 
 void ImageDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> pixels) {
@@ -43,7 +58,8 @@ void decode_own_size(const ImageShape& whole, std::int64_t channels, const Least
   ImageDecoder& decoder = ImageDecoder::of_this_thread();
   const ImageShape wanted = least(whole);
   image.whole = whole;
-  image.shape = decoder.smallest(wanted.height, wanted.width);
+  image.reduction = decoder.largest_reduction(wanted.height, wanted.width);
+  image.shape = decoder.reduced(image.reduction);
   image.shape.channels = image.whole.channels = channels;
   image.pixels.resize(static_cast<std::size_t>(image.shape.bytes()));
   decoder.decode(image.shape, image.pixels);

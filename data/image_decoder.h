@@ -26,9 +26,10 @@ class ImageDecoder {
   // The same of an image's first bytes alone; nothing where these do not tell.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
 
-  // A size in which what was opened can be decoded, its own or, of a JPEG image, a half, a quarter or an
-  // eighth of it: the smallest that has so many pixels in both directions.
-  ImageShape smallest(std::int64_t least_height, std::int64_t least_width) const;
+  // By how much what was opened can be reduced when it is decoded, so that it keeps so many pixels in both
+  // directions: 1, or for a JPEG image 2, 4 or 8.
+  std::int64_t largest_reduction(std::int64_t least_height, std::int64_t least_width) const;
+  ImageShape reduced(std::int64_t reduction) const;
   // What was opened, in one of these sizes; 1 or 3 channels of either kind. Throws DataError.
   void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
   // What was wrong with it, where it was decoded all the same; empty: nothing.

@@ -41,6 +41,18 @@ std::optional<ImageShape> JpegDecoder::open_part(std::string_view name, std::spa
   return shape();
 }
 
+bool JpegDecoder::reduces_by(std::int64_t reduction) const {
+  const tjscalingfactor wanted{1, static_cast<int>(reduction)};
+  const auto fits = [&](const tjscalingfactor& factor) {
+    return TJSCALED(width_, factor) <= TJSCALED(width_, wanted) &&
+           TJSCALED(height_, factor) <= TJSCALED(height_, wanted);
+  };
+  int count = 0;
+  const tjscalingfactor* factors = tjGetScalingFactors(&count);
+  const auto* taken = std::find_if(factors, factors + count, fits);  // from the largest on
+  return taken != factors + count && taken->num * reduction == taken->denom;
+}
+
 void JpegDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> image) {
   const bool has_this_size = std::ranges::any_of(kParts, [&](std::int64_t part) {
     return shape.height == (height_ + part - 1) / part && shape.width == (width_ + part - 1) / part;

@@ -31,6 +31,9 @@ class JpegDecoder {
   // The same of an image's first bytes alone; nothing where these do not tell.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part);
 
+  // Whether decode() reduces what was opened by exactly 2, 4 or 8 where it is given the shape rounded up. Of
+  // images a few pixels wide several reductions have the same shape, and TurboJPEG takes the least of them.
+  bool reduces_by(std::int64_t reduction) const;
   // What open() was given. The shape has the image's height and width, or a half, a quarter or an eighth of
   // both, rounded up, and 1 or 3 channels of either kind; pixels are [H, W, C]. Throws DataError.
   void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);

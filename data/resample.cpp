@@ -27,8 +27,9 @@ struct Taps {
 
   const std::int32_t* of(std::int64_t pixel) const { return weights.data() + pixel * most; }
 
-  // A line of `size` pixels, of which [begin, begin + length) becomes `count`.
-  void make(std::int64_t size, double begin, double length, std::int64_t count) {
+  // Of a line of `size` pixels [begin, begin + length) becomes `count`. Pixels count by their share of
+  // [low, high).
+  void make(std::int64_t size, double begin, double length, std::int64_t count, double low, double high) {
     const double scale = length / static_cast<double>(count);
     const double reach = std::max(scale, 1.0);  // of the triangle, to either side
     most = 2 * static_cast<std::int64_t>(std::ceil(reach)) + 1;
@@ -41,8 +42,10 @@ struct Taps {
       const auto end = std::min(size, static_cast<std::int64_t>(center + reach + 0.5));
       double sum = 0;
       for (std::int64_t i = first; i < end; ++i) {
-        const double distance = std::abs((static_cast<double>(i) - center + 0.5) / reach);
-        const double weight = std::max(0.0, 1.0 - distance);
+        const double left = std::max(low - static_cast<double>(i), 0.0);
+        const double right = std::min(high - static_cast<double>(i), 1.0);
+        const double distance = std::abs((static_cast<double>(i) - center + (left + right) / 2) / reach);
+        const double weight = std::max(0.0, 1.0 - distance) * std::max(0.0, right - left);
         raw_[static_cast<std::size_t>(i - first)] = weight;
         sum += weight;
       }
@@ -120,8 +123,9 @@ void resample(const ImageView& image, const ImageBox& box, const ImageShape& sha
         "{} channels into {} bytes", image.shape.channels, to.size());
   thread_local Workspace workspace;
   auto& [across, down, rows, sums] = workspace;
-  across.make(image.shape.width, box.x, box.width, shape.width);
-  down.make(image.shape.height, box.y, box.height, shape.height);
+  const ImageBox counted = image.counted.value_or(ImageBox{0, 0, height, width});
+  across.make(image.shape.width, box.x, box.width, shape.width, counted.x, counted.x + counted.width);
+  down.make(image.shape.height, box.y, box.height, shape.height, counted.y, counted.y + counted.height);
   const std::int64_t first = down.ranges.front().first;
   const std::int64_t end = down.ranges.back().first + down.ranges.back().count;
   const std::int64_t row_bytes = shape.width * shape.channels;

@@ -6,17 +6,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "data/dataset.h"
 
 namespace lockstep {
 
+// In pixels, whole or not. What lies beside it within the image is drawn into its edges, as it is where a
+// larger image was resized first and cut then.
+struct ImageBox {
+  double y = 0, x = 0, height = 0, width = 0;
+};
+
 // uint8 [H, W, C], rows of which may be further apart than they are long.
 struct ImageView {
   const std::uint8_t* pixels = nullptr;
   ImageShape shape;
   std::int64_t row_bytes = 0;
+  // What of it is drawn: a pixel on its border counts by the share that lies in it. Nothing: all.
+  std::optional<ImageBox> counted = {};
 
   static ImageView of(std::span<const std::uint8_t> pixels, const ImageShape& shape) {
     return {.pixels = pixels.data(), .shape = shape, .row_bytes = shape.width * shape.channels};
@@ -27,12 +36,6 @@ struct ImageView {
             .shape = {.height = height, .width = width, .channels = shape.channels},
             .row_bytes = row_bytes};
   }
-};
-
-// In pixels, whole or not. What lies beside it within the image is drawn into its edges, as it is where a
-// larger image was resized first and cut then.
-struct ImageBox {
-  double y = 0, x = 0, height = 0, width = 0;
 };
 
 // The box, within the image, becomes all of `to`, [H, W, C] with the image's channels.

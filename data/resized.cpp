@@ -107,23 +107,27 @@ class Resized final : public Dataset {
     return label;
   }
 
-  // A box of whole pixels is cut out first, so that nothing beside it shows in its edges.
+  // A box of whole pixels is cut out first, so that nothing beside it shows in its edges; of a reduced image
+  // the pixels that it touches count by their share of it.
   void draw_box(const OwnSizeImage& own, const ImageBox& box, std::span<std::uint8_t> image) const {
-    const ImageView whole = ImageView::of(own.pixels, own.shape);
+    ImageView whole = ImageView::of(own.pixels, own.shape);
+    const double scale = 1 / static_cast<double>(own.reduction);
+    const ImageBox scaled{
+        .y = box.y * scale, .x = box.x * scale, .height = box.height * scale, .width = box.width * scale};
     const auto is_whole = [](double value) { return value == std::floor(value); };
-    if (own.shape == own.whole && is_whole(box.y) && is_whole(box.x) && is_whole(box.height) &&
-        is_whole(box.width)) {
-      const ImageView part =
-          whole.part(static_cast<std::int64_t>(box.y), static_cast<std::int64_t>(box.x),
-                     static_cast<std::int64_t>(box.height), static_cast<std::int64_t>(box.width));
-      return resample(part, {0, 0, box.height, box.width}, shape_, image);
+    if (!is_whole(box.y) || !is_whole(box.x) || !is_whole(box.height) || !is_whole(box.width)) {
+      whole.counted = {.height = static_cast<double>(own.whole.height) * scale,
+                       .width = static_cast<double>(own.whole.width) * scale};
+      return resample(whole, scaled, shape_, image);
     }
-    const double down = static_cast<double>(own.shape.height) / static_cast<double>(own.whole.height);
-    const double across = static_cast<double>(own.shape.width) / static_cast<double>(own.whole.width);
-    resample(
-        whole,
-        {.y = box.y * down, .x = box.x * across, .height = box.height * down, .width = box.width * across},
-        shape_, image);
+    const double top = std::floor(scaled.y), left = std::floor(scaled.x);
+    ImageView part = whole.part(static_cast<std::int64_t>(top), static_cast<std::int64_t>(left),
+                                static_cast<std::int64_t>(std::ceil(scaled.y + scaled.height) - top),
+                                static_cast<std::int64_t>(std::ceil(scaled.x + scaled.width) - left));
+    const ImageBox moved{
+        .y = scaled.y - top, .x = scaled.x - left, .height = scaled.height, .width = scaled.width};
+    part.counted = moved;
+    resample(part, moved, shape_, image);
   }
 
   std::unique_ptr<Dataset> dataset_;

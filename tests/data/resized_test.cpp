@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -163,6 +164,103 @@ TEST(Resized, ReducedDecodingShowsNowhere) {
   const Bytes pixels = decode(encode(large, slope(large)), large);
   resample(ImageView::of(pixels, large), {2 * 400.0 / 21, 0, 16 * 400.0 / 21, 300}, {16, 16, 3}, expected);
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2) << i;
+}
+
+// Waves of at least 24 pixels, and at most one in each direction.
+Bytes waves(const ImageShape& shape) {
+  constexpr double kCircle = 6.283185307179586;
+  const auto wave = [](std::int64_t at, std::int64_t side) {
+    const double length = std::max(24.0, static_cast<double>(side));
+    return std::sin(kCircle * (static_cast<double>(at) + 0.5) / length);
+  };
+  Bytes pixels;
+  for (std::int64_t y = 0; y < shape.height; ++y)
+    for (std::int64_t x = 0; x < shape.width; ++x)
+      pixels.push_back(static_cast<std::uint8_t>(
+          std::lround(128 + 60 * wave(x, shape.width) + 40 * wave(y, shape.height))));
+  return pixels;
+}
+
+// Stripes of the same width, whose borders are soft, over a long side that no reduction divides.
+Bytes stripes(const ImageShape& shape, double length) {
+  constexpr double kCircle = 6.283185307179586;
+  Bytes pixels;
+  for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {
+    const double at = static_cast<double>(shape.width > 100 ? i % shape.width : i / shape.width) + 0.5;
+    pixels.push_back(static_cast<std::uint8_t>(std::lround(128 + 100 * std::sin(kCircle * at / length))));
+  }
+  return pixels;
+}
+
+// The box of an image that is decoded in full, made size x size; one of whole pixels is cut out first.
+Bytes resized_in_full(const Bytes& pixels, const ImageShape& shape, ImageBox box, std::int64_t size) {
+  ImageView view = ImageView::of(pixels, shape);
+  const auto whole = [](double value) { return value == std::floor(value); };
+  if (whole(box.y) && whole(box.x) && whole(box.height) && whole(box.width)) {
+    view = view.part(static_cast<std::int64_t>(box.y), static_cast<std::int64_t>(box.x),
+                     static_cast<std::int64_t>(box.height), static_cast<std::int64_t>(box.width));
+    box.y = box.x = 0;
+  }
+  Bytes result(static_cast<std::size_t>(size * size * shape.channels));
+  resample(view, box, {size, size, shape.channels}, result);
+  return result;
+}
+
+// libjpeg rounds sides up: an eighth of 1001 pixels are 126, the last of which is of one pixel.
+TEST(Resized, ReducedStripesOfOddSizesLieWhereTheyWere) {
+  for (const ImageShape& shape :
+       {ImageShape{60, 1001, 1}, ImageShape{60, 1003, 1}, ImageShape{60, 1007, 1}, ImageShape{1001, 60, 1}}) {
+    const TemporaryFolder folder;
+    const Bytes file = encode(shape, stripes(shape, 160));
+    folder.write("train/a/1.jpg", file);
+    folder.write("train/b/1.jpg", file);
+    const Bytes pixels = decode(file, shape);
+    for (const std::int64_t size : {3, 6, 13, 29}) {
+      const Bytes expected = resized_in_full(pixels, shape, center_box(shape, {.size = size}), size);
+      const Bytes found = read(*open(folder, {.size = size}), 0);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], 2) << shape.width << " to " << size << ", at " << i;
+    }
+    // Parts anywhere along the long side.
+    for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
+      const ResizeOptions random{.size = 8, .random_crop = true};
+      const Draw at{.seed = 1, .epoch = epoch};
+      Bytes found(64);
+      open(folder, random)->read_augmented(0, at, found);
+      const Bytes expected = resized_in_full(pixels, shape, random_box(shape, at, 0), 8);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], 2) << shape.width << ", epoch " << epoch << ", at " << i;
+    }
+  }
+}
+
+// Every side from 1 to 64 and beside powers of two, by every reduction.
+TEST(Resized, ReducedDecodingIsWithinTwoLevelsAtEverySize) {
+  std::vector<std::int64_t> sides;
+  for (std::int64_t side = 1; side <= 64; ++side) sides.push_back(side);
+  for (const std::int64_t power : {128, 256, 512, 1024})
+    for (const std::int64_t beside : {-1, 0, 1}) sides.push_back(power + beside);
+  std::tuple<int, std::int64_t, std::int64_t, std::int64_t> worst;  // levels, height, width, size
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    for (const std::int64_t other : {sides[i], sides[i * 37 % sides.size()]}) {
+      const ImageShape shape{sides[i], other, 1};
+      const TemporaryFolder folder;
+      const Bytes file = encode(shape, waves(shape));
+      folder.write("train/a/1.jpg", file);
+      folder.write("train/b/1.jpg", file);
+      const Bytes pixels = decode(file, shape);
+      for (const std::int64_t size : {1, 2, 3, 5, 8, 15, 31, 63, 128}) {
+        if (size > std::max(shape.height, shape.width)) continue;
+        const Bytes expected = resized_in_full(pixels, shape, center_box(shape, {.size = size}), size);
+        const Bytes found = read(*open(folder, {.size = size}), 0);
+        for (std::size_t at = 0; at < found.size(); ++at)
+          worst = std::max(worst,
+                           std::tuple(std::abs(found[at] - expected[at]), shape.height, shape.width, size));
+      }
+    }
+  }
+  const auto& [levels, height, width, size] = worst;
+  EXPECT_LE(levels, 2) << height << " x " << width << " to " << size;
 }
 
 TEST(Resized, ImagesOfOneSizeAreResizedToo) {
