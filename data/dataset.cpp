@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "data/cifar.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
@@ -15,6 +16,7 @@
 #include "data/hdf5/hdf5_images.h"
 #include "data/idx.h"
 #include "data/image_folder.h"
+#include "data/png.h"
 #include "data/records/records.h"
 #include "data/resized.h"
 #include "data/subset.h"
@@ -126,10 +128,35 @@ const std::vector<DatasetFormat>& dataset_formats() {
 
 namespace {
 
+// Values of 10 or 12 bits in files of 16 become a few levels of 8 bits. A file does not say how many bits are
+// meant, but 8 images whose values all stay below 2^12 do.
+void warn_of_low_values(const Dataset& dataset, const std::string& path) {
+  constexpr std::uint32_t kLow = 1u << 12;
+  if (dataset.coding() != ImageCoding::file) return;
+  std::uint32_t largest = 0;
+  std::vector<std::uint8_t> bytes;
+  for (const std::int64_t index : some_samples(dataset.size(), 8)) {
+    try {
+      dataset.read_stored(index, bytes);
+      const std::optional<std::uint32_t> here = largest_16_bit_gray(path, bytes);
+      if (!here) return;
+      largest = std::max(largest, *here);
+    } catch (const DataError&) {  // is reported where the image is read
+      continue;
+    }
+  }
+  if (largest == 0 || largest >= kLow) return;
+  log::shared_warning(
+      "{}: 16-bit grayscale PNG images with values up to {} of 65535, of which {} of 256 levels are left; "
+      "scale the values to the whole range (10 bits: times 64) when the files are written",
+      path, largest, (largest + 128) / 257 + 1);
+}
+
 std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const DatasetOptions& options,
                                       Split split) {
   const double share = options.validation_share;
   std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
+  if (split == Split::train) warn_of_low_values(*dataset, options.path);
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
   return dataset;
 }

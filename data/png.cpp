@@ -43,6 +43,26 @@ Opened open_image(std::string_view name, std::span<const std::uint8_t> image) {
   return opened;
 }
 
+// From the rows of an image that was opened, to the end: the checksum behind the last pixel is read only
+// then.
+void decode_all(std::string_view name, const Opened& opened, spng_format format, void* to,
+                std::size_t bytes) {
+  int error = spng_decode_image(opened.context.get(), to, bytes, format, 0);
+  if (error == 0) error = spng_decode_chunks(opened.context.get());
+  if (error != 0) fail(name, error);
+}
+
+// Red, green, blue and alpha of each pixel, of 16 bits each.
+std::span<const std::uint16_t> decode_wide(std::string_view name, const Opened& opened) {
+  thread_local std::vector<std::uint16_t> values;
+  values.resize(std::size_t{4} * opened.header.height * opened.header.width);
+  decode_all(name, opened, SPNG_FMT_RGBA16, values.data(), values.size() * sizeof(std::uint16_t));
+  return values;
+}
+
+// 65535 / 255 = 257.
+std::uint8_t rounded_to_byte(std::uint16_t value) { return static_cast<std::uint8_t>((value + 128) / 257); }
+
 bool is_gray(const spng_ihdr& header) {
   return header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
          header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
@@ -60,6 +80,16 @@ ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image)
   return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
 }
 
+std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image) {
+  if (!is_png(image)) return std::nullopt;
+  const Opened opened = open_image(name, image);
+  if (opened.header.bit_depth < 16 || !is_gray(opened.header)) return std::nullopt;
+  const std::span<const std::uint16_t> values = decode_wide(name, opened);
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < values.size(); i += 4) largest = std::max<std::uint32_t>(largest, values[i]);
+  return largest;
+}
+
 void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                 std::span<std::uint8_t> pixels) {
   const Opened opened = open_image(name, image);
@@ -68,10 +98,9 @@ void decode_png(std::string_view name, std::span<const std::uint8_t> image, cons
         "{} is {} x {}, not {} x {} in {} bytes", name, opened.header.height, opened.header.width,
         shape.height, shape.width, pixels.size());
   const auto decode = [&](std::span<std::uint8_t> to) {
-    int error = spng_decode_image(opened.context.get(), to.data(), to.size(), SPNG_FMT_RGB8, 0);
-    // On to the end: the checksum behind the last pixel is read only then.
-    if (error == 0) error = spng_decode_chunks(opened.context.get());
-    if (error != 0) fail(name, error);
+    if (opened.header.bit_depth < 16) return decode_all(name, opened, SPNG_FMT_RGB8, to.data(), to.size());
+    const std::span<const std::uint16_t> values = decode_wide(name, opened);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = rounded_to_byte(values[i / 3 * 4 + i % 3]);
   };
   if (shape.channels == 3) return decode(pixels);
   thread_local std::vector<std::uint8_t> colours;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,13 @@ bool is_png(std::span<const std::uint8_t> image);
 // what is no PNG image, or its header damaged.
 ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image);
 
+// The largest value of a grayscale image of 16 bits; none for any other image. Throws DataError.
+std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image);
+
 // The shape has the image's height and width, and 1 or 3 channels of either kind; pixels are [H, W, C].
-// Transparency is left out, 16 bits are cut to 8, palettes are looked up, and colour is made grayscale as
-// libjpeg does it. No colour profile or gamma is applied, as Pillow applies none. Throws DataError.
+// Transparency is left out, values of 16 bits are divided by 257 and rounded, palettes are looked up, and
+// colour is made grayscale as libjpeg does it. No colour profile or gamma is applied, as Pillow applies none.
+// Throws DataError.
 void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                 std::span<std::uint8_t> pixels);
 
