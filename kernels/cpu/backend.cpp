@@ -47,8 +47,8 @@ double CpuBackend::seconds_without_core(double not_counted) {
 
 std::string CpuBackend::describe() const {
   const dnnl_version_t& version = *dnnl_version();
-  return fmt::format("oneDNN {}.{}.{} with {}, own loops with {}", version.major, version.minor, version.patch,
-                     isa_name(), name_of(instruction_set()));
+  return fmt::format("oneDNN {}.{}.{} with {}, own loops with {}", version.major, version.minor,
+                     version.patch, isa_name(), name_of(instruction_set()));
 }
 
 std::string CpuBackend::identity() const {
