@@ -101,6 +101,30 @@ TEST_F(Graphs, PrioritiesOfStreamsNeedTheFlagThatKeepsThem) {
   ASSERT_OK(cudaStreamDestroy(greatest));
 }
 
+// Each communicator's collectives are a chain.
+TEST_F(Graphs, CollectivesOfSeveralCommunicatorsNeedAnOrder) {
+  const char communicators[2] = {};
+  for (const bool ordered : {false, true}) {
+    begin();
+    fork();
+    ASSERT_OK(enqueue(
+        first(), "one", [] {}, &communicators[0]));
+    ASSERT_OK(enqueue(
+        second(), "other", [] {}, &communicators[ordered ? 0 : 1]));
+    join();
+    ASSERT_OK(enqueue(
+        first(), "other", [] {}, &communicators[1]));
+    cudaGraph_t graph = nullptr;
+    ASSERT_OK(cudaStreamEndCapture(first(), &graph));
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_EQ(cudaGraphInstantiate(&executable, graph, 0), ordered ? cudaSuccess : cudaErrorInvalidValue);
+    EXPECT_EQ(executable != nullptr, ordered);
+    if (ordered) cudaGraphExecDestroy(executable);
+    ASSERT_OK(cudaGraphDestroy(graph));
+    cudaGetLastError();
+  }
+}
+
 TEST_F(Graphs, ExternalRecordsGiveTimesOfEachLaunch) {
   begin();
   ASSERT_OK(cudaEventRecordWithFlags(event(0), first(), cudaEventRecordExternal));
