@@ -35,7 +35,7 @@ class HostAccessDeathTest : public testing::TestWithParam<std::string> {
   void TearDown() override { unsetenv("LOCKSTEP_EMULATED_HOST_ACCESS"); }
 };
 
-// What they print names the mistake.
+// The message of the handler of SIGSEGV.
 constexpr const char* kMessage = "host code touches device memory";
 
 TEST_P(HostAccessDeathTest, HostThreadEndsTheProcess) {

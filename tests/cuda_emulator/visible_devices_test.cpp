@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_VISIBLE_DEVICES: which devices a process sees, and in which order. Each case is a process of its own.
+// CUDA_VISIBLE_DEVICES: which devices a process sees, and in which order. Each case runs in a new process.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

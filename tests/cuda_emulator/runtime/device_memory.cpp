@@ -45,7 +45,7 @@ int give_key(void*, std::size_t, int) { return -1; }
 constexpr int kNoAccess = 1;
 #endif
 
-// What the handler of SIGSEGV reads.
+// Read by the handler of SIGSEGV.
 std::uintptr_t arena_begin = 0;
 std::uintptr_t arena_end = 0;
 struct sigaction action_before = {};

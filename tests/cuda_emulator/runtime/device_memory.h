@@ -4,7 +4,7 @@
 // (LOCKSTEP_EMULATED_HOST_ACCESS). Host code that does ends the process with SIGSEGV and a line on standard
 // error.
 //
-// Where the processor has memory protection keys, each thread has rights of its own. Elsewhere the pages'
+// Where the processor has memory protection keys, access rights are per thread. Elsewhere the pages'
 // protection holds for the whole process: the memory is open from the beginning of device work until a host
 // thread has waited for the device (deny_host_access()) and no device work runs. So host code may go unseen,
 // and device work is never refused. A sanitizer's memory is not protected: it comes from the sanitizer's

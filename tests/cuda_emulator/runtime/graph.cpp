@@ -382,7 +382,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return status;
 }
 
-// A launch that is under way goes on. On a device that has failed, too, what the graph holds is let go.
+// A launch under way is not interrupted. The nodes are freed on a device that has failed, too.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   const cudaError_t status = enter("cudaGraphExecDestroy");
   delete executable;

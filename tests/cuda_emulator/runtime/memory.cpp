@@ -37,7 +37,7 @@ Home home_of(const void* data, std::size_t bytes) {
   return found->second.device == kPinned ? Home::pinned : Home::device;
 }
 
-// What memory holds before anybody writes it: NaNs, in every type.
+// Memory filled with NaNs of every type, so that a read before the first write shows.
 void* allocate_filled(std::size_t bytes, int device) {
   if (device == kPinned) {
     void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -50,7 +50,7 @@ void* allocate_filled(std::size_t bytes, int device) {
   return data;
 }
 
-// With the books: takes so much of the device's memory, if it has that.
+// With the books: takes `bytes` of the device's memory; false when it has less.
 bool take(int device, std::size_t bytes) {
   std::size_t& used = books().devices[static_cast<std::size_t>(device)].used_bytes;
   if (bytes > machine().memory_bytes - used) return false;

@@ -16,8 +16,8 @@
 
 namespace lockstep::emulator {
 
-// Whether host code may touch device memory; `pages`: denied, by the protection of pages even where the
-// processor has keys.
+// Access of host code to device memory. `pages`: denied by the protection of pages, even where the processor
+// has protection keys.
 enum class HostAccess { denied, pages, allowed };
 
 // From the environment, read once.
@@ -74,7 +74,7 @@ int place_of(int device);
 // As cudaMalloc; the device's free memory shrinks by whole multiples of the granularity.
 cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity);
 
-// Memory of a device that a library holds for itself: it counts, but nobody has its address.
+// Device memory that a library allocates internally: it counts as used and has no address.
 class LibraryMemory {
  public:
   explicit LibraryMemory(int device) : device_(device) {}
@@ -91,9 +91,9 @@ class LibraryMemory {
   std::size_t bytes_ = 0;
 };
 
-// From work: runs a kernel of so many blocks once the device has room for one (residence.h).
+// From work: runs a kernel of `blocks` blocks once the device has room for one (residence.h).
 void run_resident(int device, std::size_t blocks, const char* name, const std::function<void()>& kernel);
-// How many blocks the device holds now.
+// Number of blocks that the device holds now.
 std::size_t resident_blocks(int device);
 
 // Whether work given to the stream now would go into a graph.
