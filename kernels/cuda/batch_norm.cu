@@ -14,42 +14,54 @@
 namespace lockstep {
 namespace {
 
-struct WarpMoments : Moments {
-  __device__ WarpMoments of_lane(unsigned distance) const {
+// Of x - pivot, and of its squares. The pivot is the channel's first value, which is at most sqrt(n)
+// deviations away from the mean of n values: what cancels in fp64 is a share of n 2^-53 at most.
+struct PivotSums {
+  double sum;
+  double squares;
+
+  __device__ void add(const PivotSums& other) {
+    sum += other.sum;
+    squares += other.squares;
+  }
+  __device__ PivotSums of_lane(unsigned distance) const {
     const int mask = static_cast<int>(distance);
-    return {{__shfl_xor_sync(kWholeWarp, count, mask), __shfl_xor_sync(kWholeWarp, mean, mask),
-             __shfl_xor_sync(kWholeWarp, squares, mask)}};
+    return {__shfl_xor_sync(kWholeWarp, sum, mask), __shfl_xor_sync(kWholeWarp, squares, mask)};
+  }
+  __device__ Moments moments(double count, double pivot) const {
+    return {count, pivot + sum / count, fmax(squares - sum * (sum / count), 0.0)};
   }
 };
 
+// A thread adds up fp32 distances from a pivot of its own, the first value of its rows.
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kBlockThreads) moments_kernel(Tiling t, const T* x, WarpMoments* partial) {
+__global__ void __launch_bounds__(kBlockThreads, kReductionResident)
+    moments_kernel(Tiling t, const T* x, PivotSums* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> pivot = {}, sum = {}, squares = {};
-  int count = 0;
+  PivotSums sums[kLanes] = {};
   if (part.has_channel && part.first_row < part.end_row) {
     pivot = load<kLanes>(x + part.first_row * t.channels + part.channel);
-#pragma unroll 4
-    for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
-      const Lanes<kLanes> values = load<kLanes>(x + row * t.channels + part.channel);
+    part.template for_rows<4, Pack<T, kLanes>>(
+        [&](std::int64_t row) { return load_pack<kLanes>(x + row * t.channels + part.channel); },
+        [&](std::int64_t, const Pack<T, kLanes>& pack) {
+          const Lanes<kLanes> values = to_lanes(pack);
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) {
-        const float distance = values[i] - pivot[i];
-        sum[i] += distance;
-        squares[i] += distance * distance;
-      }
-      ++count;
+          for (int i = 0; i < kLanes; ++i) {
+            const float distance = values[i] - pivot[i];
+            sum[i] += distance;
+            squares[i] += distance * distance;
+          }
+        });
+    const auto count = static_cast<double>(part.rows());
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      const double apart = static_cast<double>(pivot[i]) - static_cast<double>(to_float(x[part.channel + i]));
+      const auto mine = static_cast<double>(sum[i]);
+      sums[i] = {mine + count * apart, static_cast<double>(squares[i]) + apart * (2 * mine + count * apart)};
     }
   }
-  WarpMoments moments[kLanes] = {};
-#pragma unroll
-  for (int i = 0; i < kLanes; ++i) {
-    if (count == 0) continue;
-    const double shift = static_cast<double>(sum[i]) / count;
-    moments[i] = {{static_cast<double>(count), static_cast<double>(pivot[i]) + shift,
-                   fmax(static_cast<double>(squares[i]) - static_cast<double>(sum[i]) * shift, 0.0)}};
-  }
-  sum_over_rows(t, moments, [&](int channel, const WarpMoments& total) {
+  sum_over_rows(t, sums, [&](int channel, const PivotSums& total) {
     partial[std::int64_t{blockIdx.y} * t.channels + channel] = total;
   });
 }
@@ -75,21 +87,25 @@ struct StatisticsOutput {
   }
 };
 
+template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    statistics_kernel(Tiling t, const WarpMoments* partial, StatisticsOutput out) {
+    statistics_kernel(Tiling t, const T* x, const PivotSums* partial, StatisticsOutput out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
   if (channel >= t.channels) return;  // the whole warp
-  const WarpMoments all = sum_over_slices(partial, t, channel);
-  if (threadIdx.x % kWarpThreads == 0) out.write(channel, all);
+  const PivotSums all = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads != 0) return;
+  out.write(channel, all.moments(static_cast<double>(t.rows), static_cast<double>(to_float(x[channel]))));
 }
 
 // The same of several ranks: what this one tells, and, when all have told, what all tell.
+template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    told_moments_kernel(Tiling t, const WarpMoments* partial, Moments* mine) {
+    told_moments_kernel(Tiling t, const T* x, const PivotSums* partial, Moments* mine) {
   const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
   if (channel >= t.channels) return;  // the whole warp
-  const WarpMoments total = sum_over_slices(partial, t, channel);
-  if (threadIdx.x % kWarpThreads == 0) mine[channel] = total;
+  const PivotSums all = sum_over_slices(partial, t, channel);
+  if (threadIdx.x % kWarpThreads != 0) return;
+  mine[channel] = all.moments(static_cast<double>(t.rows), static_cast<double>(to_float(x[channel])));
 }
 __global__ void __launch_bounds__(kBlockThreads)
     statistics_of_ranks_kernel(int channels, int ranks, Moments* told, StatisticsOutput out) {
@@ -129,9 +145,12 @@ struct NormalizeTensors {
   std::uint8_t* passed;  // null: not wanted
 };
 
-template <int kLanes, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads)
+template <int kLanes, bool kResidual, typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident)
     normalize_kernel(Tiling t, StatisticsInput statistics, Function function, NormalizeTensors<T> tensors) {
+  struct Row {
+    Pack<T, kLanes> x, residual;
+  };
   const Part<kLanes> part(t);
   Lanes<kLanes> mean = {}, slope = {}, shift = {};
   if (part.has_channel) {
@@ -142,21 +161,27 @@ __global__ void __launch_bounds__(kBlockThreads)
       shift[i] = statistics.parameters.shift[part.channel + i];
     }
   }
-  for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
+  const auto read = [&](std::int64_t row) {
     const std::int64_t at = row * t.channels + part.channel;
+    Row values = {};
+    if (part.has_channel) values.x = load_pack<kLanes>(tensors.x + at);
+    if (kResidual && part.has_channel) values.residual = load_pack<kLanes>(tensors.residual + at);
+    return values;
+  };
+  const auto write = [&](std::int64_t row, const Row& given) {
     unsigned passed = 0;
     if (part.has_channel) {
-      Lanes<kLanes> values = load<kLanes>(tensors.x + at);
-      Lanes<kLanes> residual = {};
-      if (tensors.residual != nullptr) residual = load<kLanes>(tensors.residual + at);
+      Lanes<kLanes> values = to_lanes(given.x);
+      const Lanes<kLanes> residual = to_lanes(given.residual);
 #pragma unroll
       for (int i = 0; i < kLanes; ++i) {
-        values[i] = function((values[i] - mean[i]) * slope[i] + shift[i] + residual[i]);
+        values[i] = (values[i] - mean[i]) * slope[i] + shift[i];
+        values[i] = function(kResidual ? values[i] + residual[i] : values[i]);
         passed |= function.gradient(values[i], 1.0f) != 0 ? 1u << i : 0u;
       }
-      store(tensors.y + at, values);
+      store(tensors.y + row * t.channels + part.channel, values);
     }
-    if (tensors.passed == nullptr) continue;
+    if (tensors.passed == nullptr) return;
     std::uint8_t* bits = tensors.passed + row * passed_row_bytes(t.channels) + part.channel / 8;
     if constexpr (kLanes == kPackedChannels) {
       if (part.has_channel) *bits = static_cast<std::uint8_t>(passed);
@@ -164,7 +189,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       const unsigned votes = __ballot_sync(kWholeWarp, passed != 0);
       if (threadIdx.x == 0) *reinterpret_cast<std::uint32_t*>(bits) = votes;
     }
-  }
+  };
+  part.template for_rows<kElementwiseRows, Row>(read, write);
 }
 
 void normalize(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f,
@@ -179,8 +205,10 @@ void normalize(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward
                                       .y = static_cast<T*>(f.y),
                                       .passed = passed};
     with_activation(norm.options.activation, [&](auto function) {
-      launch(normalize_kernel<kLanes, T, decltype(function)>, tiling.shape(), stream, tiling, statistics,
-             function, tensors);
+      using Function = decltype(function);
+      const auto kernel = residual != nullptr ? normalize_kernel<kLanes, true, T, Function>
+                                              : normalize_kernel<kLanes, false, T, Function>;
+      launch(kernel, tiling.shape(), stream, tiling, statistics, function, tensors);
     });
   });
 }
@@ -236,14 +264,16 @@ std::size_t CudaBatchNorm::scratch_bytes() const {
 void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm, const BatchNormForward& f) {
   if (norm.rows * norm.channels == 0) return;
   if (norm.options.frozen) return forward_frozen(stream, norm, f);
-  auto* partial = static_cast<WarpMoments*>(f.scratch);
+  auto* partial = static_cast<PivotSums*>(f.scratch);
   float* mean = BatchNormMemory::row(f.saved, norm.channels, 0);
   float* inverse = BatchNormMemory::row(f.saved, norm.channels, 1);
   with_channels(norm, aligned(f.x), [&](auto element, auto lanes) {
     using T = typename decltype(element)::type;
     constexpr int kLanes = decltype(lanes)::value;
     const Tiling tiling = Tiling::of(norm, kLanes, kReductionBlocks);
-    launch(moments_kernel<kLanes, T>, tiling.shape(), stream, tiling, static_cast<const T*>(f.x), partial);
+    const auto* x = static_cast<const T*>(f.x);
+    const PivotSums* sums = partial;
+    launch(moments_kernel<kLanes, T>, tiling.shape(), stream, tiling, x, partial);
     const StatisticsOutput out{.mean = mean,
                                .inverse = inverse,
                                .running = f.running,
@@ -251,10 +281,9 @@ void cuda_batch_norm_forward_training(Stream& stream, const CudaBatchNorm& norm,
                                .epsilon = norm.options.epsilon,
                                .momentum = norm.options.momentum};
     const LaunchShape warps = channel_warps(norm.channels);
-    if (f.across == nullptr)
-      return launch(statistics_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), out);
+    if (f.across == nullptr) return launch(statistics_kernel<T>, warps, stream, tiling, x, sums, out);
     auto* mine = static_cast<Moments*>(norm.told(f.scratch));
-    launch(told_moments_kernel, warps, stream, tiling, static_cast<const WarpMoments*>(partial), mine);
+    launch(told_moments_kernel<T>, warps, stream, tiling, x, sums, mine);
     auto* all = static_cast<Moments*>(norm.gather_told(stream, *f.across, f.scratch, sizeof(Moments)));
     launch(statistics_of_ranks_kernel, channel_threads(norm.channels), stream,
            static_cast<int>(norm.channels), norm.options.ranks, all, out);

@@ -29,66 +29,59 @@ struct GivenTensors {
   BatchNormParameters parameters;
 };
 
-// What a thread knows of its channels.
-template <int kLanes>
-struct ChannelValues {
-  Lanes<kLanes> mean, slope, shift;
+// What is read of some channels of one row.
+template <int kLanes, typename T>
+struct GivenRow {
+  Pack<T, kLanes> x, y_gradient;
+  unsigned passed;  // a bit for each channel
 
-  template <typename T>
-  __device__ ChannelValues(const GivenTensors<T>& given, int channel) {
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      mean[i] = given.mean[channel + i];
-      slope[i] = given.parameters.scale[channel + i] * given.inverse[channel + i];
-      shift[i] = given.parameters.shift[channel + i];
-    }
-  }
-};
-
-// x - mean and g of some channels of one row.
-template <int kLanes>
-struct RowValues {
-  Lanes<kLanes> distance, gradient;
-
-  template <typename T, typename Function>
-  __device__ RowValues(const Tiling& t, const GivenTensors<T>& given, const ChannelValues<kLanes>& channels,
-                       Function function, std::int64_t row, int channel) {
+  template <bool kPassed>
+  static __device__ GivenRow read(const Tiling& t, const GivenTensors<T>& given, std::int64_t row,
+                                  int channel) {
     const std::int64_t at = row * t.channels + channel;
-    distance = load<kLanes>(given.x + at);
-    gradient = load<kLanes>(given.y_gradient + at);
-    unsigned passed = 0;
-    if (given.passed != nullptr) {
-      passed = unsigned{given.passed[row * passed_row_bytes(t.channels) + channel / 8]} >> (channel % 8);
-    }
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      distance[i] -= channels.mean[i];
-      if (given.passed != nullptr) {
-        gradient[i] = (passed >> i & 1u) != 0 ? gradient[i] : 0.0f;
-      } else {
-        const float y = function(distance[i] * channels.slope[i] + channels.shift[i]);
-        gradient[i] = function.gradient(y, gradient[i]);
-      }
-    }
+    GivenRow values = {load_pack<kLanes>(given.x + at), load_pack<kLanes>(given.y_gradient + at), 0};
+    if constexpr (kPassed)
+      values.passed =
+          unsigned{given.passed[row * passed_row_bytes(t.channels) + channel / 8]} >> (channel % 8);
+    return values;
   }
 };
 
-template <int kLanes, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads)
+// g, the gradient behind the activation, of one channel: it passed, or else follows from y.
+template <bool kPassed, typename Function>
+__device__ inline float passed_gradient(Function function, float gradient, bool passed, float distance,
+                                        float slope, float shift) {
+  if constexpr (kPassed) return passed ? gradient : 0.0f;
+  return function.gradient(function(distance * slope + shift), gradient);
+}
+
+template <int kLanes, bool kPassed, typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads, kReductionResident)
     gradient_sums_kernel(Tiling t, GivenTensors<T> given, Function function, WarpSums* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> sum = {}, product = {};
   if (part.has_channel) {
-    const ChannelValues<kLanes> channels(given, part.channel);
-#pragma unroll 2
-    for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
-      const RowValues<kLanes> values(t, given, channels, function, row, part.channel);
+    Lanes<kLanes> mean, slope, shift;
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) {
-        sum[i] += values.gradient[i];
-        product[i] += values.gradient[i] * values.distance[i];
-      }
+    for (int i = 0; i < kLanes; ++i) {
+      mean[i] = given.mean[part.channel + i];
+      slope[i] = given.parameters.scale[part.channel + i] * given.inverse[part.channel + i];
+      shift[i] = given.parameters.shift[part.channel + i];
     }
+    using Row = GivenRow<kLanes, T>;
+    part.template for_rows<1, Row>(
+        [&](std::int64_t row) { return Row::template read<kPassed>(t, given, row, part.channel); },
+        [&](std::int64_t, const Row& values) {
+          const Lanes<kLanes> x = to_lanes(values.x), y_gradient = to_lanes(values.y_gradient);
+#pragma unroll
+          for (int i = 0; i < kLanes; ++i) {
+            const float distance = x[i] - mean[i];
+            const float gradient = passed_gradient<kPassed>(
+                function, y_gradient[i], (values.passed >> i & 1u) != 0, distance, slope[i], shift[i]);
+            sum[i] += gradient;
+            product[i] += gradient * distance;
+          }
+        });
   }
   WarpSums sums[kLanes] = {};
 #pragma unroll
@@ -173,31 +166,40 @@ struct GradientTensors {
   T* residual_gradient;  // null without; may be y's
 };
 
-template <int kLanes, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads)
+template <int kLanes, bool kPassed, typename T, typename Function>
+__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident)
     input_gradient_kernel(Tiling t, GivenTensors<T> given, Function function, Coefficients coefficients,
                           GradientTensors<T> out) {
   const Part<kLanes> part(t);
   if (!part.has_channel) return;
-  const ChannelValues<kLanes> channels(given, part.channel);
-  Lanes<kLanes> by_gradient, by_distance, constant;
+  // by_gradient has the bits of the slope that forward normalised with: both are scale * inverse, rounded
+  // once.
+  Lanes<kLanes> mean, shift, by_gradient, by_distance, constant;
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
+    mean[i] = given.mean[part.channel + i];
+    shift[i] = given.parameters.shift[part.channel + i];
     by_gradient[i] = coefficients.by_gradient[part.channel + i];
     by_distance[i] = coefficients.by_distance[part.channel + i];
     constant[i] = coefficients.constant[part.channel + i];
   }
-  for (std::int64_t row = part.first_row; row < part.end_row; row += part.row_step) {
-    const std::int64_t at = row * t.channels + part.channel;
-    const RowValues<kLanes> values(t, given, channels, function, row, part.channel);
-    Lanes<kLanes> gradient;
+  using Row = GivenRow<kLanes, T>;
+  part.template for_rows<kElementwiseRows, Row>(
+      [&](std::int64_t row) { return Row::template read<kPassed>(t, given, row, part.channel); },
+      [&](std::int64_t row, const Row& values) {
+        const std::int64_t at = row * t.channels + part.channel;
+        const Lanes<kLanes> x = to_lanes(values.x);
+        Lanes<kLanes> gradient = to_lanes(values.y_gradient), x_gradient;
 #pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      gradient[i] = by_gradient[i] * values.gradient[i] + by_distance[i] * values.distance[i] + constant[i];
-    }
-    if (out.residual_gradient != nullptr) store(out.residual_gradient + at, values.gradient);
-    store(out.x_gradient + at, gradient);
-  }
+        for (int i = 0; i < kLanes; ++i) {
+          const float distance = x[i] - mean[i];
+          gradient[i] = passed_gradient<kPassed>(function, gradient[i], (values.passed >> i & 1u) != 0,
+                                                 distance, by_gradient[i], shift[i]);
+          x_gradient[i] = by_gradient[i] * gradient[i] + by_distance[i] * distance + constant[i];
+        }
+        if (out.residual_gradient != nullptr) store(out.residual_gradient + at, gradient);
+        store(out.x_gradient + at, x_gradient);
+      });
 }
 
 // From the slices' sums, on one rank or over all of them.
@@ -248,19 +250,23 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
                                      .residual_gradient = static_cast<T*>(residual_gradient)};
         const Tiling reduction = Tiling::of(norm, kLanes, kReductionBlocks);
         const Tiling elementwise = Tiling::of(norm, kLanes, enough_blocks(stream.device()));
-        with_activation(norm.options.activation, [&](auto function) {
+        const auto backward = [&](auto function, auto by_passed) {
           using Function = decltype(function);
+          constexpr bool kPassed = decltype(by_passed)::value;
           if (norm.options.frozen) {
             launch(frozen_coefficients_kernel, channel_threads(norm.channels), stream,
                    static_cast<int>(norm.channels), coefficients);
           } else {
-            launch(gradient_sums_kernel<kLanes, T, Function>, reduction.shape(), stream, reduction, given,
-                   function, partial);
+            launch(gradient_sums_kernel<kLanes, kPassed, T, Function>, reduction.shape(), stream, reduction,
+                   given, function, partial);
             set_coefficients(stream, norm, b, reduction, partial, parameters, coefficients);
           }
-          launch(input_gradient_kernel<kLanes, T, Function>, elementwise.shape(), stream, elementwise, given,
-                 function, coefficients, out);
-        });
+          launch(input_gradient_kernel<kLanes, kPassed, T, Function>, elementwise.shape(), stream,
+                 elementwise, given, function, coefficients, out);
+        };
+        if (passed != nullptr) return backward(Identity{}, std::true_type());
+        with_activation(norm.options.activation,
+                        [&](auto function) { backward(function, std::false_type()); });
       });
 }
 

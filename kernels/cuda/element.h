@@ -63,12 +63,19 @@ struct Lanes {
 
 // Whole packs: the address must be aligned to one. A kCount of 1 takes any address.
 template <int kCount, typename T>
-__device__ inline Lanes<kCount> load(const T* from) {
-  const Pack<T, kCount> pack = *reinterpret_cast<const Pack<T, kCount>*>(from);
+__device__ inline Pack<T, kCount> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
+template <int kCount, typename T>
+__device__ inline Lanes<kCount> to_lanes(const Pack<T, kCount>& pack) {
   Lanes<kCount> lanes;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) lanes[i] = to_float(pack.elements[i]);
   return lanes;
+}
+template <int kCount, typename T>
+__device__ inline Lanes<kCount> load(const T* from) {
+  return to_lanes(load_pack<kCount>(from));
 }
 template <int kCount, typename T>
 __device__ inline void store(T* to, const Lanes<kCount>& lanes) {

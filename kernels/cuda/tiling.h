@@ -26,6 +26,11 @@ inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 // Never asked of the device, as an elementwise pass asks enough_blocks(): each slice is summed alone, so that
 // their number decides the last bits, and these are to be the same on every device.
 inline constexpr std::int64_t kReductionBlocks = 528;
+// Blocks of a multiprocessor at the same time: 528 are one round with at most 64 registers a thread.
+// Elementwise passes keep more of each channel in registers.
+inline constexpr int kReductionResident = 4, kElementwiseResident = 3;
+// Rows that a thread of an elementwise pass reads at once; see Part::for_rows.
+inline constexpr int kElementwiseRows = 2;
 
 struct Tiling {
   std::int64_t rows;
@@ -74,6 +79,24 @@ struct Part {
         end_row(blockIdx.y * t.slice_rows + t.slice_rows),
         row_step(blockDim.y) {
     if (end_row > t.rows) end_row = t.rows;
+  }
+
+  // How many for_rows calls with.
+  __device__ std::int64_t rows() const { return (end_row - first_row + row_step - 1) / row_step; }
+
+  // use(row, read(row)) for each row, in order. kAtOnce rows are read before the first of them is used: a
+  // multiprocessor needs some 32 KiB under way to keep the memory busy.
+  template <int kAtOnce, typename Row, typename Read, typename Use>
+  __device__ void for_rows(Read read, Use use) const {
+    std::int64_t row = first_row;
+    for (; row + (kAtOnce - 1) * row_step < end_row; row += kAtOnce * row_step) {
+      Row values[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) values[i] = read(row + i * row_step);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) use(row + i * row_step, values[i]);
+    }
+    for (; row < end_row; row += row_step) use(row, read(row));
   }
 };
 
