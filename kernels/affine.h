@@ -38,7 +38,9 @@ struct ConvolutionShape {
   bool bias = false;
   Activation activation = Activation::none;  // output = activation(weights * input + bias)
   bool input_gradient = true;                // false: backward_data is not planned
-  bool weight_gradient = true;               // false: backward_weights is not planned
+  // backward_data adds to what is there, where the kernel says so: see AffineKernel::adds_input_gradient.
+  bool adds_input_gradient = false;
+  bool weight_gradient = true;  // false: backward_weights is not planned
   // fp32 on a GPU: operands may be rounded to TF32's 10 bits of mantissa.
   bool tf32 = false;
 
@@ -111,6 +113,7 @@ class AffineKernel {
     AffineProduct forward;
     std::optional<AffineProduct> backward_data;     // none: planned without the gradient of the input
     std::optional<AffineProduct> backward_weights;  // none: without that of its weights
+    bool adds_input_gradient = false;
   };
   explicit AffineKernel(Plan plan) : plan_(std::move(plan)) {}
 
@@ -119,6 +122,8 @@ class AffineKernel {
   const Layout& weights() const { return plan_.weights; }
   // Scratch memory every call needs at `scratch`, aligned to kAlignment.
   std::size_t scratch_bytes() const;
+  // Whether backward_data adds: only where its shape asked for it.
+  bool adds_input_gradient() const { return plan_.adds_input_gradient; }
   // The name of the product that computes the direction; empty where none does.
   std::string choice(AffineDirection direction) const;
 
@@ -126,7 +131,7 @@ class AffineKernel {
   void forward(Stream& stream, const void* input, const void* weights, const float* bias, void* output,
                void* scratch) const;
   // Backward starts behind the activation: output_gradient is that of weights * input + bias.
-  // input_gradient = weights^T * output_gradient.
+  // input_gradient (+)= weights^T * output_gradient.
   void backward_data(Stream& stream, const void* output_gradient, const void* weights, void* input_gradient,
                      void* scratch) const;
   // weights_gradient (+)= output_gradient * input^T; bias_gradient (+)= sum of output_gradient.

@@ -27,6 +27,7 @@ class MemoryPlanner {
     plan_.unshared_bytes = 0;
     plan_.scratch_block = -1;
     for (PlannedNode& node : plan_.nodes) node.recomputed = false;
+    for (PlannedValue& value : plan_.values) value.gradient_block = -1;
     if (recompute == Recompute::blocks) mark_recomputed();
     set_times();
     place_data();
@@ -169,15 +170,29 @@ class MemoryPlanner {
       for (std::size_t i = 0; i < planned.inputs.size(); ++i) {
         PlannedValue& input = value(planned.inputs[i]);
         if (!input.wants_gradient) continue;
-        const Sharing sharing = planned.layer->gradient_sharing(static_cast<int>(i));
         const int time = backward_time(index);
+        const bool summed = value(planned.outputs[0]).addend >= 0;  // of a fork
+        const Sharing sharing = summed ? Sharing::same : planned.layer->gradient_sharing(static_cast<int>(i));
         const ArenaBlock block{.bytes = input.layout.bytes(),
                                .life = {time, input.producer < 0 ? time : backward_time(input.producer)}};
+        if (input.addend >= 0) {
+          const int addend = value(input.addend).gradient_block;
+          input.gradient_block = is_read_after(addend, input.addend, time) ? add(block) : join(addend, block);
+          continue;
+        }
         const bool shares = sharing == Sharing::same ||
                             (sharing == Sharing::in_place && may_overwrite(source, block.bytes, time));
         input.gradient_block = shares ? join(source, block) : add(block);
       }
     }
+  }
+
+  // Whether a gradient in the block, other than this value's, is read later.
+  bool is_read_after(int block, int other, int time) const {
+    return std::ranges::any_of(plan_.values, [&](const PlannedValue& v) {
+      return v.gradient_block == block && &v != &value(other) && v.producer >= 0 &&
+             backward_time(v.producer) > time;
+    });
   }
 
   void place_saved() {

@@ -210,10 +210,13 @@ void Network::bind_memory() {
     for (std::size_t i = 0; i < planned.inputs.size(); ++i) {
       memory.inputs[i] = block_data(value(planned.inputs[i]).data_block);
       memory.input_gradients[i] = block_data(value(planned.inputs[i]).gradient_block);
+      if (const int addend = value(planned.inputs[i]).addend; addend >= 0)
+        memory.addend = block_data(value(addend).gradient_block);
     }
     for (std::size_t i = 0; i < planned.outputs.size(); ++i) {
       memory.outputs[i] = block_data(value(planned.outputs[i]).data_block);
       memory.output_gradients[i] = block_data(value(planned.outputs[i]).gradient_block);
+      if (value(planned.outputs[i]).addend >= 0) memory.addend = memory.output_gradients[i];
     }
     memory.saved = block_data(planned.saved_block);
     memory.scratch = block_data(plan_.scratch_block);

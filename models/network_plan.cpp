@@ -46,8 +46,13 @@ class NodePlanner {
       context.activation = activation_[output];
       context.applied = applied_[output];
       context.frozen = layer.frozen;
+      context.adds_input_gradient = is_first_of_fork(inputs[0]);
       plan_.needs_samples |= std::holds_alternative<DropoutOptions>(layer.operation);
       append(plan_layer(context, layer.operation, layouts), layer.name, inputs, 1, layer.frozen);
+      if (plan_.nodes.back().layer->adds_input_gradient()) {
+        PlannedValue& first = plan_.values[static_cast<std::size_t>(inputs[0])];
+        first.addend = plan_.nodes[static_cast<std::size_t>(first.producer)].outputs[1];
+      }
       plan_.nodes.back().layer_index = static_cast<int>(&layer - graph_.layers().data());
       current_.push_back(plan_.nodes.back().outputs[0]);
     }
@@ -83,6 +88,14 @@ class NodePlanner {
            2);
     current_[index] = plan_.nodes.back().outputs[1];
     return plan_.nodes.back().outputs[0];
+  }
+
+  // Whose consumer runs backward after all others of what was forked.
+  bool is_first_of_fork(int value) const {
+    const int producer = plan_.values[static_cast<std::size_t>(value)].producer;
+    if (producer < 0) return false;
+    const PlannedNode& node = plan_.nodes[static_cast<std::size_t>(producer)];
+    return node.outputs.size() == 2 && node.outputs[0] == value;
   }
 
   void append(std::unique_ptr<PlannedLayer> layer, const std::string& name, std::vector<int> inputs,

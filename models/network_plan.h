@@ -23,7 +23,8 @@ struct PlannedValue {
   int producer = -1;  // node; -1: the input images
   int consumer = -1;  // node; -1: the loss
   bool wants_gradient = false;
-  int data_block = -1;      // of the arena
+  int addend = -1;      // value: its gradient, which is there before, is added to this one's by the consumer
+  int data_block = -1;  // of the arena
   int gradient_block = -1;  // -1: none
 };
 

@@ -49,6 +49,7 @@ class AffineLayer final : public PlannedLayer {
   }
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
   bool backward_reads_input(int) const override { return !frozen_; }
+  bool adds_input_gradient() const override { return kernel_->adds_input_gradient(); }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     kernel_->forward(pass.stream, memory.inputs[0], memory.parameters[0]->weights, values(memory, 1),
@@ -62,6 +63,8 @@ class AffineLayer final : public PlannedLayer {
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
+    if (memory.addend != memory.input_gradients[0] && memory.addend != nullptr)
+      pass.stream.copy(memory.input_gradients[0], memory.addend, kernel_->input().bytes());
     kernel_->backward_data(pass.stream, memory.output_gradients[0], memory.parameters[0]->weights,
                            memory.input_gradients[0], memory.scratch);
   }
@@ -268,7 +271,7 @@ class ForkLayer final : public PlannedLayer {
 
   void forward(const Pass&, const LayerMemory&) override {}
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
-    if (memory.input_gradients[0] == nullptr) return;
+    if (memory.input_gradients[0] == nullptr || memory.addend != nullptr) return;
     backend_.add(pass.stream, {.type = output_.dtype(),
                                .count = output_.physical_elements(),
                                .a = memory.output_gradients[0],
@@ -307,6 +310,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                    .bias = o.bias,
                                    .activation = context.activation,
                                    .input_gradient = context.input_gradient,
+                                   .adds_input_gradient = context.adds_input_gradient,
                                    .weight_gradient = !context.frozen,
                                    .tf32 = context.tf32};
       // The fans as torch.nn.init counts them, from the weights' shape: only the inputs are divided by

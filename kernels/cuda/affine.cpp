@@ -136,7 +136,10 @@ std::unique_ptr<AffineKernel> make_cuda_affine(const CudaAffinePlan& plan,
         .adds = direction == AffineDirection::backward_weights,
         .run = [shared](Stream& stream, const AffineOperands& operands) { shared->run(stream, operands); }};
   };
-  AffineKernel::Plan made{.input = plan.input.kept(), .output = plan.output, .weights = plan.weights};
+  AffineKernel::Plan made{.input = plan.input.kept(),
+                          .output = plan.output,
+                          .weights = plan.weights,
+                          .adds_input_gradient = plan.adds_input_gradient};
   made.forward = around(AffineDirection::forward);
   if (plan.input_gradient) made.backward_data = around(AffineDirection::backward_data);
   if (plan.weight_gradient) made.backward_weights = around(AffineDirection::backward_weights);
@@ -149,8 +152,9 @@ CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& s, const Layout& in
   const std::int64_t physical = wanted.physical_elements() / (s.batch * s.in_height * s.in_width);
   const DType type = input.dtype();
   const std::int64_t pixels = s.out_height() * s.out_width();
+  LayoutStaging staging(input, wanted);
   return {
-      .input = LayoutStaging(input, wanted),
+      .input = staging,
       .output = channels_last_layout({s.batch, s.out_channels, s.out_height(), s.out_width()}, type,
                                      {.outer = s.batch,
                                       .channels = s.out_channels,
@@ -166,7 +170,8 @@ CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& s, const Layout& in
       .bias = s.bias,
       .activation = s.activation,
       .input_gradient = s.input_gradient,
-      .weight_gradient = s.weight_gradient};
+      .weight_gradient = s.weight_gradient,
+      .adds_input_gradient = s.input_gradient && s.adds_input_gradient && staging.bytes() == 0};
 }
 
 CudaAffinePlan plan_cuda_linear(const LinearShape& s, const Layout& input) {

@@ -28,6 +28,7 @@ struct CudaAffinePlan {
   Activation activation = Activation::none;
   bool input_gradient = true;
   bool weight_gradient = true;
+  bool adds_input_gradient = false;
 };
 // Throw ConfigError for shapes that make no sense.
 CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& shape, const Layout& input);

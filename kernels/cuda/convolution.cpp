@@ -25,6 +25,7 @@ std::unique_ptr<AffineKernel> make_cuda_convolution(CudaLibraries& libraries, co
   const CudaAffinePlan plan = plan_cuda_convolution(shape, input);
   ConvolutionShape physical = shape;
   physical.in_channels = plan.physical_inputs;
+  physical.adds_input_gradient = plan.adds_input_gradient;
   return make_cuda_affine(plan, [&](AffineDirection direction) {
     const ConvolutionProblem problem{.shape = physical, .direction = direction, .dtype = input.dtype()};
     make_current(libraries.device());

@@ -60,8 +60,11 @@ class Computation {
     switch (problem_.direction) {
       case AffineDirection::forward:
         return reference_forward(s(), x, w, {});
-      case AffineDirection::backward_data:
-        return reference_backward_data(s(), y, w);
+      case AffineDirection::backward_data: {
+        Doubles gradient = reference_backward_data(s(), y, w);
+        for (std::size_t i = 0; s().adds_input_gradient && i < gradient.size(); ++i) gradient[i] += x[i];
+        return gradient;
+      }
       case AffineDirection::backward_weights:
         break;
     }
@@ -70,6 +73,7 @@ class Computation {
 
   Values run(cudnnHandle_t handle, ConvolutionPlan& plan) {
     result().poison();
+    if (s().adds_input_gradient) x_.write(x_values_);
     Buffer workspace(std::max<std::size_t>(plan.workspace_bytes(), 1), stream_.device());
     plan.execute(handle, {.x = x_.data(), .w = w_.data(), .y = y_.data(), .scratch = workspace.data()});
     return result().read();
@@ -102,6 +106,8 @@ std::vector<ConvolutionProblem> problems_of(ConvolutionShape shape, const Precis
        {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights}) {
     problems.push_back({.shape = shape, .direction = direction, .dtype = precision.dtype});
   }
+  shape.adds_input_gradient = true;
+  problems.push_back({.shape = shape, .direction = AffineDirection::backward_data, .dtype = precision.dtype});
   return problems;
 }
 
