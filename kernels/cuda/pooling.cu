@@ -4,6 +4,7 @@
 // once from memory (windows that overlap, from the cache) and writes each output element, with one byte more
 // for its place when training; backward reads each output gradient, with its place, and writes each input
 // gradient. For 3x3 windows of stride 2 in half types: 2.75 bytes per input element forward, 2.75 backward.
+#include <bit>
 #include <limits>
 
 #include "kernels/cuda/element.h"
@@ -19,6 +20,27 @@ constexpr std::int64_t kByteWindow = 256;
 // with 40 registers for each thread, and keeps in memory what does not fit.
 constexpr int kBlocks = 2;
 
+// Places of a window that are read before the first of them is used: the memory's latency counts once for all
+// of them. As many as registers hold of a 3x3 window, and all windows of stride 2 that overlap at a place.
+constexpr int kMaxInputsAtOnce = 3, kAverageInputsAtOnce = 9, kOutputsAtOnce = 4;
+
+// Divides by a number that only the host knows, with a multiplication (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", 1994). For dividends below 2^31.
+struct Divisor {
+  unsigned by = 1, multiplier = 0, shift = 0;
+
+  static Divisor of(std::int64_t by) {
+    const unsigned shift = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(by - 1)));
+    const std::uint64_t multiplier =
+        ((std::uint64_t{1} << (31 + shift)) + static_cast<std::uint64_t>(by) - 1) /
+        static_cast<std::uint64_t>(by);
+    return {static_cast<unsigned>(by), static_cast<unsigned>(multiplier), shift};
+  }
+  __device__ unsigned quotient(unsigned dividend) const {
+    return static_cast<unsigned>((std::uint64_t{dividend} * multiplier) >> (31 + shift));
+  }
+};
+
 // CudaPooling in the widths that kernels compute with.
 struct Windows {
   unsigned channels;
@@ -26,6 +48,7 @@ struct Windows {
   int out_height, out_width;
   int kernel_height, kernel_width;
   int stride, padding;
+  Divisor by_packs, by_width, by_height, by_stride;  // of the tensor that has a thread for each pack
 };
 
 // Where a pack of channels lies.
@@ -35,14 +58,14 @@ struct Place {
   int row;
   unsigned sample;
 
-  __device__ static Place of(unsigned pack, unsigned channel_packs, unsigned width, unsigned height,
-                             int lanes) {
-    const unsigned pixel = pack / channel_packs;
-    const unsigned line = pixel / width;
-    return {.channel = pack % channel_packs * static_cast<unsigned>(lanes),
-            .column = static_cast<int>(pixel % width),
-            .row = static_cast<int>(line % height),
-            .sample = line / height};
+  __device__ static Place of(unsigned pack, const Windows& w, int lanes) {
+    const unsigned pixel = w.by_packs.quotient(pack);
+    const unsigned line = w.by_width.quotient(pixel);
+    const unsigned sample = w.by_height.quotient(line);
+    return {.channel = (pack - pixel * w.by_packs.by) * static_cast<unsigned>(lanes),
+            .column = static_cast<int>(pixel - line * w.by_width.by),
+            .row = static_cast<int>(line - sample * w.by_height.by),
+            .sample = sample};
   }
 };
 
@@ -50,6 +73,8 @@ struct Place {
 struct Range {
   int begin;
   int end;
+
+  __device__ int count() const { return max(end - begin, 0); }
 };
 // Input places of output o.
 __device__ inline Range inputs_of(int o, int stride, int padding, int kernel, int size) {
@@ -57,15 +82,57 @@ __device__ inline Range inputs_of(int o, int stride, int padding, int kernel, in
   return {max(begin, 0), min(begin + kernel, size)};
 }
 // Outputs whose window holds input place i.
-__device__ inline Range outputs_of(int i, int stride, int padding, int kernel, int out_size) {
-  const int last_start = i + padding;
+__device__ inline Range outputs_of(int i, const Windows& w, int kernel, int out_size) {
+  const int last_start = i + w.padding;
   const int first_start = last_start - kernel + 1;
-  return {first_start <= 0 ? 0 : (first_start + stride - 1) / stride, min(last_start / stride + 1, out_size)};
+  const auto quotient = [&](int start) {
+    return static_cast<int>(w.by_stride.quotient(static_cast<unsigned>(start)));
+  };
+  return {first_start <= 0 ? 0 : quotient(first_start + w.stride - 1),
+          min(quotient(last_start) + 1, out_size)};
 }
 
-__device__ inline std::int64_t offset(const Windows& w, unsigned sample, int height, int width, int row,
-                                      int column, unsigned channel) {
-  return ((std::int64_t{sample} * height + row) * width + column) * w.channels + channel;
+// A pack's channels of all the pixels of its sample, in a tensor of this size.
+template <typename T>
+struct Plane {
+  const T* data;
+  int width;
+  int channels;
+
+  __device__ Plane(const T* tensor, const Windows& w, const Place& place, int rows, int columns)
+      : data(tensor + std::int64_t{place.sample} * rows * columns * w.channels + place.channel),
+        width(columns),
+        channels(static_cast<int>(w.channels)) {}
+  __device__ const T* at(int row, int column) const { return data + (row * width + column) * channels; }
+};
+
+// Rows and columns, one after the other.
+struct Cursor {
+  const Range& columns;
+  int row, column;
+
+  __device__ void advance() {
+    if (++column < columns.end) return;
+    column = columns.begin;
+    ++row;
+  }
+};
+
+// use(row, column, read(row, column)) for each place, in order. kAtOnce are read before the first is used.
+template <int kAtOnce, typename Given, typename Read, typename Use>
+__device__ inline void for_places(const Range& rows, const Range& columns, Read read, Use use) {
+  Cursor ahead{columns, rows.begin, columns.begin};
+  const int count = rows.count() * columns.count();
+  for (int first = 0; first < count; first += kAtOnce) {
+    Cursor behind = ahead;
+    Given given[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i, ahead.advance())
+      if (first + i < count) given[i] = read(ahead.row, ahead.column);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i, behind.advance())
+      if (first + i < count) use(behind.row, behind.column, given[i]);
+  }
 }
 
 template <int kLanes, typename Saved, typename T>
@@ -73,29 +140,29 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     max_forward_kernel(unsigned packs, Windows w, const T* x, T* y, Saved* saved) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
-  const Place out = Place::of(pack, w.channels / kLanes, w.out_width, w.out_height, kLanes);
+  const Place out = Place::of(pack, w, kLanes);
   const Range rows = inputs_of(out.row, w.stride, w.padding, w.kernel_height, w.height);
   const Range columns = inputs_of(out.column, w.stride, w.padding, w.kernel_width, w.width);
+  const Plane<T> inputs(x, w, out, w.height, w.width);
   const int top = out.row * w.stride - w.padding;
   const int left = out.column * w.stride - w.padding;
   Lanes<kLanes> largest = {};
   Pack<Saved, kLanes> places = {};
   bool first = true;
-  for (int row = rows.begin; row < rows.end; ++row) {
-    for (int column = columns.begin; column < columns.end; ++column) {
-      const Lanes<kLanes> values =
-          load<kLanes>(x + offset(w, out.sample, w.height, w.width, row, column, out.channel));
-      const auto place = static_cast<Saved>((row - top) * w.kernel_width + column - left);
+  for_places<kMaxInputsAtOnce, Pack<T, kLanes>>(
+      rows, columns, [&](int row, int column) { return load_pack<kLanes>(inputs.at(row, column)); },
+      [&](int row, int column, const Pack<T, kLanes>& given) {
+        const Lanes<kLanes> values = to_lanes(given);
+        const auto place = static_cast<Saved>((row - top) * w.kernel_width + column - left);
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) {
-        if (first || values[i] > largest[i] || values[i] != values[i]) {
-          largest[i] = values[i];
-          places.elements[i] = place;
+        for (int i = 0; i < kLanes; ++i) {
+          if (first || values[i] > largest[i] || values[i] != values[i]) {
+            largest[i] = values[i];
+            places.elements[i] = place;
+          }
         }
-      }
-      first = false;
-    }
-  }
+        first = false;
+      });
   store(y + std::int64_t{pack} * kLanes, largest);
   if (saved != nullptr) *reinterpret_cast<Pack<Saved, kLanes>*>(saved + std::int64_t{pack} * kLanes) = places;
 }
@@ -103,25 +170,32 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
 template <int kLanes, typename Saved, typename T>
 __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     max_backward_kernel(unsigned packs, Windows w, const T* y_gradient, const Saved* saved, T* x_gradient) {
+  struct Output {
+    Pack<T, kLanes> gradients;
+    Pack<Saved, kLanes> places;
+  };
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
-  const Place in = Place::of(pack, w.channels / kLanes, w.width, w.height, kLanes);
-  const Range rows = outputs_of(in.row, w.stride, w.padding, w.kernel_height, w.out_height);
-  const Range columns = outputs_of(in.column, w.stride, w.padding, w.kernel_width, w.out_width);
+  const Place in = Place::of(pack, w, kLanes);
+  const Range rows = outputs_of(in.row, w, w.kernel_height, w.out_height);
+  const Range columns = outputs_of(in.column, w, w.kernel_width, w.out_width);
+  const Plane<T> gradients(y_gradient, w, in, w.out_height, w.out_width);
+  const Plane<Saved> found(saved, w, in, w.out_height, w.out_width);
   Lanes<kLanes> sum = {};
-  for (int row = rows.begin; row < rows.end; ++row) {
-    for (int column = columns.begin; column < columns.end; ++column) {
-      const std::int64_t at = offset(w, in.sample, w.out_height, w.out_width, row, column, in.channel);
-      const auto places = *reinterpret_cast<const Pack<Saved, kLanes>*>(saved + at);
-      const Lanes<kLanes> gradients = load<kLanes>(y_gradient + at);
-      const int here = (in.row - (row * w.stride - w.padding)) * w.kernel_width + in.column -
-                       (column * w.stride - w.padding);
+  for_places<kOutputsAtOnce, Output>(
+      rows, columns,
+      [&](int row, int column) -> Output {
+        return {load_pack<kLanes>(gradients.at(row, column)), load_pack<kLanes>(found.at(row, column))};
+      },
+      [&](int row, int column, const Output& given) {
+        const Lanes<kLanes> values = to_lanes(given.gradients);
+        const int here = (in.row - (row * w.stride - w.padding)) * w.kernel_width + in.column -
+                         (column * w.stride - w.padding);
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) {
-        if (static_cast<int>(places.elements[i]) == here) sum[i] += gradients[i];
-      }
-    }
-  }
+        for (int i = 0; i < kLanes; ++i) {
+          if (static_cast<int>(given.places.elements[i]) == here) sum[i] += values[i];
+        }
+      });
   store(x_gradient + std::int64_t{pack} * kLanes, sum);
 }
 
@@ -130,18 +204,18 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     average_forward_kernel(unsigned packs, Windows w, const T* x, T* y) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
-  const Place out = Place::of(pack, w.channels / kLanes, w.out_width, w.out_height, kLanes);
+  const Place out = Place::of(pack, w, kLanes);
   const Range rows = inputs_of(out.row, w.stride, w.padding, w.kernel_height, w.height);
   const Range columns = inputs_of(out.column, w.stride, w.padding, w.kernel_width, w.width);
+  const Plane<T> inputs(x, w, out, w.height, w.width);
   Lanes<kLanes> sum = {};
-  for (int row = rows.begin; row < rows.end; ++row) {
-    for (int column = columns.begin; column < columns.end; ++column) {
-      const Lanes<kLanes> values =
-          load<kLanes>(x + offset(w, out.sample, w.height, w.width, row, column, out.channel));
+  for_places<kAverageInputsAtOnce, Pack<T, kLanes>>(
+      rows, columns, [&](int row, int column) { return load_pack<kLanes>(inputs.at(row, column)); },
+      [&](int, int, const Pack<T, kLanes>& given) {
+        const Lanes<kLanes> values = to_lanes(given);
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) sum[i] += values[i];
-    }
-  }
+        for (int i = 0; i < kLanes; ++i) sum[i] += values[i];
+      });
   const auto count = static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) sum[i] /= count;
@@ -153,26 +227,29 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
     average_backward_kernel(unsigned packs, Windows w, const T* y_gradient, T* x_gradient) {
   const unsigned pack = blockIdx.x * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
-  const Place in = Place::of(pack, w.channels / kLanes, w.width, w.height, kLanes);
-  const Range rows = outputs_of(in.row, w.stride, w.padding, w.kernel_height, w.out_height);
-  const Range columns = outputs_of(in.column, w.stride, w.padding, w.kernel_width, w.out_width);
+  const Place in = Place::of(pack, w, kLanes);
+  const Range rows = outputs_of(in.row, w, w.kernel_height, w.out_height);
+  const Range columns = outputs_of(in.column, w, w.kernel_width, w.out_width);
+  const Plane<T> gradients(y_gradient, w, in, w.out_height, w.out_width);
   Lanes<kLanes> sum = {};
-  for (int row = rows.begin; row < rows.end; ++row) {
-    const Range window_rows = inputs_of(row, w.stride, w.padding, w.kernel_height, w.height);
-    for (int column = columns.begin; column < columns.end; ++column) {
-      const Range window_columns = inputs_of(column, w.stride, w.padding, w.kernel_width, w.width);
-      const auto count = static_cast<float>((window_rows.end - window_rows.begin) *
-                                            (window_columns.end - window_columns.begin));
-      const Lanes<kLanes> gradients =
-          load<kLanes>(y_gradient + offset(w, in.sample, w.out_height, w.out_width, row, column, in.channel));
+  for_places<kOutputsAtOnce, Pack<T, kLanes>>(
+      rows, columns, [&](int row, int column) { return load_pack<kLanes>(gradients.at(row, column)); },
+      [&](int row, int column, const Pack<T, kLanes>& given) {
+        const Range window_rows = inputs_of(row, w.stride, w.padding, w.kernel_height, w.height);
+        const Range window_columns = inputs_of(column, w.stride, w.padding, w.kernel_width, w.width);
+        const auto count = static_cast<float>((window_rows.end - window_rows.begin) *
+                                              (window_columns.end - window_columns.begin));
+        const Lanes<kLanes> values = to_lanes(given);
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) sum[i] += gradients[i] / count;
-    }
-  }
+        for (int i = 0; i < kLanes; ++i) sum[i] += values[i] / count;
+      });
   store(x_gradient + std::int64_t{pack} * kLanes, sum);
 }
 
-Windows windows_of(const CudaPooling& p) {
+// width, height: of the tensor that has a thread for each pack.
+Windows windows_of(const CudaPooling& p, int lanes, std::int64_t width, std::int64_t height) {
+  CHECK(p.height * p.width * p.channels <= std::numeric_limits<std::int32_t>::max(),
+        "pooling of samples of {} x {} x {} elements", p.channels, p.height, p.width);
   return {.channels = static_cast<unsigned>(p.channels),
           .height = static_cast<int>(p.height),
           .width = static_cast<int>(p.width),
@@ -181,7 +258,11 @@ Windows windows_of(const CudaPooling& p) {
           .kernel_height = static_cast<int>(p.kernel_height),
           .kernel_width = static_cast<int>(p.kernel_width),
           .stride = static_cast<int>(p.stride),
-          .padding = static_cast<int>(p.padding)};
+          .padding = static_cast<int>(p.padding),
+          .by_packs = Divisor::of(p.channels / lanes),
+          .by_width = Divisor::of(width),
+          .by_height = Divisor::of(height),
+          .by_stride = Divisor::of(p.stride)};
 }
 
 bool has_wide_places(const CudaPooling& p) { return p.kernel_height * p.kernel_width > kByteWindow; }
@@ -251,15 +332,16 @@ void cuda_pooling_forward(Stream& stream, const CudaPooling& p, const void* x, v
     using T = typename decltype(element)::type;
     constexpr int kLanes = decltype(lanes)::value;
     const Packs packs(elements, kLanes);
+    const Windows windows = windows_of(p, kLanes, p.out_width, p.out_height);
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
     if (p.kind == PoolingKind::average) {
-      launch(average_forward_kernel<kLanes, T>, packs.shape, stream, packs.count, windows_of(p), from, to);
+      launch(average_forward_kernel<kLanes, T>, packs.shape, stream, packs.count, windows, from, to);
       return;
     }
     with_places(p, [&](auto place) {
       using Saved = typename decltype(place)::type;
-      launch(max_forward_kernel<kLanes, Saved, T>, packs.shape, stream, packs.count, windows_of(p), from, to,
+      launch(max_forward_kernel<kLanes, Saved, T>, packs.shape, stream, packs.count, windows, from, to,
              static_cast<Saved*>(saved));
     });
   });
@@ -274,15 +356,16 @@ void cuda_pooling_backward(Stream& stream, const CudaPooling& p, const CudaPooli
     using T = typename decltype(element)::type;
     constexpr int kLanes = decltype(lanes)::value;
     const Packs packs(elements, kLanes);
+    const Windows windows = windows_of(p, kLanes, p.width, p.height);
     const auto* from = static_cast<const T*>(b.y_gradient);
     auto* to = static_cast<T*>(b.x_gradient);
     if (p.kind == PoolingKind::average) {
-      launch(average_backward_kernel<kLanes, T>, packs.shape, stream, packs.count, windows_of(p), from, to);
+      launch(average_backward_kernel<kLanes, T>, packs.shape, stream, packs.count, windows, from, to);
       return;
     }
     with_places(p, [&](auto place) {
       using Saved = typename decltype(place)::type;
-      launch(max_backward_kernel<kLanes, Saved, T>, packs.shape, stream, packs.count, windows_of(p), from,
+      launch(max_backward_kernel<kLanes, Saved, T>, packs.shape, stream, packs.count, windows, from,
              static_cast<const Saved*>(b.saved), to);
     });
   });
