@@ -149,7 +149,7 @@ def gtest(name, arguments="", **more):
 
 def trained(name, preset, settings, start="{bundle}/bin/", **more):
     words = [f"{start}lockstep", "train", preset]
-    for setting in ["world.device=cuda", f"run.dir={{scratch}}/{name.replace(' ', '_')}", *settings]:
+    for setting in ["world.device=cuda", f"run.dir={{scratch}}/runs/{name.replace(' ', '_')}", *settings]:
         words += ["--set", setting]
     return Program(name, " ".join(words), **more)
 
@@ -180,6 +180,10 @@ def profiled():
     return trained("ncu", "imagenet_resnet50", settings, start=ncu + "{bundle}/bin/", read=kernels, keep=5_000_000)
 
 
+KERNEL_BENCH = Program("kernel_bench", "{bundle}/bin/kernel_bench --device cuda --precision fp16 --mib 256 --repeats 3 "
+                       "--json {json}")
+
+
 def preparation():
     query = "name,uuid,driver_version,memory.total,mig.mode.current,clocks.max.sm,clocks.max.memory,power.limit"
     trace = 'shopt -s nullglob; for file in bin/* tests/*; do LD_TRACE_LOADED_OBJECTS=1 "$file"; done; true'
@@ -202,32 +206,50 @@ def smoke():
             Program("smoke step", step("--model resnet18 --batch 64 --steps 3 --kernels direct"), read=digests)]
 
 
+# Beside PyTorch's compilers a test's CPU side takes few cores.
+FEW_CORES = {"OMP_NUM_THREADS": "4"}
+POWER = "power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"
+TWO_RANKS = trained("two ranks", "cifar10_resnet18", random_images(32, "world.share_device=true", "train.steps=4"),
+                    start="{bundle}/run -np 2 ", limit=15)
+
 FIRST = [
     Part("prepare", 0, 20, preparation()),
     Part("smoke", 20, 25, smoke()),
-    Part("tests", 45, 60, [
-        gtest("cuda_trainer_test"), gtest("kernels_cuda_test"), gtest("comm_nccl_test"), prepared("resnet50", "compiled"),
-        prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
-    Part("resnet50", 105, 60, [
-        sampler("power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"),
-        ours("resnet50", peak=True)],
-         alone=True),
-    Part("PyTorch", 165, 45, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
-    Part("kernels of a step", 210, 30, [profiled()], alone=True),
-    Part("resnet18", 240, 55, [
-        ours("resnet18", limit=14), pytorch("resnet18", "graphs", limit=14),
-        pytorch("resnet18, batch 128", "graphs", limit=14), ours("resnet18, batch 128")], alone=True),
-    Part("resnet50, second turn", 295, 45, [
-        pytorch("resnet50", "compiled", limit=15), pytorch("resnet50", "eager", limit=13), ours("resnet50")], alone=True),
-    Part("kernel_bench", 340, 25, [
-        Program("kernel_bench", "{bundle}/bin/kernel_bench --device cuda --precision fp16 --mib 256 --repeats 3 "
-                "--json {json}")], alone=True),
-    Part("CIFAR-10", 365, 50, [cifar10("fp16")], alone=True),
+    Part("tests", 45, 70, [
+        gtest("cuda_trainer_test", environment=FEW_CORES), gtest("kernels_cuda_test"), gtest("comm_nccl_test"),
+        prepared("resnet50", "compiled"), prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")],
+         together=True),
+    Part("resnet50", 115, 20, [sampler(POWER), ours("resnet50", peak=True)], alone=True),
+    Part("PyTorch", 135, 55, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
+    Part("kernels of a step", 190, 30, [profiled()], alone=True),
+    Part("resnet18", 220, 70, [
+        ours("resnet18", limit=12), pytorch("resnet18", "graphs", limit=25),
+        pytorch("resnet18, batch 128", "graphs", limit=25), ours("resnet18, batch 128")], alone=True),
+    Part("resnet50, second turn", 290, 60, [
+        pytorch("resnet50", "compiled", limit=25), pytorch("resnet50", "eager", limit=20), ours("resnet50")], alone=True),
+    Part("kernel_bench", 350, 22, [KERNEL_BENCH], alone=True),
+    Part("CIFAR-10", 372, 45, [cifar10("fp16")], alone=True),
     # Last, since it may hang: NCCL does not expect ranks that share a GPU.
-    Part("two ranks", 415, 20, [
-        trained("two ranks", "cifar10_resnet18", random_images(32, "world.share_device=true", "train.steps=4"),
-                start="{bundle}/run -np 2 ", limit=10),
-        Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test", read=cases)], alone=True),
+    Part("two ranks", 417, 23, [TWO_RANKS, Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test",
+                                                   read=cases)], alone=True),
+]
+
+# What a step costs beside PyTorch's, in 270 seconds.
+SPEED = [
+    Part("prepare", 0, 15, preparation()),
+    Part("smoke", 15, 15, smoke()),
+    Part("tests", 25, 62, [
+        gtest("cuda_trainer_test", environment=FEW_CORES), gtest("kernels_cuda_test"), prepared("resnet50", "compiled"),
+        prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
+    Part("resnet50", 87, 50, [sampler(POWER), ours("resnet50", peak=True, limit=14),
+                              pytorch("resnet50", "eager", limit=16), pytorch("resnet50", "compiled")], alone=True),
+    Part("resnet18", 137, 50, [ours("resnet18", limit=8), pytorch("resnet18", "graphs", limit=20),
+                               ours("resnet18, batch 128", limit=8), pytorch("resnet18, batch 128", "graphs")],
+         alone=True),
+    Part("resnet50, second turn", 187, 32, [pytorch("resnet50", "compiled", limit=24), ours("resnet50")], alone=True),
+    Part("kernels of a step", 219, 26, [profiled()], alone=True),
+    Part("kernel_bench", 242, 20, [KERNEL_BENCH], alone=True),
+    Part("two ranks", 260, 10, [TWO_RANKS], alone=True),
 ]
 
 SECOND = [
@@ -284,4 +306,4 @@ DIAGNOSIS = [
         Program("memcheck kernels_cuda_test", MEMCHECK + "{bundle}/tests/kernels_cuda_test", read=cases, keep=1_500_000)]),
 ]
 
-PLANS = {"first": FIRST, "second": SECOND}
+PLANS = {"first": FIRST, "second": SECOND, "speed": SPEED}

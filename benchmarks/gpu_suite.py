@@ -9,6 +9,7 @@ its library or a GPU is skipped. Where the smoke test fails, diagnosis replaces 
   gpu_suite.log    the output of every program, cut off where one prints too much
   gpu_suite.jsonl  one line of JSON after every program
   gpu_suite.json   all of it with machine, versions, revision, date and command, and speeds beside PyTorch's
+  runs.tar.xz      what trainings told of themselves: metrics, steps, events, monitor
 
 Exit codes: 0 every part is ok or skipped, 64 wrong command line, 70 a part failed, 74 --out cannot be written."""
 
@@ -337,6 +338,12 @@ class Kit:
                   "comparisons": comparisons, "programs": [run.line() for run in self.runs]}
         (self.options.out / "gpu_suite.json").write_text(json.dumps(result, indent=1) + "\n")
 
+    def keep_runs(self):
+        runs = pathlib.Path(self.names["scratch"], "runs")
+        with tarfile.open(self.options.out / "runs.tar.xz", "w:xz", preset=1) as archive:
+            for file in sorted(path for pattern in ("*.json*", "*.csv") for path in runs.rglob(pattern)):
+                archive.add(file, file.relative_to(runs))
+
     def end(self, exit_code):
         """At once: threads may wait for processes that never end."""
         kill_all(os.getpid())
@@ -347,7 +354,7 @@ class Kit:
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"gpu_suite.py: {message}; see --help\n")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FOLDER", help="write the three files here")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FOLDER", help="write the files here")
     unpacked = HERE.parent.parent
     parser.add_argument("--bundle", type=pathlib.Path, default=unpacked if (unpacked / "share/version").exists() else None,
                         help="archive or unpacked folder (default: the one that this file lies in)")
@@ -386,6 +393,7 @@ def main():
     try:
         kit.run_plan(gpu_plan.PLANS[options.plan])
         kit.write_results()
+        kit.keep_runs()
         kit.end(70 if any(part["status"] == "failed" for part in kit.parts.values()) else 0)
     except BaseException:
         traceback.print_exc()

@@ -52,7 +52,8 @@ if options.channels_last:
 labels = torch.randint(0, options.classes, (options.batch,)).to(options.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=on_gpu or options.fused)
 half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-scaler = torch.amp.GradScaler(options.device, enabled=half == torch.float16)
+# A first step that overflows leaves the fused SGD with momentum of uninitialised memory, so none does.
+scaler = torch.amp.GradScaler(options.device, init_scale=1024, enabled=half == torch.float16)
 run = torch.compile(model, mode=options.compile) if options.compile else model
 
 

@@ -145,7 +145,7 @@ class Rehearsal(unittest.TestCase):
              *arguments], env=environment, capture_output=True, text=True, timeout=120)
         self.seconds, self.printed = time.monotonic() - begin, done.stdout + done.stderr
         self.assertEqual(sorted(file.name for file in self.out.iterdir()),
-                         ["gpu_suite.json", "gpu_suite.jsonl", "gpu_suite.log"], self.printed)
+                         ["gpu_suite.json", "gpu_suite.jsonl", "gpu_suite.log", "runs.tar.xz"], self.printed)
         self.assertLess(max(file.stat().st_size for file in self.out.iterdir()), 16 << 20)
         lines = [json.loads(line) for line in (self.out / "gpu_suite.jsonl").read_text().splitlines()]
         self.result = json.loads((self.out / "gpu_suite.json").read_text())
