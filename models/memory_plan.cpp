@@ -177,7 +177,7 @@ class MemoryPlanner {
                                .life = {time, input.producer < 0 ? time : backward_time(input.producer)}};
         if (input.addend >= 0) {
           const int addend = value(input.addend).gradient_block;
-          input.gradient_block = is_read_after(addend, input.addend, time) ? add(block) : join(addend, block);
+          input.gradient_block = is_read_from(addend, input.addend, time) ? add(block) : join(addend, block);
           continue;
         }
         const bool shares = sharing == Sharing::same ||
@@ -187,11 +187,11 @@ class MemoryPlanner {
     }
   }
 
-  // Whether a gradient in the block, other than this value's, is read later.
-  bool is_read_after(int block, int other, int time) const {
+  // Whether a gradient in the block, other than this value's, is read at this time or later.
+  bool is_read_from(int block, int other, int time) const {
     return std::ranges::any_of(plan_.values, [&](const PlannedValue& v) {
       return v.gradient_block == block && &v != &value(other) && v.producer >= 0 &&
-             backward_time(v.producer) > time;
+             backward_time(v.producer) >= time;
     });
   }
 

@@ -4,13 +4,16 @@
 // a call enqueued on a stream of its own must be there for every other stream when it returns.
 #include "models/network.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "models/network_state.h"
+#include "models/networks/networks.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep {
@@ -96,6 +99,93 @@ TEST_F(NetworkOnADevice, HasAFilesValuesWhenTheyAreLoaded) {
     EXPECT_EQ(loss_of(other, batch_), expected_);
   }
   std::filesystem::remove(file);
+}
+
+// Gradients of all parameters, one after the other, in plain order.
+std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>& build,
+                                int* added = nullptr) {
+  constexpr std::int64_t kSide = 8, kImages = 2;
+  Graph graph({.batch = kImages, .height = kSide, .width = kSide, .channels = 3, .classes = kClasses});
+  build(graph);
+  KernelChoices first;
+  Network network(graph, {.device = device, .choices = &first});
+  if (added != nullptr) {
+    *added = static_cast<int>(
+        std::ranges::count_if(network.plan().values, [](const PlannedValue& v) { return v.addend >= 0; }));
+  }
+  Buffer memory(network.values().size_bytes(), device);
+  for (Parameter& parameter : network.parameters())
+    parameter.gradient = memory.data() + parameter.offset * static_cast<std::int64_t>(sizeof(float));
+  std::vector<std::uint8_t> pixels(kImages * kSide * kSide * 3);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * i * 37 % 251);
+  const std::vector<std::int32_t> classes = {1, 2};
+  const std::vector<float> ones(kImages, 1);
+  Stream stream(device, StreamUse::compute);
+  const auto on_device = [&](const auto& values) {
+    Buffer buffer(values.size() * sizeof(values[0]), device);
+    stream.copy(buffer.data(), values.data(), buffer.bytes());
+    return buffer;
+  };
+  const Buffer images = on_device(pixels), labels = on_device(classes), weights = on_device(ones);
+  const Pass pass{.stream = stream, .gradient_scale = 0.5f};
+  network.forward({.images = {images.data(), {kImages, kSide, kSide, 3}, DType::u8, device},
+                   .labels = {labels.data(), {kImages}, DType::i32, device},
+                   .weights = {weights.data(), {kImages}, DType::f32, device},
+                   .samples = {}},
+                  pass);
+  network.backward(pass);
+  std::vector<float> all;
+  for (const Parameter& parameter : network.parameters()) {
+    std::vector<float> values(static_cast<std::size_t>(parameter.layout.shape().elements()));
+    const StateTensor tensor{parameter.name, parameter.layout, static_cast<float*>(parameter.gradient)};
+    read_plain(network.backend(), stream, tensor, values, staging_for({&tensor, 1}, device));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+void expect_the_cpus_gradients(const std::function<void(Graph&)>& build, int forks) {
+  int added = 0;
+  const std::vector<float> expected = gradients_on({}, build), actual = gradients_on(kDevice, build, &added);
+  EXPECT_EQ(added, forks);
+  ASSERT_EQ(actual.size(), expected.size());
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference =
+        std::max(difference, std::abs(static_cast<double>(actual[i]) - static_cast<double>(expected[i])));
+    size = std::max(size, std::abs(static_cast<double>(expected[i])));
+  }
+  EXPECT_GT(size, 0);
+  EXPECT_LT(difference, 1e-4 * size);
+}
+
+void classify(Graph& graph, Value x) { graph.classify(graph.linear(x, {.features = kClasses}, "classes")); }
+
+TEST(GradientsAtForks, AreAddedByTheConvolutionThatComesLast) {
+  expect_the_cpus_gradients([](Graph& graph) { build_network(graph, {.name = "resnet20"}); }, 9);
+}
+
+// Both ends of a fork's second branch lie in the memory that the convolution's own output's gradient is in.
+TEST(GradientsAtForks, AreAddedElsewhereWhereTheirMemoryIsStillRead) {
+  const ConvolutionOptions same{.channels = 8, .kernel = 3, .padding = 1};
+  expect_the_cpus_gradients(
+      [&](Graph& graph) {
+        const Value x = graph.relu(graph.convolution(graph.input(), same, "a"));
+        classify(graph, graph.add(graph.convolution(x, same, "b"), x));
+      },
+      1);
+}
+
+TEST(GradientsAtForks, AreAddedInTurnWhereAValueHasThreeUses) {
+  const ConvolutionOptions same{.channels = 8, .kernel = 1};
+  expect_the_cpus_gradients(
+      [&](Graph& graph) {
+        const Value x = graph.relu(graph.convolution(graph.input(), same, "a"));
+        const Value b = graph.batch_norm(graph.convolution(x, same, "b"), {}, "b norm");
+        const Value c = graph.batch_norm(graph.convolution(x, same, "c"), {}, "c norm");
+        classify(graph, graph.add(graph.add(b, c), x));
+      },
+      2);
 }
 
 // Its times are a layer's because the device is done with it then, and has not begun the next one.
