@@ -111,3 +111,5 @@ print(f"PyTorch {torch.__version__} {options.model} batch {options.batch} {optio
 if options.json:
     with open(options.json, "w") as file:
         json.dump(result, file, indent=2)
+sys.stdout.flush()
+os._exit(0)  # at once: the compiler's workers and the driver take up to half a minute to end
