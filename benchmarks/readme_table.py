@@ -382,8 +382,40 @@ def predict_rate(results):
     return ("`lockstep predict`, 10,000 JPEG files of 32x32: of the rate of the forward pass alone", "; ".join(told), result)
 
 
-FIVE = [quickstart, RESNET18, ranks_against_threads, all_reduce, memory]
-ALL = [quickstart, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
+def gpu_step(case, name):
+    def row(results):
+        result = results("gpu_speed")
+        row = result["comparisons"][case]
+        peer = row["pytorch"]
+        return (f"training step of {name}, fp16, on one GPU", f"{speed(row)} samples/s; PyTorch {peer['version'].split('+')[0]} "
+                f"({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x)", result)
+    return row
+
+
+def gpu_kernels(results):
+    result = results("gpu_kernels_of_a_step")
+    own = [sum(each["milliseconds"] for name, each in result[when]["kernels"].items() if name.split("<")[0] in OWN)
+           for when in ("before", "after")]
+    return ("kernels of a step of `resnet50`, 224x224, batch 256, fp16, of which batch norm and the sums at forks",
+            f"{result['before']['milliseconds']:.1f} ms, {own[0]:.1f} of them, before these kernels were measured on a GPU; "
+            f"{result['after']['milliseconds']:.1f} ms, {own[1]:.1f}, since", result)
+
+
+OWN = ("moments_kernel", "statistics_kernel", "normalize_kernel", "gradient_sums_kernel", "coefficients_kernel",
+       "input_gradient_kernel", "binary_kernel")
+
+
+def gpu_cifar10(results):
+    result = results("gpu_cifar10")
+    return ("`cifar10_resnet18` in fp16, 30 epochs, images as JPEG of quality 75", f"{100 * result['lockstep']['test_accuracy']:.2f} % "
+            f"test accuracy; PyTorch {result['pytorch']['version'].split('+')[0]} with the same recipe in bf16 "
+            f"{100 * result['pytorch']['test_accuracy']:.2f} %", result)
+
+
+GPU = [gpu_step("resnet50 fp16", "`resnet50`, 224x224, batch 256"), gpu_step("resnet18 fp16", "`resnet18`, 32x32, batch 512"),
+       gpu_step("resnet18, batch 128 fp16", "`resnet18`, 32x32, batch 128")]
+FIVE = [quickstart, RESNET18, GPU[0], ranks_against_threads, all_reduce, memory]
+ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
