@@ -30,27 +30,29 @@ struct Identity {
   }
 };
 
+// PyTorch's relu: NaN stays NaN, and passes its gradient.
 struct Relu {
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
-    return x > T{} ? x : T{};
+    return x <= T{} ? T{} : x;
   }
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
-    return y > T{} ? y_gradient : T{};
+    return y <= T{} ? T{} : y_gradient;
   }
 };
 
+// PyTorch's relu6, which treats NaN likewise.
 struct Relu6 {
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
     const T six = T{} + 6.0f;
-    const T low = x > T{} ? x : T{};
-    return low < six ? low : six;
+    const T low = x <= T{} ? T{} : x;
+    return low >= six ? six : low;
   }
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
-    return y * (6.0f - y) > T{} ? y_gradient : T{};  // y is in [0, 6]: one comparison tells both ends
+    return y * (6.0f - y) <= T{} ? T{} : y_gradient;  // y is in [0, 6]: one comparison tells both ends
   }
 };
 

@@ -157,7 +157,14 @@ void CpuProduct::run_batched(const AffineOperands& operands) {
   const Passage& passage = result_of(problem_.direction, passages_);
   void* result = const_cast<void*>(result_of(problem_.direction, operands));
   for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
-    run_piece(piece, operands, at(result, passage.begin(piece)), operands.bias);
+    void* part = at(result, passage.begin(piece));
+    run_piece(piece, operands, part, operands.bias);
+    if (problem_.activation == Activation::none) continue;
+    cpu_activate({.activation = problem_.activation,
+                  .type = passage.kept,
+                  .count = passage.elements,
+                  .x = part,
+                  .y = part});
   }
 }
 

@@ -32,6 +32,8 @@ class CpuProduct {
     AffineDirection direction = AffineDirection::forward;
     AffineDescs kept;
     std::int64_t bias_elements = 0;  // 0: none
+    // Applied to each piece of the result, which is then in the cache; the kernel itself applies none.
+    Activation activation = Activation::none;
   };
   // What computes it.
   struct Kernel {

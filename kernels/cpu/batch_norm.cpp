@@ -106,7 +106,8 @@ class CpuBatchNorm final : public BatchNormKernel {
     const auto moments = [&](std::int64_t c) {
       const auto [sum, square] = total(f.scratch, c);
       const double shifted = sum / count_;
-      const double variance = std::max(0.0, square / count_ - shifted * shifted);
+      const double difference = square / count_ - shifted * shifted;
+      const double variance = difference < 0 ? 0 : difference;  // NaN, of infinite values, stays
       return Moments{count_, static_cast<double>(center[c]) + shifted, variance * count_};
     };
     const auto use = [&](std::int64_t c, const Moments& all) {

@@ -175,7 +175,7 @@ class ConvolutionPlanner {
   }
 
   AffineProduct plan_forward() {
-    const dnnl::primitive_attr attributes = scratchpad_attributes(shape_.activation);
+    const dnnl::primitive_attr attributes = scratchpad_attributes();
     const auto describe = [&](const Variant& v, const memory::desc& source, const memory::desc& destination) {
       return onednn::describe<dnnl::convolution_forward>(
           onednn_engine(), attributes, dnnl::prop_kind::forward_training, v.algorithm, source,
@@ -186,14 +186,15 @@ class ConvolutionPlanner {
       const auto whole = describe(v, any_like(sizes_.source, v.type), any_like(sizes_.destination, v.type));
       const auto pd =
           v.pieces == 1 ? whole : describe(v, wanted(source_, v), piece_of(whole.dst_desc(), v.pieces));
-      return CpuProduct(
+      CpuProduct::Problem problem =
           problem_of(AffineDirection::forward, onednn::with_type_or_plain(pd.weights_desc(), type_),
-                     onednn::with_type_or_plain(whole.dst_desc(), type_)),
-          {.name = v.name,
-           .primitive = dnnl::convolution_forward(pd),
-           .wanted = {.x = pd.src_desc(), .w = pd.weights_desc(), .y = pd.dst_desc()},
-           .scratch = pd.scratchpad_desc(),
-           .pieces = v.pieces});
+                     onednn::with_type_or_plain(whole.dst_desc(), type_));
+      problem.activation = shape_.activation;
+      return CpuProduct(problem, {.name = v.name,
+                                  .primitive = dnnl::convolution_forward(pd),
+                                  .wanted = {.x = pd.src_desc(), .w = pd.weights_desc(), .y = pd.dst_desc()},
+                                  .scratch = pd.scratchpad_desc(),
+                                  .pieces = v.pieces});
     };
     const auto tiled = [&] {
       const AffineDescs kept = blocked(type_);

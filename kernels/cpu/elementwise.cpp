@@ -57,24 +57,6 @@ void run_dropout(const DropoutArguments& a) {
   });
 }
 
-void check_finite(const FiniteCheck& a) {
-  std::atomic<std::uint32_t> found = 0;
-  with_element(a.type, [&](auto element) {
-    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
-    in_spans(a.count, [&found, values](std::int64_t begin, std::int64_t count) {
-      std::uint32_t here = 0;
-#pragma omp simd reduction(| : here)
-      for (std::int64_t i = begin; i < begin + count; ++i) here |= not_finite(values[i]);
-      if (here != 0) found.store(1, std::memory_order_relaxed);
-    });
-  });
-  if (found != 0) {
-    *a.finite = 0;
-  } else if (a.write == Write::overwrite) {
-    *a.finite = 1;
-  }
-}
-
 double squares_of(const float* values, std::int64_t count) {
   return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
     double sum = 0;
@@ -137,16 +119,36 @@ void cpu_cast(const Cast& a) {
   });
 }
 
-void CpuBackend::activation_forward(Stream& stream, const ActivationForward& arguments) {
-  in_order(stream, [a = arguments] {
-    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
-      activation_forward_span({.activation = a.activation,
-                               .type = a.type,
-                               .count = count,
-                               .x = element_at(a.x, a.type, begin),
-                               .y = element_at(a.y, a.type, begin)});
+void cpu_check_finite(const FiniteCheck& a) {
+  std::atomic<std::uint32_t> found = 0;
+  with_element(a.type, [&](auto element) {
+    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
+    in_spans(a.count, [&found, values](std::int64_t begin, std::int64_t count) {
+      std::uint32_t here = 0;
+#pragma omp simd reduction(| : here)
+      for (std::int64_t i = begin; i < begin + count; ++i) here |= not_finite(values[i]);
+      if (here != 0) found.store(1, std::memory_order_relaxed);
     });
   });
+  if (found != 0) {
+    *a.finite = 0;
+  } else if (a.write == Write::overwrite) {
+    *a.finite = 1;
+  }
+}
+
+void cpu_activate(const ActivationForward& a) {
+  in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
+    activation_forward_span({.activation = a.activation,
+                             .type = a.type,
+                             .count = count,
+                             .x = element_at(a.x, a.type, begin),
+                             .y = element_at(a.y, a.type, begin)});
+  });
+}
+
+void CpuBackend::activation_forward(Stream& stream, const ActivationForward& arguments) {
+  in_order(stream, [a = arguments] { cpu_activate(a); });
 }
 
 void CpuBackend::activation_backward(Stream& stream, const ActivationBackward& arguments) {
@@ -182,7 +184,7 @@ void CpuBackend::cast(Stream& stream, const Cast& arguments) {
 }
 
 void CpuBackend::all_finite(Stream& stream, const FiniteCheck& arguments) {
-  in_order(stream, [arguments] { check_finite(arguments); });
+  in_order(stream, [arguments] { cpu_check_finite(arguments); });
 }
 
 void CpuBackend::sum_squares(Stream& stream, const SquareSum& arguments) {

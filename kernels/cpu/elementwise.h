@@ -16,5 +16,7 @@ constexpr std::int64_t kParallelElements = 1 << 14;
 void cpu_add(const Addition& arguments);
 void cpu_sum_into(const SumInto& arguments);
 void cpu_cast(const Cast& arguments);
+void cpu_activate(const ActivationForward& arguments);
+void cpu_check_finite(const FiniteCheck& arguments);
 
 }  // namespace lockstep

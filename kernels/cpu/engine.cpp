@@ -43,14 +43,9 @@ const dnnl::engine& onednn_engine() {
   return engine;
 }
 
-dnnl::primitive_attr scratchpad_attributes(Activation activation) {
+dnnl::primitive_attr scratchpad_attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (activation == Activation::none) return attributes;
-  dnnl::post_ops ops;
-  if (activation == Activation::relu) onednn::add_eltwise(ops, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-  if (activation == Activation::relu6) onednn::add_eltwise(ops, dnnl::algorithm::eltwise_clip, 0.0f, 6.0f);
-  attributes.set_post_ops(ops);
   return attributes;
 }
 

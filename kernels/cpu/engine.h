@@ -12,16 +12,15 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "core/error.h"
-#include "kernels/activation.h"
 #include "kernels/cpu/layout.h"
 
 namespace lockstep {
 
 const dnnl::engine& onednn_engine();
 
-// Attributes of a primitive whose scratch memory comes from the caller, and that applies the activation to
-// its result.
-dnnl::primitive_attr scratchpad_attributes(Activation activation = Activation::none);
+// Attributes of a primitive whose scratch memory comes from the caller. No activation is fused: oneDNN's ReLU
+// and clip turn NaN into 0.
+dnnl::primitive_attr scratchpad_attributes();
 
 namespace detail {
 [[noreturn]] void onednn_failed(const dnnl::error& error, std::string_view planned);

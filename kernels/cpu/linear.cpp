@@ -43,9 +43,9 @@ class LinearPlanner {
   static memory::desc as(const memory::desc& kept, Type type) { return onednn::with_type(kept, type); }
 
   dnnl::inner_product_forward::primitive_desc describe_forward(Type type) const {
-    return onednn::describe<dnnl::inner_product_forward>(
-        onednn_engine(), scratchpad_attributes(shape_.activation), dnnl::prop_kind::forward_training,
-        as(source_, type), any_weights(type), bias_, as(destination_, type));
+    return onednn::describe<dnnl::inner_product_forward>(onednn_engine(), scratchpad_attributes(),
+                                                         dnnl::prop_kind::forward_training, as(source_, type),
+                                                         any_weights(type), bias_, as(destination_, type));
   }
 
   // make(type, name) makes the one that computes on that type, where this processor has it.
@@ -67,7 +67,8 @@ class LinearPlanner {
     const bool bias = shape_.bias && direction != AffineDirection::backward_data;
     return {.direction = direction,
             .kept = {.x = source_, .w = weights, .y = destination_},
-            .bias_elements = bias ? shape_.out_features : 0};
+            .bias_elements = bias ? shape_.out_features : 0,
+            .activation = direction == AffineDirection::forward ? shape_.activation : Activation::none};
   }
 
   AffineProduct plan_forward() {

@@ -73,10 +73,6 @@ dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memo
   return dnnl::memory::desc(dims, type, strides);
 }
 
-void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
-  ops.append_eltwise(algorithm, alpha, beta);
-}
-
 dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t) {
   return dnnl_memory_set_data_handle(memory, address);
 }
@@ -115,10 +111,6 @@ dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_
 
 dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
   return with_type(desc, type);
-}
-
-void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta) {
-  ops.append_eltwise(1.0f, algorithm, alpha, beta);
 }
 
 dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t stream) {

@@ -64,7 +64,6 @@ std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& de
 // Whether tensors can be kept in it: blocks and strides say everything.
 bool is_blocked(const dnnl::memory::desc& desc);
 
-void add_eltwise(dnnl::post_ops& ops, dnnl::algorithm algorithm, float alpha, float beta);
 dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t stream);
 
 }  // namespace lockstep::onednn

@@ -29,7 +29,8 @@ struct PivotSums {
     return {__shfl_xor_sync(kWholeWarp, sum, mask), __shfl_xor_sync(kWholeWarp, squares, mask)};
   }
   __device__ Moments moments(double count, double pivot) const {
-    return {count, pivot + sum / count, fmax(squares - sum * (sum / count), 0.0)};
+    const double difference = squares - sum * (sum / count);
+    return {count, pivot + sum / count, difference < 0 ? 0.0 : difference};  // NaN, of infinite values, stays
   }
 };
 

@@ -51,6 +51,16 @@ TEST(NotFinite, AParameterIsNamedWithItsRank) {
       << error;
 }
 
+// Activations keep NaN, so that it reaches the loss from any layer.
+TEST(NotFinite, NanInTheFirstLayerReachesTheLoss) {
+  const std::string error = failure_of(
+      with([](Network& network, Optimizer&) { parameter_of(network, "conv1.weight").value[0] = kNan; }));
+  EXPECT_NE(
+      error.find("step 3: the loss is not finite on rank 1; it began on rank 1 in parameter conv1.weight;"),
+      std::string::npos)
+      << error;
+}
+
 // Its parameters are finite.
 TEST(NotFinite, ALayersActivationsAreNamed) {
   const std::string error = failure_of(with([](Network& network, Optimizer&) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values that are not finite, put into one input element after another, and PyTorch's result of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/activation.h"
+#include "kernels/pooling.h"
+#include "tests/kernels/affine_reference.h"
+
+namespace lockstep {
+
+inline constexpr float kPoisons[] = {
+    std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+    std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+
+// test(the values, one of which is not finite, its index, and what it is), for one of each `step` elements.
+template <typename Test>
+void for_each_poison(const Values& values, Test test, std::size_t step = 1) {
+  Values poisoned = values;
+  for (std::size_t at = 0; at < values.size(); at += step) {
+    for (const float poison : kPoisons) {
+      poisoned[at] = poison;
+      test(poisoned, at, poison);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    poisoned[at] = values[at];
+  }
+}
+
+// Both are NaN, or they are equal.
+inline bool same_number(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b; }
+
+// relu and relu6 of PyTorch: NaN stays NaN.
+template <typename T>
+T activated(Activation activation, T x) {
+  if (activation == Activation::none || std::isnan(x)) return x;
+  return std::clamp(x, T{0}, activation == Activation::relu6 ? T{6} : std::numeric_limits<T>::infinity());
+}
+// Whether the gradient passes at this input: PyTorch stops it where x <= 0, or x >= 6 in relu6.
+inline bool activation_passes(Activation activation, float x) {
+  if (activation == Activation::none) return true;
+  return !(x <= 0) && !(activation == Activation::relu6 && x >= 6);
+}
+
+// Pooling in fp64; NaN is larger than all numbers.
+inline Doubles pooled(const PoolingOptions& o, const Shape& in, const Values& x) {
+  const std::int64_t height = in[2], width = in[3];
+  Doubles y;
+  for (std::int64_t plane = 0; plane < in[0] * in[1]; ++plane) {
+    for (std::int64_t row = 0; row < o.out_size(height); ++row) {
+      for (std::int64_t column = 0; column < o.out_size(width); ++column) {
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0, count = 0;
+        for (std::int64_t h = 0; h < height; ++h) {
+          for (std::int64_t w = 0; w < width; ++w) {
+            const std::int64_t down = h - (row * o.stride - o.padding);
+            const std::int64_t right = w - (column * o.stride - o.padding);
+            if (!o.global && (down < 0 || down >= o.kernel || right < 0 || right >= o.kernel)) continue;
+            const auto value =
+                static_cast<double>(x[static_cast<std::size_t>((plane * height + h) * width + w)]);
+            if (value > largest || std::isnan(value)) largest = value;
+            sum += value;
+            count += 1;
+          }
+        }
+        y.push_back(o.kind == PoolingKind::max ? largest : sum / count);
+      }
+    }
+  }
+  return y;
+}
+
+// Each element of input, weights and bias of a planned kernel; as_convolution has the kernel's sizes.
+inline void expect_affine_poison(AffineKernel& kernel, const ConvolutionShape& as_convolution) {
+  const DType type = kernel.input().dtype();
+  const Values x = rounded(random_values(kernel.input().shape().elements(), "x"), type);
+  const Values w = rounded(random_values(kernel.weights().shape().elements(), "w"), type);
+  const Values bias = random_values(as_convolution.out_channels, "bias");
+  AffineRunner runner(kernel, as_convolution.out_channels);
+  Values all = x;
+  for (const Values& more : {w, bias}) all.insert(all.end(), more.begin(), more.end());
+  // All elements of small layers, and one of each 29 of larger ones.
+  const std::size_t step = all.size() > 200 ? 29 : 1;
+  for_each_poison(
+      all,
+      [&](const Values& poisoned, std::size_t at, float poison) {
+        const auto x_end = poisoned.begin() + static_cast<std::ptrdiff_t>(x.size());
+        const auto w_end = x_end + static_cast<std::ptrdiff_t>(w.size());
+        const Values xs(poisoned.begin(), x_end), ws(x_end, w_end), biases(w_end, poisoned.end());
+        const Doubles products = reference_forward(as_convolution, widen(xs), widen(ws), widen(biases));
+        const Values y = runner.forward(xs, ws, biases);
+        ASSERT_EQ(y.size(), products.size());
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          if (!std::isfinite(activated(as_convolution.activation, products[i]))) {
+            ASSERT_FALSE(std::isfinite(y[i])) << poison << " at " << at << ": element " << i << " hides it";
+          }
+        }
+      },
+      step);
+}
+
+}  // namespace lockstep
