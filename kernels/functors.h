@@ -298,13 +298,16 @@ struct AverageStep {
 LOCKSTEP_HOST_DEVICE inline void finish_step(const LossScaleRule& rule, StepControl& control) {
   if (control.finite == 0) {
     control.good_steps = 0;
-    if (rule.interval > 0) control.loss_scale *= rule.backoff;
+    if (rule.interval == 0) return;
+    const float lowered = control.loss_scale * rule.backoff;
+    control.loss_scale = lowered > rule.least ? lowered : rule.least;
     return;
   }
   ++control.step;
   if (rule.interval == 0 || ++control.good_steps < rule.interval) return;
   control.good_steps = 0;
-  control.loss_scale *= rule.growth;
+  const float grown = control.loss_scale * rule.growth;
+  if (grown <= rule.most) control.loss_scale = grown;
 }
 
 // The r of LarsUpdate, from a segment's sums of squares.

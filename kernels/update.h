@@ -77,6 +77,13 @@ struct LossScaleRule {
   float growth = 2;
   float backoff = 0.5f;
   std::int32_t interval = 0;
+  // It grows up to `most`, unless it begins above it. 2^24, the default of NVIDIA's Apex, brings gradients
+  // down to 2^-48 into the range of fp16; the scale, its reciprocal and its quotient by any global batch are
+  // normal fp32 numbers.
+  float most = 0x1p24f;
+  // It falls no lower than this. Scaled by 2^-10, fp16 holds gradients up to 2^26: an overflow there is not
+  // the scale's fault.
+  float least = 0x1p-10f;
 };
 
 // An average of values over the steps, behind finish_step() (Polyak and Juditsky, "Acceleration of Stochastic

@@ -10,12 +10,6 @@
 #include "launch/trainer.h"
 
 namespace lockstep {
-namespace {
-
-// A loss scale so small that fp16 has no more room above than fp32 has: overflow is not its fault.
-constexpr float kLeastLossScale = 0x1p-10f;
-
-}  // namespace
 
 void Trainer::settle_but(std::int64_t lag) {
   if (lag == 0) end_->finish();
@@ -43,7 +37,8 @@ void Trainer::settle(StepSlot slot) {
                 verdict.loss_scale, loss_scale_);
     }
   }
-  const bool bad = skipped && (!dynamic || loss_scale_ < kLeastLossScale);
+  // A scale that cannot fall further is not what overflowed.
+  const bool bad = skipped && (!dynamic || scale_before <= parts_.optimizer.loss_scale_options().rule.least);
   if (bad || !skipped) bad_in_a_row_ = bad ? bad_in_a_row_ + 1 : 0;
   const bool fatal = bad && bad_in_a_row_ > options_.max_skipped_steps;
   if (bad && !fatal && !dynamic) ++skipped_;

@@ -304,8 +304,17 @@ void Optimizer::visit_state(StateVisitor& visitor) {
   visitor.value("optimizer.good_steps", state_scope_, &good_steps);
   if (!visitor.writes()) return;
   restore_control(stream, {.step = steps + 1,
-                           .loss_scale = static_cast<float>(loss_scale),
+                           .loss_scale = within_limits(loss_scale),
                            .good_steps = static_cast<std::int32_t>(good_steps)});
+}
+
+// A checkpoint of an earlier version may hold a dynamic scale that has grown to infinity, or fallen to 0.
+float Optimizer::within_limits(double loss_scale) const {
+  const LossScaleRule& rule = loss_scale_.rule;
+  if (!loss_scale_.dynamic()) return static_cast<float>(loss_scale);
+  if (std::isnan(loss_scale)) return static_cast<float>(loss_scale_.initial);
+  const double most = std::max(static_cast<double>(rule.most), loss_scale_.initial);
+  return static_cast<float>(std::clamp(loss_scale, static_cast<double>(rule.least), most));
 }
 
 StepControl Optimizer::read_control(Stream& stream) const {

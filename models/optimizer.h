@@ -115,6 +115,7 @@ class Optimizer {
   void update_range(Stream& stream, std::size_t piece, const FlatRange& gradients, const StepControl* control,
                     bool state_stays);
   void copy_learning_rate(Stream& stream, StepSlot slot, StepControl* to);
+  float within_limits(double loss_scale) const;
 
   Backend& backend_;
   TrainedMemory memory_;

@@ -160,6 +160,24 @@ TEST_F(MixedUpdate, TheLossScaleGrowsAfterGoodStepsAndBacksOffOnASkippedOne) {
   EXPECT_EQ(control.loss_scale, 2048);
 }
 
+// After any number of good or skipped steps the scale and its reciprocal are normal fp32 numbers.
+TEST_F(MixedUpdate, TheLossScaleStaysBetweenItsLimits) {
+  const LossScaleRule rule{.interval = 1};
+  for (const float initial : {1024.0f, 0x1p24f, 0x1p-10f, 1e30f, 0.001f}) {
+    StepControl control{.loss_scale = initial};
+    for (int i = 0; i < 1000; ++i) backend_.finish_step(stream_, rule, &control);
+    const bool stays = initial > 0x1p24f;
+    EXPECT_LE(control.loss_scale, stays ? initial : 0x1p24f);
+    EXPECT_GT(control.loss_scale, stays ? 0x1p24f : 0x1p23f);
+    control.finite = 0;
+    for (int i = 0; i < 1000; ++i) backend_.finish_step(stream_, rule, &control);
+    EXPECT_EQ(control.loss_scale, 0x1p-10f) << initial;
+    control.finite = 1;
+    backend_.finish_step(stream_, rule, &control);
+    EXPECT_EQ(control.loss_scale, 0x1p-9f) << initial;
+  }
+}
+
 TEST_F(MixedUpdate, WithoutAnIntervalTheLossScaleStays) {
   StepControl control{.loss_scale = 128};
   for (const std::int32_t finite : {1, 0, 1, 1}) {

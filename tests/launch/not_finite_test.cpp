@@ -2,6 +2,7 @@
 //
 // Gradients that are not finite: all ranks skip the same steps as long as they may, and the error that ends
 // the training names the rank and the layer in which it began.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -101,6 +102,27 @@ TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
   training.max_skipped_steps = 1;
   const std::string error = failure_of(training);
   EXPECT_NE(error.find("step 4: the loss is not finite on rank 1;"), std::string::npos) << error;
+}
+
+// A dynamic loss scale falls to its lower end; an overflow there is not its fault.
+TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
+  ThreadTraining training{.ranks = 2,
+                          .steps = 40,
+                          .precision = Precision::fp16,
+                          .loss_scale = {.initial = 8, .rule = {.interval = 1}},
+                          .max_skipped_steps = 3};
+  std::vector<float> scales;
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer& optimizer) {
+    if (step == 1) parameter_of(network, "fc2.weight").value[0] = kNan;
+    Stream stream(network.device(), StreamUse::compute);
+    if (rank == 0) scales.push_back(optimizer.read_control(stream).loss_scale);
+  };
+  const std::string error = failure_of(training);
+  EXPECT_NE(error.find("the loss is not finite on rank 0, 1"), std::string::npos) << error;
+  ASSERT_FALSE(scales.empty());
+  EXPECT_EQ(scales.front(), 16);
+  EXPECT_EQ(scales.back(), 0x1p-10f);
+  EXPECT_EQ(std::ranges::count(scales, 0x1p-10f), 4);
 }
 
 // A rank whose memory has failed has no say in what is kept, rank 0 neither.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -336,6 +337,62 @@ TEST(Optimizer, NothingFiniteClipsNothing) {
     EXPECT_EQ(arena.values, before);
     EXPECT_EQ(steps(*optimizer), 0);
   }
+}
+
+// Shows the numbers of an optimizer's state, and puts others in their place.
+class LossScaleVisitor final : public StateVisitor {
+ public:
+  explicit LossScaleVisitor(std::optional<double> to = {}) : to_(to) {}
+  bool writes() const override { return to_.has_value(); }
+  void tensor(const StateTensor&, StateScope) override {}
+  void value(const std::string& name, StateScope, StateValue value) override {
+    if (name != "optimizer.loss_scale") return;
+    double& scale = *std::get<double*>(value);
+    if (to_) scale = *to_;
+    seen = scale;
+  }
+  double seen = 0;
+
+ private:
+  std::optional<double> to_;
+};
+
+// Gradients of zero never overflow, whatever the loss scale.
+TEST(Optimizer, TheLossScaleOfGradientsOfZeroStaysInBounds) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(SgdOptions{}), OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
+    Arena arena;
+    const auto optimizer =
+        make_optimizer(arena.memory(), options, {.initial = 65536, .rule = {.interval = 1}});
+    Stream stream({}, StreamUse::compute);
+    for (int step = 0; step < 1000; ++step) {
+      optimizer->check_gradients(stream);
+      optimizer->step(stream, 0.01);
+    }
+    EXPECT_EQ(steps(*optimizer), 1000);
+    EXPECT_TRUE(std::ranges::all_of(arena.values, [](float value) { return std::isfinite(value); }));
+    LossScaleVisitor saved;
+    optimizer->visit_state(saved);
+    EXPECT_EQ(saved.seen, 0x1p24);
+  }
+}
+
+// Such as one that an earlier version saved.
+TEST(Optimizer, ARestoredLossScaleIsPutWithinItsLimits) {
+  Arena arena;
+  const auto optimizer =
+      make_optimizer(arena.memory(), SgdOptions{}, {.initial = 65536, .rule = {.interval = 1}});
+  const auto restored = [&](double scale) {
+    LossScaleVisitor writer(scale);
+    optimizer->visit_state(writer);
+    LossScaleVisitor reader;
+    optimizer->visit_state(reader);
+    return reader.seen;
+  };
+  EXPECT_EQ(restored(2048), 2048);
+  EXPECT_EQ(restored(HUGE_VAL), 0x1p24);
+  EXPECT_EQ(restored(0), 0x1p-10);
+  EXPECT_EQ(restored(std::nan("")), 65536);
 }
 
 TEST(Optimizer, EveryOptimizerLowersTheLossOfANetwork) {
