@@ -21,11 +21,30 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/random.h"
 
 namespace lockstep {
 
 enum class BlockCode { int8, sign };
+
+// A number of steps in memory of a device, exact up to 2^48. What an exchange remembers is saved as fp32,
+// which holds every whole number up to 2^24: a count is two of them.
+struct StepDigits {
+  static constexpr std::int64_t kBase = std::int64_t{1} << 24;
+  float low = 0;   // below kBase
+  float high = 0;  // times kBase
+
+  LOCKSTEP_HOST_DEVICE std::int64_t value() const {
+    return static_cast<std::int64_t>(high) * kBase + static_cast<std::int64_t>(low);
+  }
+  LOCKSTEP_HOST_DEVICE void increase() {
+    low += 1;
+    if (low < static_cast<float>(kBase)) return;
+    low = 0;
+    high += 1;
+  }
+};
 
 inline constexpr std::int64_t kBlockElements = 256;
 // Of sign: its scale, in mean magnitudes of the rotated block.
@@ -53,7 +72,7 @@ struct BlockEncode {
   // int8, where step is not null: rounded at random, by numbers of the key for this step, purpose and
   // element.
   PhiloxKey key = {};
-  const float* step = nullptr;
+  const StepDigits* step = nullptr;
   std::uint32_t purpose = 0;
 };
 
@@ -69,13 +88,13 @@ struct BlockSum {
   float* values = nullptr;
 };
 
-// Where *finite is not 0: to = from, and *steps += 1 (null: not counted). Else nothing.
+// Where *finite is not 0: to = from, and *steps is increased (null: not counted). Else nothing.
 struct Keep {
   const std::int32_t* finite = nullptr;
   std::int64_t count = 0;
   const float* from = nullptr;
   float* to = nullptr;
-  float* steps = nullptr;
+  StepDigits* steps = nullptr;
 };
 
 }  // namespace lockstep

@@ -64,11 +64,11 @@ struct Int8Block {
 };
 
 // The random words of elements 4 i to 4 i + 3.
-LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE PhiloxCounter dither_words(std::int64_t element, float step,
+LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE PhiloxCounter dither_words(std::int64_t element, const StepDigits& step,
                                                                 std::uint32_t purpose, PhiloxKey key) {
   const auto quarter = static_cast<std::uint64_t>(element) / 4;
   return philox({static_cast<std::uint32_t>(quarter), static_cast<std::uint32_t>(quarter >> 32),
-                 static_cast<std::uint32_t>(step), purpose},
+                 static_cast<std::uint32_t>(step.value()), purpose},
                 key);
 }
 

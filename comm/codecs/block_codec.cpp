@@ -123,7 +123,7 @@ class BlockCodec final : public Codec {
     }
     if (code == BlockCode::sign) real_ = RealBits(context, device);
     if (code == BlockCode::int8 && is_on(context.choice, "stochastic")) {
-      step_ = Buffer(sizeof(float), device);
+      step_ = Buffer(sizeof(StepDigits), device);
       key_ = key_for(static_cast<std::uint64_t>(across_.rank()), "rounding of int8");
     }
     const auto bytes =
@@ -173,7 +173,7 @@ class BlockCodec final : public Codec {
     if (step() != nullptr && first != shares_.end()) {
       all.push_back({.name = parameters_[first->pieces.front().parameter].name + ".rounding_step",
                      .scope = StateScope::per_rank,
-                     .memory = {.data = step(), .shape = {1}, .dtype = DType::f32},
+                     .memory = {.data = step(), .shape = {2}, .dtype = DType::f32},
                      .on_other_ranks = OnOtherRanks::same});
     }
     return all;
@@ -209,7 +209,7 @@ class BlockCodec final : public Codec {
                                 .step = step(),
                                 .purpose = static_cast<std::uint32_t>(2 * what.bucket + (second ? 1 : 0))});
   }
-  float* step() const { return reinterpret_cast<float*>(step_.data()); }
+  StepDigits* step() const { return reinterpret_cast<StepDigits*>(step_.data()); }
 
   BlockCode code_;
   std::span<const CodecShare> shares_;

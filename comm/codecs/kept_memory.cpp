@@ -19,13 +19,13 @@ void KeptMemory::settle(Stream& compute, const std::int32_t* finite) {
 }
 
 std::int64_t StepCount::begin() {
-  if (is_host_memory(count_.device())) return static_cast<std::int64_t>(*memory());
+  if (is_host_memory(count_.device())) return memory()->value();
   if (known_ < 0) {
-    float restored = 0;
+    StepDigits restored;
     Stream stream(count_.device(), StreamUse::copy);
     stream.copy(&restored, memory(), sizeof(restored));
     stream.synchronize();
-    known_ = static_cast<std::int64_t>(restored);
+    known_ = restored.value();
   }
   return known_++;
 }

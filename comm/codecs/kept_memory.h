@@ -8,6 +8,7 @@
 
 #include "core/buffer.h"
 #include "core/stream.h"
+#include "kernels/codec.h"
 
 namespace lockstep {
 
@@ -38,14 +39,15 @@ class KeptMemory {
 // How many steps were not skipped, for codecs that begin gently.
 class StepCount {
  public:
-  explicit StepCount(Device device) : count_(sizeof(float), device) {}
+  explicit StepCount(Device device) : count_(sizeof(StepDigits), device) {}
 
   // Steps so far, as the host knows them: on a GPU, where it does not see which were skipped, with those of
   // this process. Called once for each step, before its first bucket; not in work that is recorded.
   std::int64_t begin();
   void settle(Stream& compute, const std::int32_t* finite);
-  // One fp32 number, to be saved and restored.
-  float* memory() const { return reinterpret_cast<float*>(count_.data()); }
+  // Two fp32 numbers, to be saved and restored.
+  StepDigits* memory() const { return reinterpret_cast<StepDigits*>(count_.data()); }
+  static constexpr std::int64_t kNumbers = 2;
   std::size_t memory_bytes() const { return count_.bytes(); }
 
  private:

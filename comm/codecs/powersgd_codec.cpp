@@ -226,7 +226,7 @@ std::vector<ExchangeState> PowerSgd::state() {
       const std::string& name = parameters_[matrix.parameter].name;
       if (states.empty())
         states.push_back({.name = name + ".powersgd_steps",
-                          .memory = tensor(steps_.memory(), 1),
+                          .memory = tensor(&steps_.memory()->low, StepCount::kNumbers),
                           .on_other_ranks = OnOtherRanks::same});
       states.push_back({.name = name + ".powersgd_columns",
                         .memory = tensor(columns_->now() + matrix.columns, rank_ * matrix.shape.columns()),

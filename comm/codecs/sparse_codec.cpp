@@ -167,7 +167,9 @@ std::vector<ExchangeState> SparseCodec::state() {
     const CodecPiece& first = share.pieces.front();
     states.push_back({.name = fmt::format("{}.sparse_steps[{}:{}]", parameters_[first.parameter].name,
                                           first.range.begin, first.range.end),
-                      .memory = {.data = steps_.memory(), .shape = {1}, .device = across_.stream().device()},
+                      .memory = {.data = steps_.memory(),
+                                 .shape = {StepCount::kNumbers},
+                                 .device = across_.stream().device()},
                       .on_other_ranks = OnOtherRanks::same});
   }
   if (residual_) residual_->add_state(states);

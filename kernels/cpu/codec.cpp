@@ -273,7 +273,7 @@ void CpuBackend::keep_if_finite(Stream& stream, const Keep& arguments) {
   in_order(stream, [a = arguments] {
     if (*a.finite == 0) return;
     std::copy_n(a.from, a.count, a.to);
-    if (a.steps != nullptr) *a.steps += 1;
+    if (a.steps != nullptr) a.steps->increase();
   });
 }
 

@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {
 __global__ void __launch_bounds__(kMostBlockThreads) keep_kernel(Keep a) {
   if (*a.finite == 0) return;
   const std::int64_t first = kKeptLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
-  if (first == 0 && a.steps != nullptr) *a.steps += 1;
+  if (first == 0 && a.steps != nullptr) a.steps->increase();
   if (first + kKeptLanes <= a.count && aligned(a.from, a.to)) {
     store(a.to + first, load<kKeptLanes>(a.from + first));
     return;

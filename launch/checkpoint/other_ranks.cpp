@@ -41,9 +41,9 @@ PieceName piece_name(const std::string& name) {
   return {name.substr(0, open), range};
 }
 
-// A count of steps is kept under the name of some stretch, but is none.
-bool is_one_number(const PieceName& name, std::int64_t elements) {
-  return elements == 1 && name.range && name.range->count() != 1;
+// A count of steps (two numbers) is saved under the name of a stretch, but is not a part of it.
+bool is_count(const PieceName& name, std::int64_t elements) {
+  return elements <= 2 && name.range && name.range->count() != elements;
 }
 
 bool has_twin(const StateCopy& shared, const StateCopy::Tensor& tensor) {
@@ -147,9 +147,9 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
     const PieceName name = piece_name(tensor.name);
     MergedPiece& piece = merged[name.base];
     const auto elements = static_cast<std::int64_t>(tensor.values.size());
-    const bool one_number = is_one_number(name, elements);
-    if ((one_number || !name.range) && piece.first.empty()) piece.first = tensor.values;
-    if (one_number) continue;
+    const bool count = is_count(name, elements);
+    if ((count || !name.range) && piece.first.empty()) piece.first = tensor.values;
+    if (count) continue;
     const std::int64_t begin = name.range ? name.range->begin : 0;
     if (name.range && name.range->count() != elements)
       throw DataError(fmt::format("\"{}\" has {} elements", tensor.name, elements));

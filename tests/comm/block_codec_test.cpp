@@ -12,6 +12,7 @@
 #include "comm/codecs/codec.h"
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
+#include "tests/comm/step_counts.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -273,6 +274,29 @@ TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
         },
         std::vector<int>{0, 0, 1, 1});
   }
+}
+
+// Random numbers of int8 differ from step to step, whatever the number of steps.
+TEST(BlockCodec, RoundsAtRandomAnewAfterTwoToThe24Steps) {
+  run_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator,
+                                codec_buckets(kInt8Codec, {{"stochastic", 1}, {"error_feedback", 0}}));
+        set_step_counts(buckets, (1 << 24) - 1);
+        std::vector<std::vector<float>> sums;
+        for (int step = 0; step < 4; ++step) {
+          run_pass(buckets, parameters, communicator.rank(),
+                   [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
+          sums.push_back(gradients_of(parameters));
+          settle(buckets, 1);
+          for (int before = 0; before < step; ++before)
+            CHECK(sums[static_cast<std::size_t>(before)] != sums.back(), "step {} repeats {}", step, before);
+        }
+        CHECK(step_counts(buckets) == std::vector<std::int64_t>{(1 << 24) + 3});
+      },
+      std::vector<int>{0, 1});
 }
 
 TEST(BlockCodec, PaddingStaysZero) {

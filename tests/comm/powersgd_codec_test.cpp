@@ -5,6 +5,7 @@
 
 #include "comm/codecs/codec.h"
 #include "tests/comm/codec_state.h"
+#include "tests/comm/step_counts.h"
 
 namespace lockstep {
 namespace {
@@ -156,6 +157,32 @@ TEST(PowerSgdCodec, BeginsWithDenseSums) {
             }
           }
           CHECK(exact == (step < 2), "step {}", step);
+        }
+      },
+      std::vector<int>{0, 1});
+}
+
+// A start that fp32 cannot count to.
+TEST(PowerSgdCodec, StartsToCompressAfterMoreThanTwoToThe24Steps) {
+  constexpr std::int64_t kStart = (1 << 24) + 2;
+  run_thread_ranks(
+      2,
+      [](Communicator& communicator) {
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator,
+                                codec_buckets(kPowerSgdCodec, {{"start_step", static_cast<double>(kStart)}}));
+        set_step_counts(buckets, kStart - 3);
+        const Parameter& matrix = parameters.front();
+        for (std::int64_t step = kStart - 3; step < kStart + 2; ++step) {
+          run_step(buckets, parameters, communicator.rank(),
+                   [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
+          bool exact = true;
+          for (std::int64_t i = 0; i < matrix.layout.shape().elements(); ++i) {
+            const std::int64_t element = matrix.offset + i;
+            exact = exact && gradient_at(matrix, i) ==
+                                 made_up_gradient(0, 0, element) + made_up_gradient(1, 0, element);
+          }
+          CHECK(exact == (step < kStart), "step {}", step);
         }
       },
       std::vector<int>{0, 1});

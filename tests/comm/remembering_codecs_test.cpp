@@ -9,6 +9,7 @@
 
 #include "comm/codecs/codec.h"
 #include "tests/comm/codec_state.h"
+#include "tests/comm/step_counts.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -191,6 +192,22 @@ TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
 }
 
 // Multiplied by a power of two everything is, but for what is remembered.
+// fp32 holds every whole number up to 2^24.
+TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
+  constexpr std::int64_t kBefore = (1 << 24) - 1;
+  for_each_subject([](Communicator& communicator, const Subject& subject) {
+    std::vector<Parameter> parameters = some_parameters();
+    GradientBuckets buckets(parameters, communicator, subject.options());
+    for (const std::int64_t begin : {kBefore, 40 * (kBefore + 1) - 2}) {
+      set_step_counts(buckets, begin);
+      for (int step = 0; step < 4; ++step)
+        run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      for (const std::int64_t count : step_counts(buckets))
+        CHECK(count == begin + 4, "{} steps after {}", count, begin);
+    }
+  });
+}
+
 TEST(RememberingCodecs, RememberWithoutTheLossScale) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();

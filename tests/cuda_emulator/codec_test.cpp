@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, CudaCodec, testing::ValuesIn(kBlockCodes), [](co
 });
 
 TEST_P(CudaCodec, RecordsAndWhatIsLeftAreTheCpus) {
-  const float step = 3;
+  const StepDigits step{.low = 3, .high = 1};
   for (const std::int64_t count : kCounts) {
     for (const bool at_random : {false, true}) {
       for (const bool feedback : {false, true}) {
@@ -100,14 +100,14 @@ TEST(CudaKeepIfFinite, TakesOverOnlyWhatIs) {
     for (const std::int32_t finite : {0, 1}) {
       const Values from = random_values(count, "from"), before = random_values(count, "to");
       const DeviceMemory source(from, DType::f32), flag(std::vector<std::int32_t>{finite});
-      DeviceMemory target(before, DType::f32), steps(Values{2}, DType::f32);
+      DeviceMemory target(before, DType::f32), steps(Values{0x1p24f - 1, 2}, DType::f32);
       cuda_keep_if_finite(stream, {.finite = static_cast<const std::int32_t*>(flag.data()),
                                    .count = count,
                                    .from = static_cast<const float*>(source.data()),
                                    .to = static_cast<float*>(target.data()),
-                                   .steps = static_cast<float*>(steps.data())});
+                                   .steps = static_cast<StepDigits*>(steps.data())});
       EXPECT_EQ(target.values(DType::f32), finite != 0 ? from : before);
-      EXPECT_EQ(steps.values(DType::f32), Values{finite != 0 ? 3.0f : 2.0f});
+      EXPECT_EQ(steps.values(DType::f32), finite != 0 ? (Values{0, 3}) : (Values{0x1p24f - 1, 2}));
     }
   }
 }

@@ -232,9 +232,9 @@ TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
     blocks.values[i] = i % 2 == 0 ? 1.0f : -1.0f;
   std::vector<double> mean(blocks.values.size());
   const auto step_of = [](std::size_t i) { return (i < kBlockElements ? 1000.0 : 1.0) / 127; };
-  float step = 0;
+  StepDigits step;
   Values sent(blocks.values.size());
-  for (; step < kSteps; ++step) {
+  for (; step.value() < kSteps; step.increase()) {
     BlockEncode encode = blocks.encode();
     encode.residual = nullptr;
     encode.left = nullptr;
@@ -252,17 +252,31 @@ TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
     EXPECT_NEAR(mean[i], blocks.values[i], 5 * step_of(i) / 2 / std::sqrt(kSteps)) << i;
 }
 
+TEST(KeepIfFinite, CountsBeyondTheWholeNumbersOfFp32) {
+  Backend& backend = backend_for(Device{});
+  Stream stream(Device{}, StreamUse::compute);
+  const std::int32_t finite = 1;
+  for (const std::int64_t begin : {(std::int64_t{1} << 24) - 1, (std::int64_t{1} << 31) - 1}) {
+    StepDigits steps{.low = static_cast<float>(begin % StepDigits::kBase),
+                     .high = static_cast<float>(begin / StepDigits::kBase)};
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      backend.keep_if_finite(stream, {.finite = &finite, .steps = &steps});
+      EXPECT_EQ(steps.value(), begin + step);
+    }
+  }
+}
+
 TEST(KeepIfFinite, TakesOverOnlyWhatIs) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   const Values from = {1, 2, 3};
   Values to = {7, 8, 9};
-  float steps = 4;
+  StepDigits steps{.low = 4};
   for (const std::int32_t finite : {0, 1}) {
     backend.keep_if_finite(
         stream, {.finite = &finite, .count = 2, .from = from.data(), .to = to.data(), .steps = &steps});
     EXPECT_EQ(to, finite != 0 ? (Values{1, 2, 9}) : (Values{7, 8, 9}));
-    EXPECT_EQ(steps, finite != 0 ? 5 : 4);
+    EXPECT_EQ(steps.value(), finite != 0 ? 5 : 4);
   }
 }
 
