@@ -3,6 +3,7 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
+#include "launch/batch_norm_values.h"
 #include "launch/devices/kernel_cache.h"
 #include "launch/devices/kernel_progress.h"
 #include "launch/engine_options.h"
@@ -51,6 +52,15 @@ NetworkOptions NetworkPlanning::options() {
 
 MemoryPlan NetworkPlanning::memory(std::int64_t batch) {
   return Network::planned_memory(build_graph(batch), options());
+}
+
+void NetworkPlanning::require_batch_norm_values(std::int64_t samples) const {
+  const std::int64_t micro_batches = ranks_ * config_.loader.accumulation;
+  const bool exact = config_.loader.tail == Tail::exact;
+  lockstep::require_batch_norm_values(graph_,
+                                      {.tail = exact ? samples % (micro_batches * config_.loader.batch) : 0,
+                                       .micro_batches = micro_batches,
+                                       .synchronized_ranks = config_.model.sync_batch_norm ? ranks_ : 1});
 }
 
 std::vector<MemoryRemedy> NetworkPlanning::remedies() const {

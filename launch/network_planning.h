@@ -34,6 +34,8 @@ class NetworkPlanning {
   const Graph& graph() const { return graph_; }
   // Of the network for micro-batches of so many samples, without making it.
   MemoryPlan memory(std::int64_t batch);
+  // Throws ConfigError where batch norm cannot be trained on so many samples (launch/batch_norm_values.h).
+  void require_batch_norm_values(std::int64_t samples) const;
   // What would make that less: settings that are not what they would have to be.
   std::vector<MemoryRemedy> remedies() const;
   // Kernels of an earlier run (to_text of its choices), to be used again where they can be. The same on every

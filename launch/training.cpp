@@ -45,6 +45,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
+    planning_->require_batch_norm_values(train_set().size());
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   network_ = planning_->plan(host, *budget_);

@@ -57,6 +57,7 @@ BatchBench::~BatchBench() = default;
 Config BatchBench::with_batch(std::int64_t batch) const {
   Config config = config_;
   config.loader.batch = batch;
+  if (config.loader.tail == Tail::exact) config.loader.tail = Tail::drop;  // short batches are not measured
   return config;
 }
 
@@ -64,6 +65,18 @@ std::unique_ptr<BatchBench::Built> BatchBench::build(const Config& config) {
   auto built = std::unique_ptr<Built>(new Built{.bench{world_, config, registry_, datasets_}});
   datasets_ = built->bench.training().datasets();
   return built;
+}
+
+// A batch of one is refused where batch norm would have one value per channel.
+std::unique_ptr<BatchBench::Built> BatchBench::build_smallest(std::int64_t& least) {
+  if (least == 1) {
+    try {
+      return build(untimed(with_batch(1)));
+    } catch (const ConfigError&) {
+      least = 2;
+    }
+  }
+  return build(untimed(with_batch(least)));
 }
 
 // With synchronised batch norm ranks cannot run apart.
@@ -80,7 +93,7 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_proven(const Config& config
 
 BatchLimits BatchBench::limits() {
   BatchLimits limits{.start = config_.loader.batch, .least = config_.network.augmentation.mixes() ? 2 : 1};
-  const std::unique_ptr<Built> smallest = build(untimed(with_batch(limits.least)));
+  const std::unique_ptr<Built> smallest = build_smallest(limits.least);
   Training& training = smallest->bench.training();
   if (!is_host_memory(training.network().device()))
     smallest->bench.warm_up(kGpuWarmUpSteps);  // see largest_batch()

@@ -53,6 +53,7 @@ class BatchBench {
   };
 
   std::unique_ptr<Built> build(const Config& config);
+  std::unique_ptr<Built> build_smallest(std::int64_t& least);
   std::unique_ptr<Built> build_proven(const Config& config);
   std::unique_ptr<Built> build_beside(const Config& config);
   Config with_batch(std::int64_t batch) const;

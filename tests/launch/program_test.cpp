@@ -327,6 +327,23 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
                  {"did you mean fashion_mnist_cnn?"});
 }
 
+// 8 x 8 pixels are 1 x 1 in the network's last stage.
+TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
+  const Workplace workplace("one_value", "lockstep", 8);
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> settings = {"model.name=resnet18", "model.stem=cifar", "train.steps=2"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return run_ranks(2, workplace.train(settings));
+  };
+  expect_failure(run({"train.batch=1"}), exit_code::config,
+                 {"layer4.0.bn1", "[1, 512, 1, 1]", "raise train.batch"});
+  // 512 samples are 15 batches of 2 x 17, and 2.
+  expect_failure(run({"train.batch=17", "data.tail=exact"}), exit_code::config,
+                 {"data.tail = \"exact\": the last batch of an epoch has 2 samples"});
+  const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
+  EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
+}
+
 TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
   const CudaStatus cuda = cuda_status();
   if (!cuda.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
