@@ -97,6 +97,8 @@ class Backend {
   virtual void scale(Stream& stream, const Scaling& arguments) = 0;
   virtual void cast(Stream& stream, const Cast& arguments) = 0;
   virtual void all_finite(Stream& stream, const FiniteCheck& arguments) = 0;
+  virtual void largest_magnitude(Stream& stream, const LargestMagnitude& arguments) = 0;
+  virtual void half_scale(Stream& stream, const HalfScale& arguments) = 0;
   virtual void sum_squares(Stream& stream, const SquareSum& arguments) = 0;
 
   // See kernels/low_rank.h; on any stream, as elementwise functions.

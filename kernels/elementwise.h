@@ -53,6 +53,26 @@ struct Cast {
   DType to_type = DType::f16;
   const void* from = nullptr;
   void* to = nullptr;
+  const float* factor = nullptr;  // in device memory: from is multiplied by it in fp32; null: 1
+};
+
+// *largest = the bits of the largest magnitude of the values as fp32. As integers they have the order of the
+// magnitudes, with infinity and then NaN above all numbers.
+struct LargestMagnitude {
+  DType type = DType::f32;
+  std::int64_t count = 0;
+  const void* values = nullptr;
+  std::int32_t* largest = nullptr;  // in device memory
+};
+
+// Chooses *scale = 2^e and *inverse = 2^-e, by which values of at most *largest (see LargestMagnitude) are
+// multiplied so that fp16 holds them: a sum of `terms` of them is at most 2^15, and e is the largest that
+// guarantees it. 1 where *largest is zero or not finite. All in device memory.
+struct HalfScale {
+  const std::int32_t* largest = nullptr;
+  int terms = 1;
+  float* scale = nullptr;
+  float* inverse = nullptr;
 };
 
 // *finite = 0 when any element is infinite or NaN, else 1; with Write::accumulate it is left alone instead of

@@ -4,11 +4,13 @@
 // launches it. Each is a plain value, callable on host and device.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "core/dtype.h"
 #include "kernels/activation.h"
 #include "kernels/dropout.h"
+#include "kernels/elementwise.h"
 #include "kernels/image_input.h"
 #include "kernels/update.h"
 
@@ -67,6 +69,20 @@ LOCKSTEP_INLINE void with_activation(Activation activation, F&& function) {
     case Activation::relu6:
       return function(Relu6());
   }
+}
+
+// See HalfScale.
+LOCKSTEP_HOST_DEVICE inline void choose_half_scale(const HalfScale& a) {
+  constexpr std::int32_t kInfinity = 0x7f800000;
+  const std::int32_t bits = *a.largest;
+  int power = 0;
+  if (bits > 0 && bits < kInfinity) {
+    power = 14 - ((bits >> 23) - 127);  // the largest value comes to [2^14, 2^15)
+    for (std::int64_t terms = 1; terms < a.terms; terms *= 2) --power;
+    power = power < -126 ? -126 : power > 126 ? 126 : power;
+  }
+  *a.scale = std::bit_cast<float>((127 + power) << 23);
+  *a.inverse = std::bit_cast<float>((127 - power) << 23);
 }
 
 struct Add {

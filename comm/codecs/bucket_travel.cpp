@@ -44,7 +44,7 @@ std::size_t planned_codec_bytes(const ExchangeChoice& choice, const CodecLoad& l
   if (choice.kind->codec == nullptr) return 0;
   const CodecKind& kind = *choice.kind->codec;
   const double kept = kind.kept == nullptr ? 0 : kind.kept(choice, load.nodes);
-  const DType type = load.drivers == 1 ? kind.alone : DType::f32;
+  const DType type = load.drivers == 1 && !kind.scales ? kind.alone : DType::f32;
   const double packed = load.largest_bucket * static_cast<double>(size_of(type));
   const double sent = type == DType::f32 ? load.largest_bucket / load.drivers * sizeof(float) / 2 : 0;
   return static_cast<std::size_t>(packed + sent + kept * sizeof(float) * load.elements / load.drivers);

@@ -105,6 +105,8 @@ struct CodecKind {
   bool whole_parameters = false;
   // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.
   DType alone = DType::f32;
+  // Values of fp32 come in fp32 nevertheless: their scale is chosen before they are rounded.
+  bool scales = false;
   // Collective over across.
   std::unique_ptr<Codec> (*make)(const CodecContext& context) = nullptr;
   // For estimates: what travels of a parameter that it takes between so many nodes, as a share of what the

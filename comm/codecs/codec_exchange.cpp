@@ -172,9 +172,19 @@ bool CodecExchange::lies_ready(const Bucket& bucket, const PackedStretch& stretc
          bucket.type == type;
 }
 
+DType CodecExchange::packed_type(const Lane& lane) const {
+  const CodecKind& kind = *lane.choice.kind->codec;
+  if (!groups_.all_alone()) return DType::f32;
+  for (std::size_t bucket = 0; bucket < lane.stretches.size(); ++bucket) {
+    const bool takes = !lane.stretches[bucket].runs.empty();
+    if (kind.scales && takes && plan_.buckets()[bucket].type == DType::f32) return DType::f32;
+  }
+  return kind.alone;
+}
+
 void CodecExchange::make_codec(Lane& lane, const GradientMomentum& momentum) {
   const CodecKind& kind = *lane.choice.kind->codec;
-  const DType type = groups_.all_alone() ? kind.alone : DType::f32;
+  const DType type = packed_type(lane);
   const ShareRule rule{.drivers = groups_.drivers(),
                        .unit = kCodecBlock * groups_.placement().nodes,
                        .whole_parameters = kind.whole_parameters};

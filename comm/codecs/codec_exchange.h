@@ -70,6 +70,8 @@ class CodecExchange final : public GradientExchange {
   // The last choices are the rules', each of which must find something to compress; so must what is the only
   // choice beside them.
   void make_lanes(const CodecAssignment& assignment, const ExchangeContext& context);
+  // In which the values of a lane are packed.
+  DType packed_type(const Lane& lane) const;
   void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;

@@ -37,6 +37,8 @@ class CpuBackend final : public Backend {
   void scale(Stream& stream, const Scaling& arguments) override;
   void cast(Stream& stream, const Cast& arguments) override;
   void all_finite(Stream& stream, const FiniteCheck& arguments) override;
+  void largest_magnitude(Stream& stream, const LargestMagnitude& arguments) override;
+  void half_scale(Stream& stream, const HalfScale& arguments) override;
   void sum_squares(Stream& stream, const SquareSum& arguments) override;
 
   void low_rank_rows(Stream& stream, const LowRankRows& arguments) override;

@@ -76,6 +76,27 @@ double squares_of(const Half* values, std::int64_t count) {
   return sum;
 }
 
+std::int32_t magnitude_bits(float value) { return std::bit_cast<std::int32_t>(value) & 0x7fffffff; }
+
+void find_largest(const LargestMagnitude& a) {
+  std::atomic<std::int32_t> largest = 0;
+  with_element(a.type, [&](auto element) {
+    const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
+    in_spans(a.count, [&largest, values](std::int64_t begin, std::int64_t count) {
+      std::int32_t here = 0;
+#pragma omp simd reduction(max : here)
+      for (std::int64_t i = begin; i < begin + count; ++i) {
+        const std::int32_t bits = magnitude_bits(static_cast<float>(values[i]));
+        here = here > bits ? here : bits;
+      }
+      std::int32_t before = largest.load(std::memory_order_relaxed);
+      while (before < here && !largest.compare_exchange_weak(before, here, std::memory_order_relaxed)) {
+      }
+    });
+  });
+  *a.largest = largest;
+}
+
 // A part is of a stretch of memory.
 void add_squares(const SquareSum& a) {
   const std::int64_t share = (a.count + kSquareSums - 1) / kSquareSums;
@@ -115,7 +136,8 @@ void cpu_cast(const Cast& a) {
                .from_type = a.from_type,
                .to_type = a.to_type,
                .from = element_at(a.from, a.from_type, begin),
-               .to = element_at(a.to, a.to_type, begin)});
+               .to = element_at(a.to, a.to_type, begin),
+               .factor = a.factor});
   });
 }
 
@@ -181,6 +203,14 @@ void CpuBackend::add(Stream& stream, const Addition& arguments) {
 
 void CpuBackend::cast(Stream& stream, const Cast& arguments) {
   in_order(stream, [arguments] { cpu_cast(arguments); });
+}
+
+void CpuBackend::largest_magnitude(Stream& stream, const LargestMagnitude& arguments) {
+  in_order(stream, [arguments] { find_largest(arguments); });
+}
+
+void CpuBackend::half_scale(Stream& stream, const HalfScale& arguments) {
+  in_order(stream, [arguments] { choose_half_scale(arguments); });
 }
 
 void CpuBackend::all_finite(Stream& stream, const FiniteCheck& arguments) {

@@ -35,9 +35,17 @@ void cast_span(const Cast& a) {
         a.from_type, [&]<typename From>(From) __attribute__((always_inline)) {
           as_elements(
               a.to_type, [&]<typename To>(To) __attribute__((always_inline)) {
-                for_each_element(
-                    a.count, [](auto x) __attribute__((always_inline)) { return x; }, static_cast<To*>(a.to),
-                    static_cast<const From*>(a.from));
+                auto* to = static_cast<To*>(a.to);
+                const auto* from = static_cast<const From*>(a.from);
+                if (a.factor == nullptr) {
+                  for_each_element(
+                      a.count, [](auto x) __attribute__((always_inline)) { return x; }, to, from);
+                } else {
+                  for_each_element(
+                      a.count,
+                      [factor = *a.factor](auto x) __attribute__((always_inline)) { return x * factor; }, to,
+                      from);
+                }
               });
         });
   });

@@ -97,6 +97,10 @@ class CudaBackend final : public Backend {
   void all_finite(Stream& stream, const FiniteCheck& arguments) override {
     cuda_all_finite(stream, arguments);
   }
+  void largest_magnitude(Stream& stream, const LargestMagnitude& arguments) override {
+    cuda_largest_magnitude(stream, arguments);
+  }
+  void half_scale(Stream& stream, const HalfScale& arguments) override { cuda_half_scale(stream, arguments); }
 
   void low_rank_rows(Stream& stream, const LowRankRows& arguments) override {
     cuda_low_rank_rows(stream, arguments);

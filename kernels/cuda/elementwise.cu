@@ -2,9 +2,10 @@
 //
 // Bytes per element, of which each access moves 16: activation forward reads one element and writes one
 // (8 in fp32, 4 in half types), its backward and add read two and write one (12, 6), scale reads and writes
-// one (8, 4), a cast moves the sizes of both types, all_finite and
+// one (8, 4), a cast moves the sizes of both types, all_finite, largest_magnitude and
 // sum_squares read one (4, 2).
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/elementwise.h"
@@ -78,6 +79,36 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   if (__syncthreads_or(found ? 1 : 0) != 0 && threadIdx.x == 0) atomicAnd(finite, 0);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kMostBlockThreads)
+    largest_magnitude_kernel(std::int64_t count, const T* values, std::int32_t* largest) {
+  constexpr int kLanes = kLanesOf<T>;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x * kLanes;
+  std::int32_t here = 0;
+  const auto take = [&](float value) {
+    const std::int32_t bits = std::bit_cast<std::int32_t>(value) & 0x7fffffff;
+    here = here > bits ? here : bits;
+  };
+  for (std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count;
+       first += stride) {
+    if (first + kLanes <= count && aligned(values)) {
+      const Lanes<kLanes> lanes = load<kLanes>(values + first);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) take(lanes[i]);
+    } else {
+      for (std::int64_t i = first; i < first + kLanes && i < count; ++i) take(to_float(values[i]));
+    }
+  }
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    const std::int32_t other = __shfl_xor_sync(kWholeWarp, here, distance);
+    here = here > other ? here : other;
+  }
+  if (threadIdx.x % kWarpThreads == 0) atomicMax(largest, here);
+}
+
+__global__ void half_scale_kernel(HalfScale a) { choose_half_scale(a); }
+
 // A part is a block's.
 template <typename T>
 __global__ void __launch_bounds__(kMostBlockThreads)
@@ -101,6 +132,11 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   if (blockIdx.x > 0 || accumulate) return;
   for (unsigned part = gridDim.x + threadIdx.x; part < kSquareSums; part += blockDim.x) sums[part] = 0;
 }
+
+struct MultiplyBy {
+  const float* factor;
+  LOCKSTEP_HOST_DEVICE float operator()(float x) const { return *factor * x; }
+};
 
 struct Multiply {
   float factor;
@@ -172,8 +208,15 @@ void cuda_cast(Stream& stream, const Cast& a) {
     using From = typename decltype(from)::type;
     with_element(a.to_type, [&](auto to) {
       using To = typename decltype(to)::type;
-      launch(unary_kernel<From, To, Identity>, cover(a.count, kLanesOf<From, To>), stream, a.count,
-             Identity(), static_cast<const From*>(a.from), static_cast<To*>(a.to));
+      const auto* source = static_cast<const From*>(a.from);
+      auto* target = static_cast<To*>(a.to);
+      const LaunchShape shape = cover(a.count, kLanesOf<From, To>);
+      if (a.factor == nullptr) {
+        launch(unary_kernel<From, To, Identity>, shape, stream, a.count, Identity(), source, target);
+      } else {
+        launch(unary_kernel<From, To, MultiplyBy>, shape, stream, a.count, MultiplyBy{a.factor}, source,
+               target);
+      }
     });
   });
 }
@@ -190,6 +233,22 @@ void cuda_all_finite(Stream& stream, const FiniteCheck& a) {
     shape.grid.x = std::min(shape.grid.x, most_blocks);
     launch(all_finite_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values), a.finite);
   });
+}
+
+void cuda_largest_magnitude(Stream& stream, const LargestMagnitude& a) {
+  launch(set_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, a.largest, 0);
+  if (a.count == 0) return;
+  const auto most_blocks = static_cast<unsigned>(enough_blocks(stream.device()));
+  with_element(a.type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    LaunchShape shape = cover(a.count, kLanesOf<T>);
+    shape.grid.x = std::min(shape.grid.x, most_blocks);
+    launch(largest_magnitude_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values), a.largest);
+  });
+}
+
+void cuda_half_scale(Stream& stream, const HalfScale& a) {
+  launch(half_scale_kernel, {.grid = dim3(1), .block = dim3(1)}, stream, a);
 }
 
 void cuda_sum_squares(Stream& stream, const SquareSum& a) {

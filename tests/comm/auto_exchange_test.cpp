@@ -312,7 +312,9 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
             }
             const auto planned = static_cast<double>(planned_codec_bytes({.kind = kind}, load));
             const auto held = static_cast<double>(buckets.exchange().memory_bytes());
-            CHECK(planned > 0.8 * held && planned < 1.5 * held,
+            // Values of fp16 that are alone in a node lie ready here, and are not packed.
+            const bool ready = kind == &kFp16Codec && load.drivers == 1;
+            CHECK(planned > 0.8 * held && planned < (ready ? 3.1 : 1.5) * held,
                   "{} on {} ranks of {} nodes: {} planned, {} held", kind->name, communicator.size(), nodes,
                   planned, held);
           },

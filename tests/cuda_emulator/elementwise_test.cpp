@@ -42,6 +42,38 @@ class CudaElementwise : public testing::Test {
   Backend& cpu_ = backend_for(Device{});
 };
 
+TEST_F(CudaElementwise, TheScaleOfHalvesIsTheCpus) {
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    const Values x = values(count, "x", type);
+    std::int32_t cpus = 0;
+    float scale = 0, inverse = 0;
+    cpu_.largest_magnitude(stream_,
+                           {.type = DType::f32, .count = count, .values = x.data(), .largest = &cpus});
+    cpu_.half_scale(stream_, {.largest = &cpus, .terms = 6, .scale = &scale, .inverse = &inverse});
+    const DeviceMemory memory(x, type, misaligned), largest(std::vector<std::int32_t>{-1});
+    const DeviceMemory scales(Values{0, 0}, DType::f32), cast(x.size() * sizeof(Half));
+    const Values half = in_any_order([&] {
+      cuda_largest_magnitude(
+          stream_,
+          {.type = type, .count = count, .values = memory.data(), .largest = largest.as<std::int32_t>()});
+      cuda_half_scale(stream_, {.largest = largest.as<const std::int32_t>(),
+                                .terms = 6,
+                                .scale = scales.as<float>(),
+                                .inverse = scales.as<float>() + 1});
+      cuda_cast(stream_, {.count = count,
+                          .from_type = type,
+                          .to_type = DType::f16,
+                          .from = memory.data(),
+                          .to = cast.data(),
+                          .factor = scales.as<const float>()});
+      return cast.values(DType::f16);
+    });
+    EXPECT_EQ(largest.items<std::int32_t>(), std::vector<std::int32_t>{cpus});
+    EXPECT_EQ(scales.values(DType::f32), (Values{scale, inverse}));
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(half[i], rounded(scale * x[i], DType::f16));
+  });
+}
+
 TEST_F(CudaElementwise, ActivationsAreTheCpus) {
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
     for (const Activation activation : kActivations) {

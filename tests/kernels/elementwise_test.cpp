@@ -148,6 +148,70 @@ TEST_P(Elementwise, CastRoundsToNearest) {
   }
 }
 
+TEST_P(Elementwise, LargestMagnitudeIsThatOfAnySign) {
+  const auto largest_of = [&](const Values& values) {
+    const GuardedMemory elements = memory(values);
+    std::int32_t bits = -1;
+    backend_.largest_magnitude(stream_, {.type = type_,
+                                         .count = static_cast<std::int64_t>(values.size()),
+                                         .values = elements.data(),
+                                         .largest = &bits});
+    return std::bit_cast<float>(bits);
+  };
+  for (const std::int64_t count : kElementCounts) {
+    Values values = random(count, "values");
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::abs(value));
+    EXPECT_EQ(largest_of(values), largest) << count;
+    for (const std::size_t i : places(values.size())) {
+      const float before = values[i];
+      values[i] = -1.5f;
+      EXPECT_EQ(largest_of(values), 1.5f) << i << " of " << count;
+      values[i] = std::nanf("");
+      EXPECT_TRUE(std::isnan(largest_of(values))) << i << " of " << count;
+      values[i] = before;
+    }
+  }
+}
+
+// A sum of so many values of at most that magnitude is at most 2^15, and no larger power of two allows it.
+TEST(HalfScale, KeepsSumsWithinFp16) {
+  Stream stream(Device{}, StreamUse::compute);
+  const auto scale_of = [&](float largest, int terms) {
+    const auto bits = std::bit_cast<std::int32_t>(largest);
+    float scale = 0, inverse = 0;
+    backend_for(Device{}).half_scale(
+        stream, {.largest = &bits, .terms = terms, .scale = &scale, .inverse = &inverse});
+    EXPECT_EQ(scale * inverse, 1.0f);
+    return scale;
+  };
+  for (const int terms : {1, 2, 3, 64, 1000, 1024}) {
+    const float limit = 0x1p15f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(terms)));
+    for (int power = -100; power <= 100; ++power) {
+      for (const float mantissa : {1.0f, 1.75f, 0x1.fffffep0f}) {
+        const float largest = std::ldexp(mantissa, power);
+        EXPECT_LT(largest * scale_of(largest, terms), limit) << largest;
+        EXPECT_GE(2 * largest * scale_of(largest, terms), limit) << largest;
+      }
+    }
+    for (const float special : {0.0f, HUGE_VALF, std::nanf("")}) EXPECT_EQ(scale_of(special, terms), 1.0f);
+  }
+  for (const float extreme : {0x1p-149f, 0x1p-126f, 0x1.fffffep127f})
+    EXPECT_TRUE(std::isnormal(scale_of(extreme, 1024))) << extreme;
+}
+
+TEST_P(Elementwise, ACastMayMultiply) {
+  const float factor = 0x1p5f;
+  for (const std::int64_t count : kElementCounts) {
+    const Values x = random_values(count, "x");
+    const GuardedMemory wide(x), narrow = memory(count);
+    backend_.cast(
+        stream_,
+        {.count = count, .to_type = type_, .from = wide.data(), .to = narrow.data(), .factor = &factor});
+    expect_elements(narrow, count, [&](std::int64_t i) { return factor * x[i]; });
+  }
+}
+
 TEST_P(Elementwise, FindsOneBadValueAnywhere) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto is_finite = [&](const Values& values) {
