@@ -254,15 +254,21 @@ void GradientBuckets::wait(Stream& compute) {
 }
 
 void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {
-  if (!exchange_->same_on_every_rank()) {
-    Stream& stream = communicator_.stream();
-    compute.record(produced_);
-    stream.wait(produced_);
-    communicator_.all_reduce(finite, 1, DType::i32, ReduceOp::min);
-    stream.record(reduced_);
-    compute.wait(reduced_);
-  }
+  if (!exchange_->same_on_every_rank()) agree(compute, finite, ReduceOp::min);
   exchange_->settle(compute, finite);
+}
+
+void GradientBuckets::agree_largest(Stream& compute, std::int32_t* value) {
+  agree(compute, value, ReduceOp::max);
+}
+
+void GradientBuckets::agree(Stream& compute, std::int32_t* value, ReduceOp op) {
+  Stream& stream = communicator_.stream();
+  compute.record(produced_);
+  stream.wait(produced_);
+  communicator_.all_reduce(value, 1, DType::i32, op);
+  stream.record(reduced_);
+  compute.wait(reduced_);
 }
 
 // On the communication stream: wait for the gradients, exchange. The span runs from the moment the exchange

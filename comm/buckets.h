@@ -136,8 +136,11 @@ class GradientBuckets final : public GradientListener {
   // Behind wait() and what judged the gradients of this rank into *finite, memory of the device: 1, or 0
   // where something is not finite. Leaves 1 on every rank or 0 on every rank, and tells the exchange.
   void agree_finite(Stream& compute, std::int32_t* finite);
+  // Behind the work on compute so far: *value, memory of the device, becomes the largest of all ranks'.
+  void agree_largest(Stream& compute, std::int32_t* value);
 
  private:
+  void agree(Stream& compute, std::int32_t* value, ReduceOp op);
   void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();

@@ -12,9 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Of differences that travel in 16 bits: parameters change by 1e-8 to 10 in a few steps, and fp16 is at its
-// best from 6e-5 to 65504. A power of two, which changes no other type's bits.
-constexpr float kHalfDifferenceScale = 1024;
+// How many times as large as a difference what a codec has not sent of earlier ones may be.
+constexpr int kUnsentRoom = 1024;
 
 bool has_halves(const GradientBuckets& buckets) {
   return std::ranges::any_of(buckets.gradients(),
@@ -29,16 +28,15 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
       buckets_(buckets),
       communicator_(communicator),
       options_(options),
-      difference_scale_(has_halves(buckets) ? kHalfDifferenceScale : 1),
+      scales_(has_halves(buckets)),
       memory_(planned_bytes(bytes()), network.device()),
       negative_(reinterpret_cast<float*>(memory_.data())),
       own_(negative_ + count()),
-      device_(sizeof(std::int32_t) + sizeof(float), network.device()),
+      device_(sizeof(OnDevice), network.device()),
       told_(StepSlot::kCount * sizeof(std::int32_t), network.device(), MemoryKind::pinned_host) {
   CHECK(options.every >= 1 && options.after >= 0, "averages every {} steps after {}", options.every,
         options.after);
   Stream stream(network.device(), StreamUse::compute);
-  stream.copy(device_.data() + sizeof(std::int32_t), &difference_scale_, sizeof(float));
   if (options.every == LocalSgdOptions::kNever) {
     stream.copy(negative_, network_.values().data(), bytes());
     scale(stream, negative_, -1);
@@ -57,6 +55,8 @@ bool LocalSgd::apart_before(std::int64_t step) const {
 
 void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
   if (std::exchange(shown_, false)) set_values(compute, own_, 1);
+  if (scales_ && kind_of(step) == StepKind::averaging)
+    has_unsent_ = std::ranges::any_of(buckets_.exchange().state(), &ExchangeState::unsent);
   if (step != options_.after || options_.every == LocalSgdOptions::kNever) return;
   compute.copy(negative_, network_.values().data(), bytes());
   scale(compute, negative_, -1);
@@ -66,11 +66,11 @@ void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
 void LocalSgd::average(Stream& compute, StepSlot slot, std::span<BucketMoments> moments) {
   Backend& backend = network_.backend();
   backend.add(compute, {.count = count(), .a = network_.values().data(), .b = negative_, .sum = own_});
-  if (difference_scale_ != 1) scale(compute, own_, difference_scale_);
+  if (scales_) choose_scale(compute);
   fill_gradients(compute);
   exchange(compute, moments);
   take_sums(compute);
-  scale(compute, own_, -1 / (difference_scale_ * static_cast<float>(communicator_.size())));
+  scale(compute, own_, -1 / static_cast<float>(communicator_.size()));
   backend.add(compute, {.count = count(), .a = own_, .b = negative_, .sum = own_});
   backend.all_finite(compute, {.count = count(), .values = own_, .finite = finite()});
   buckets_.agree_finite(compute, finite());
@@ -83,6 +83,21 @@ void LocalSgd::scale(Stream& compute, float* values, float factor) {
   network_.backend().scale(compute, {.count = count(), .factor = factor, .values = values});
 }
 
+// Differences that travel in 16 bits are multiplied by a power of two, so that fp16 holds the largest of any
+// rank and the sum over ranks: parameters may change by 1e-8 or by 10 from one meeting to the next. A codec
+// adds what it has not sent of earlier differences, which may be larger.
+void LocalSgd::choose_scale(Stream& compute) {
+  Backend& backend = network_.backend();
+  backend.largest_magnitude(
+      compute,
+      {.type = DType::f32, .count = count(), .values = own_, .largest = &on_device()->largest_difference});
+  buckets_.agree_largest(compute, &on_device()->largest_difference);
+  backend.half_scale(compute, {.largest = &on_device()->largest_difference,
+                               .terms = communicator_.size() * (has_unsent_ ? kUnsentRoom : 1),
+                               .scale = &on_device()->scale,
+                               .inverse = &on_device()->inverse});
+}
+
 // Gradients of this step have been used.
 void LocalSgd::fill_gradients(Stream& compute) {
   for (const FlatRange& range : buckets_.gradients()) {
@@ -90,12 +105,13 @@ void LocalSgd::fill_gradients(Stream& compute) {
                                       .from_type = DType::f32,
                                       .to_type = range.type,
                                       .from = own_ + range.begin,
-                                      .to = range.data});
+                                      .to = range.data,
+                                      .factor = scales_ ? &on_device()->scale : nullptr});
   }
 }
 
 void LocalSgd::exchange(Stream& compute, std::span<BucketMoments> moments) {
-  buckets_.begin(compute, moments, {.loss_scale = difference_scale_ == 1 ? nullptr : scale_place()});
+  buckets_.begin(compute, moments, {.loss_scale = scales_ ? &on_device()->scale : nullptr});
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
   buckets_.wait(compute);
 }
@@ -106,7 +122,8 @@ void LocalSgd::take_sums(Stream& compute) {
                                       .from_type = range.type,
                                       .to_type = DType::f32,
                                       .from = range.data,
-                                      .to = own_ + range.begin});
+                                      .to = own_ + range.begin,
+                                      .factor = scales_ ? &on_device()->inverse : nullptr});
   }
 }
 

@@ -81,10 +81,17 @@ class LocalSgd {
   std::int64_t count() const { return static_cast<std::int64_t>(network_.values().size()); }
   std::size_t bytes() const { return network_.values().size_bytes(); }
   std::int32_t* flags() const { return reinterpret_cast<std::int32_t*>(told_.data()); }
-  std::int32_t* finite() const { return reinterpret_cast<std::int32_t*>(device_.data()); }
-  const float* scale_place() const { return reinterpret_cast<const float*>(device_.data()) + 1; }
+  struct OnDevice {
+    std::int32_t finite = 0;              // the last average was
+    std::int32_t largest_difference = 0;  // see LargestMagnitude
+    float scale = 1;                      // of differences while they travel
+    float inverse = 1;
+  };
+  OnDevice* on_device() const { return reinterpret_cast<OnDevice*>(device_.data()); }
+  std::int32_t* finite() const { return &on_device()->finite; }
 
   void scale(Stream& compute, float* values, float factor);
+  void choose_scale(Stream& compute);
   void fill_gradients(Stream& compute);
   void exchange(Stream& compute, std::span<BucketMoments> moments);
   void take_sums(Stream& compute);
@@ -96,15 +103,16 @@ class LocalSgd {
   GradientBuckets& buckets_;
   Communicator& communicator_;
   LocalSgdOptions options_;
-  float difference_scale_;
+  bool scales_;              // differences, which travel in 16 bits
+  bool has_unsent_ = false;  // a codec adds what it has not sent yet
   Buffer memory_;
   // The last average, negated: what is added to take a difference. The same bits on every rank.
   float* negative_;
   // The rank's own parameters while the network has the average; the difference while one is taken.
   float* own_;
   bool shown_ = false;
-  Buffer device_;  // whether the last average was finite, and difference_scale_
-  Buffer told_;    // the former, by slot, in pinned memory
+  Buffer device_;  // OnDevice
+  Buffer told_;    // OnDevice::finite by slot, in pinned memory
 };
 
 }  // namespace lockstep

@@ -173,6 +173,50 @@ TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
   }
 }
 
+// A weight that begins at 0 changes by less than the least number of fp16.
+TEST(LocalSgd, SmallDifferencesTravelThroughFp16) {
+  const auto weights_with = [](const BucketOptions& buckets) {
+    std::vector<float> weights;
+    ThreadTraining training{.ranks = 2,
+                            .steps = 4,
+                            .buckets = buckets,
+                            .learning_rate = 1e-7,
+                            .average_every = 2,
+                            .average_after = 2};
+    training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+      for (const Parameter& parameter : network.parameters()) {
+        if (parameter.name != "fc1.weight") continue;
+        const auto elements = static_cast<std::size_t>(parameter.layout.physical_elements());
+        if (step == 1) std::fill_n(parameter.value, elements, 0.0f);
+        if (step == 4 && rank == 0) weights.assign(parameter.value, parameter.value + elements);
+      }
+    };
+    train_on_threads(training);
+    return weights;
+  };
+  const std::vector<float> exact = weights_with({}), sent = weights_with(with_codec(kFp16Codec));
+  float largest = 0;
+  for (const float weight : exact) largest = std::max(largest, std::abs(weight));
+  EXPECT_GT(largest, 0);
+  EXPECT_LT(largest, 0x1p-24f);
+  for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(sent[i], exact[i], 1e-2f * largest) << i;
+}
+
+// The sum of differences over ranks, in the type of gradients.
+TEST(LocalSgd, LargeDifferencesOfHalvesAreFinite) {
+  ThreadTraining training{.ranks = 4, .steps = 2, .precision = Precision::fp16, .average_every = 2};
+  std::vector<float> averages(4);
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+    for (const Parameter& parameter : network.parameters()) {
+      if (parameter.name != "fc1.weight") continue;
+      if (step == 1) parameter.value[0] += 1000;
+      if (step == 2) averages[static_cast<std::size_t>(rank)] = parameter.value[0];
+    }
+  };
+  train_on_threads(training);
+  for (const float average : averages) EXPECT_NEAR(average, 1000, 2);
+}
+
 // What a codec had not sent of gradients is no difference of parameters: it would be added without a rate.
 TEST(LocalSgd, DropsWhatWasNotSentOfGradients) {
   ThreadTraining training{.ranks = 2,
