@@ -6,6 +6,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct Slot {
   std::int64_t ticket = -1;      // the micro-batch it holds or is being filled with
   std::int64_t pieces_left = 0;  // until it is ready
   std::int64_t left_out = 0;     // samples
+  double lost_weight = 0;        // of them
   FirstError undecodable;        // why the first of them was
   FirstError error;              // instead of the batch
 };
@@ -222,6 +224,7 @@ struct BatchLoader::State {
         slot.ticket = ticket;
         slot.pieces_left = pieces;
         slot.left_out = 0;
+        slot.lost_weight = 0;
         slot.undecodable = slot.error = {};
       }
       ++filling;
@@ -230,17 +233,30 @@ struct BatchLoader::State {
       lock.lock();
       --filling;
       slot.left_out += filled.left_out;
+      slot.lost_weight += filled.lost_weight;
       slot.undecodable.offer(piece, filled.undecodable);
       slot.error.offer(piece, filled.error);
       if (--slot.pieces_left == 0 && slot.error.error == nullptr && 2 * slot.left_out > options.batch) {
         slot.error = slot.undecodable;
       }
+      if (slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&
+          options.tail != Tail::pad)
+        share_lost_weight(slot);
       if (slot.pieces_left == 0 || seeking) done.notify_all();
     }
   }
 
+  // Steps divide by the whole batch: what is left out would make them shorter. Evaluation divides by the
+  // weights.
+  static void share_lost_weight(Slot& slot) {
+    const std::span<float> weights = slot.batch.weights.as<float>();
+    const double kept = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (float& weight : weights) weight *= static_cast<float>((kept + slot.lost_weight) / kept);
+  }
+
   struct Filled {
     std::int64_t left_out = 0;
+    double lost_weight = 0;
     std::exception_ptr undecodable;  // the first one's error
     std::exception_ptr error;
   };
@@ -261,6 +277,7 @@ struct BatchLoader::State {
         }
         const std::exception_ptr error = fill_sample(slot, i, at);
         if (error == nullptr) continue;
+        filled.lost_weight += static_cast<double>(at.weight);
         if (filled.left_out++ == 0) filled.undecodable = error;
       }
     } catch (...) {

@@ -148,6 +148,24 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
   }
 }
 
+TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
+  const DamagedDataset dataset(9, -1);
+  for (const Tail tail :
+       {Tail::drop, Tail::carry, Tail::exact}) {  // exact: a last batch of 4, of more weight each
+    for (const int threads : {1, 4}) {
+      BatchLoader loader(dataset, {}, {.batch = 12, .tail = tail, .threads = threads});
+      for (int i = 0; i < 4; ++i) {
+        const std::span<const float> weights = loader.next().weights.as<float>();
+        EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 12, 1e-5) << "batch " << i;
+        const float most = *std::ranges::max_element(weights);
+        const auto left_out = std::ranges::count(weights, 0.0f);
+        EXPECT_EQ(std::ranges::count(weights, most), 12 - left_out) << "all others weigh the same";
+      }
+      EXPECT_GT(loader.left_out(), 0);
+    }
+  }
+}
+
 TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedEndsTheJobWhereThatIsAskedFor) {
   const DamagedDataset dataset(7, -1);
   for (const int threads : {1, 4}) {
