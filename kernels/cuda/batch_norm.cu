@@ -36,7 +36,7 @@ struct PivotSums {
 
 // A thread adds up fp32 distances from a pivot of its own, the first value of its rows.
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kBlockThreads, kReductionResident)
+__global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
     moments_kernel(Tiling t, const T* x, PivotSums* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> pivot = {}, sum = {}, squares = {};
@@ -147,7 +147,7 @@ struct NormalizeTensors {
 };
 
 template <int kLanes, bool kResidual, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident)
+__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
     normalize_kernel(Tiling t, StatisticsInput statistics, Function function, NormalizeTensors<T> tensors) {
   struct Row {
     Pack<T, kLanes> x, residual;

@@ -56,7 +56,7 @@ __device__ inline float passed_gradient(Function function, float gradient, bool 
 }
 
 template <int kLanes, bool kPassed, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads, kReductionResident)
+__global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
     gradient_sums_kernel(Tiling t, GivenTensors<T> given, Function function, WarpSums* partial) {
   const Part<kLanes> part(t);
   Lanes<kLanes> sum = {}, product = {};
@@ -167,7 +167,7 @@ struct GradientTensors {
 };
 
 template <int kLanes, bool kPassed, typename T, typename Function>
-__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident)
+__global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
     input_gradient_kernel(Tiling t, GivenTensors<T> given, Function function, Coefficients coefficients,
                           GradientTensors<T> out) {
   const Part<kLanes> part(t);

@@ -20,9 +20,9 @@ constexpr std::int64_t kByteWindow = 256;
 // with 40 registers for each thread, and keeps in memory what does not fit.
 constexpr int kBlocks = 2;
 
-// Places of a window that are read before the first of them is used: the memory's latency counts once for all
-// of them. As many as registers hold of a 3x3 window, and all windows of stride 2 that overlap at a place.
-constexpr int kMaxInputsAtOnce = 3, kAverageInputsAtOnce = 9, kOutputsAtOnce = 4;
+// Places of a window that are read before the first of them is used, as many as registers hold: the memory's
+// latency counts once for all of them.
+constexpr int kMaxInputsAtOnce = 3, kAverageInputsAtOnce = 9, kOutputsAtOnce = 2;
 
 // Divides by a number that only the host knows, with a multiplication (Granlund and Montgomery, "Division by
 // invariant integers using multiplication", 1994). For dividends below 2^31.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "kernels/cuda/element.h"
@@ -26,9 +27,13 @@ inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 // Never asked of the device, as an elementwise pass asks enough_blocks(): each slice is summed alone, so that
 // their number decides the last bits, and these are to be the same on every device.
 inline constexpr std::int64_t kReductionBlocks = 528;
-// Blocks of a multiprocessor at the same time: 528 are one round with at most 64 registers a thread.
-// Elementwise passes keep more of each channel in registers.
-inline constexpr int kReductionResident = 4, kElementwiseResident = 3;
+// Blocks of a multiprocessor at the same time, as many as leave a thread the registers that it needs: of sums
+// over 16-bit values 528 are one round. Elementwise passes keep more of each channel in registers, and bf16
+// takes more than fp16 to unpack.
+template <typename T>
+inline constexpr int kReductionResident = sizeof(T) == 2 ? 4 : 3;
+template <typename T>
+inline constexpr int kElementwiseResident = std::is_same_v<T, __half> ? 3 : 2;
 // Rows that a thread of an elementwise pass reads at once; see Part::for_rows.
 inline constexpr int kElementwiseRows = 2;
 
