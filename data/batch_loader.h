@@ -98,8 +98,9 @@ class BatchLoader {
   // one, or seek(). After the last one of an epoch's last step
   // comes the next epoch's first (with Tail::pad: the same samples again). A sample for which the dataset
   // throws a DataError is left out, unless on_error says otherwise, as padding is: a black image of label 0
-  // and weight 0; in training the others of its micro-batch share its weight. Rethrows anything else that the dataset threw for this micro-batch, and the DataError where
-  // more than half of the batch would be left out, each time until a seek.
+  // and weight 0; in training the others of its micro-batch share its weight. Rethrows anything else that the
+  // dataset threw for this micro-batch, and the DataError where more than half of the batch would be left
+  // out, each time until a seek.
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;

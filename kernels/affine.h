@@ -38,7 +38,7 @@ struct ConvolutionShape {
   bool bias = false;
   Activation activation = Activation::none;  // output = activation(weights * input + bias)
   bool input_gradient = true;                // false: backward_data is not planned
-  // backward_data adds to what is there, where the kernel says so: see AffineKernel::adds_input_gradient.
+  // backward_data may add to the gradient that is there: see AffineKernel::adds_input_gradient.
   bool adds_input_gradient = false;
   bool weight_gradient = true;  // false: backward_weights is not planned
   // fp32 on a GPU: operands may be rounded to TF32's 10 bits of mantissa.
@@ -122,7 +122,7 @@ class AffineKernel {
   const Layout& weights() const { return plan_.weights; }
   // Scratch memory every call needs at `scratch`, aligned to kAlignment.
   std::size_t scratch_bytes() const;
-  // Whether backward_data adds: only where its shape asked for it.
+  // True if backward_data adds to the gradient that is there. Only if the shape asked for it.
   bool adds_input_gradient() const { return plan_.adds_input_gradient; }
   // The name of the product that computes the direction; empty where none does.
   std::string choice(AffineDirection direction) const;

@@ -187,7 +187,7 @@ class MemoryPlanner {
     }
   }
 
-  // Whether a gradient in the block, other than this value's, is read at this time or later.
+  // True if the block has a gradient of another value that is read at this time or later.
   bool is_read_from(int block, int other, int time) const {
     return std::ranges::any_of(plan_.values, [&](const PlannedValue& v) {
       return v.gradient_block == block && &v != &value(other) && v.producer >= 0 &&

@@ -90,7 +90,7 @@ class NodePlanner {
     return plan_.nodes.back().outputs[0];
   }
 
-  // Whose consumer runs backward after all others of what was forked.
+  // True for the first use of a forked value: its consumer runs backward last.
   bool is_first_of_fork(int value) const {
     const int producer = plan_.values[static_cast<std::size_t>(value)].producer;
     if (producer < 0) return false;

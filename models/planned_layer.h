@@ -39,8 +39,8 @@ struct LayerMemory {
   std::array<void*, 2> outputs = {};
   std::array<void*, 2> input_gradients = {};
   std::array<const void*, 2> output_gradients = {};
-  // Of a layer that adds_input_gradient: the gradient to which it adds its own; may lie at
-  // input_gradients[0]. Of a fork: set where the first of its output_gradients has the second added already.
+  // A layer with adds_input_gradient() adds its gradient to this one, which may lie at input_gradients[0]. A
+  // fork has it set if output_gradients[0] already contains output_gradients[1].
   const void* addend = nullptr;
   void* saved = nullptr;
   void* scratch = nullptr;
@@ -70,6 +70,7 @@ class PlannedLayer {
   virtual int shared_input() const { return 0; }
   // Of input_gradients[input] with output_gradients[0].
   virtual Sharing gradient_sharing(int input) const { return static_cast<void>(input), Sharing::none; }
+  // True if backward_inputs adds to LayerMemory::addend.
   virtual bool adds_input_gradient() const { return false; }
 
   virtual void forward(const Pass& pass, const LayerMemory& memory) = 0;
@@ -96,8 +97,8 @@ struct LayerContext {
   bool tf32 = false;
   int batch_norm_ranks = 1;
   bool input_gradient = true;  // false: nobody wants the gradient of its input
-  bool adds_input_gradient =
-      false;            // wished for: another layer's gradient of the same value is there already
+  // Wanted, not required: add to the gradient that another layer has written for the same input.
+  bool adds_input_gradient = false;
   bool frozen = false;  // its parameters are not trained
   // Convolution and linear: the activation that follows, to be applied with them. The activation's own layer
   // is then planned with `applied`: it only has a backward.

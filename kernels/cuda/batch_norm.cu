@@ -14,8 +14,9 @@
 namespace lockstep {
 namespace {
 
-// Of x - pivot, and of its squares. The pivot is the channel's first value, which is at most sqrt(n)
-// deviations away from the mean of n values: what cancels in fp64 is a share of n 2^-53 at most.
+// Sums of x - pivot and of its square. The pivot is the channel's first value. It is at most sqrt(n)
+// deviations from the mean of n values, so the moments lose at most a share of n 2^-53 to cancellation in
+// fp64.
 struct PivotSums {
   double sum;
   double squares;
@@ -34,7 +35,7 @@ struct PivotSums {
   }
 };
 
-// A thread adds up fp32 distances from a pivot of its own, the first value of its rows.
+// Each thread sums fp32 distances from the first value of its own rows.
 template <int kLanes, typename T>
 __global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
     moments_kernel(Tiling t, const T* x, PivotSums* partial) {

@@ -29,7 +29,7 @@ struct GivenTensors {
   BatchNormParameters parameters;
 };
 
-// What is read of some channels of one row.
+// The inputs of one row, for the channels of one thread.
 template <int kLanes, typename T>
 struct GivenRow {
   Pack<T, kLanes> x, y_gradient;
@@ -47,7 +47,7 @@ struct GivenRow {
   }
 };
 
-// g, the gradient behind the activation, of one channel: it passed, or else follows from y.
+// g, the gradient of the activation's input, for one channel. Without kPassed it follows from y.
 template <bool kPassed, typename Function>
 __device__ inline float passed_gradient(Function function, float gradient, bool passed, float distance,
                                         float slope, float shift) {

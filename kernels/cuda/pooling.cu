@@ -20,8 +20,8 @@ constexpr std::int64_t kByteWindow = 256;
 // with 40 registers for each thread, and keeps in memory what does not fit.
 constexpr int kBlocks = 2;
 
-// Places of a window that are read before the first of them is used, as many as registers hold: the memory's
-// latency counts once for all of them.
+// How many places of a window a thread reads before it uses the first: as many as its registers hold. Then it
+// waits once for all of them.
 constexpr int kMaxInputsAtOnce = 3, kAverageInputsAtOnce = 9, kOutputsAtOnce = 2;
 
 // Divides by a number that only the host knows, with a multiplication (Granlund and Montgomery, "Division by
@@ -92,7 +92,7 @@ __device__ inline Range outputs_of(int i, const Windows& w, int kernel, int out_
           min(quotient(last_start) + 1, out_size)};
 }
 
-// A pack's channels of all the pixels of its sample, in a tensor of this size.
+// All pixels of one sample, for the channels of one pack.
 template <typename T>
 struct Plane {
   const T* data;
@@ -106,7 +106,7 @@ struct Plane {
   __device__ const T* at(int row, int column) const { return data + (row * width + column) * channels; }
 };
 
-// Rows and columns, one after the other.
+// A place in a window, which advances row by row.
 struct Cursor {
   const Range& columns;
   int row, column;
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
   store(x_gradient + std::int64_t{pack} * kLanes, sum);
 }
 
-// width, height: of the tensor that has a thread for each pack.
+// width and height are those of the tensor that has a thread for each pack.
 Windows windows_of(const CudaPooling& p, int lanes, std::int64_t width, std::int64_t height) {
   CHECK(p.height * p.width * p.channels <= std::numeric_limits<std::int32_t>::max(),
         "pooling of samples of {} x {} x {} elements", p.channels, p.height, p.width);

@@ -27,14 +27,13 @@ inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 // Never asked of the device, as an elementwise pass asks enough_blocks(): each slice is summed alone, so that
 // their number decides the last bits, and these are to be the same on every device.
 inline constexpr std::int64_t kReductionBlocks = 528;
-// Blocks of a multiprocessor at the same time, as many as leave a thread the registers that it needs: of sums
-// over 16-bit values 528 are one round. Elementwise passes keep more of each channel in registers, and bf16
-// takes more than fp16 to unpack.
+// Blocks that a multiprocessor holds at the same time. More would leave a thread fewer registers than it
+// needs, and they would spill to memory. With 4, the 528 blocks of a sum over 16-bit values run in one round.
 template <typename T>
 inline constexpr int kReductionResident = sizeof(T) == 2 ? 4 : 3;
 template <typename T>
 inline constexpr int kElementwiseResident = std::is_same_v<T, __half> ? 3 : 2;
-// Rows that a thread of an elementwise pass reads at once; see Part::for_rows.
+// How many rows a thread of an elementwise pass reads at once. See Part::for_rows.
 inline constexpr int kElementwiseRows = 2;
 
 struct Tiling {
@@ -86,7 +85,7 @@ struct Part {
     if (end_row > t.rows) end_row = t.rows;
   }
 
-  // How many for_rows calls with.
+  // The number of rows that for_rows visits.
   __device__ std::int64_t rows() const { return (end_row - first_row + row_step - 1) / row_step; }
 
   // use(row, read(row)) for each row, in order. kAtOnce rows are read before the first of them is used: a
