@@ -388,7 +388,8 @@ def gpu_step(case, name):
         row = result["comparisons"][case]
         peer = row["pytorch"]
         return (f"training step of {name}, fp16, on one GPU", f"{speed(row)} samples/s; PyTorch {peer['version'].split('+')[0]} "
-                f"({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x)", result)
+                f"({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x; "
+                f"{len(row['turns']['lockstep'])} runs of ours, {len(row['turns'][peer['best']])} of PyTorch's)", result)
     return row
 
 

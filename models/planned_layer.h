@@ -110,7 +110,8 @@ struct LayerContext {
 std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Operation& operation,
                                          std::span<const Layout> inputs);
 
-// One value used twice: forward is nothing, backward adds the two gradients. Network inserts it.
+// One value used twice: forward is nothing. Backward adds the two gradients, unless the layer that wrote the
+// first one has done so (LayerMemory::addend). Network inserts it.
 std::unique_ptr<PlannedLayer> plan_fork(Backend& backend, const Layout& input);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What convolution and linear layer share: an AffineKernel around a library's products. These multiply dense
-// tensors and know nothing else; layouts, bias, activation, the bias' gradient and adding to a gradient are
-// done around them, by our own kernels.
+// tensors and know nothing else; layouts, bias, activation, the bias' gradient and adding to a gradient of
+// weights are done around them, by our own kernels. cuDNN itself adds to an input's gradient.
 #pragma once
 
 #include <cstdint>

@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
 #pragma unroll
         for (int i = 0; i < kLanes; ++i) sum[i] += values[i];
       });
-  const auto count = static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+  const auto count = static_cast<float>(rows.count() * columns.count());
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) sum[i] /= count;
   store(y + std::int64_t{pack} * kLanes, sum);
@@ -237,8 +237,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
       [&](int row, int column, const Pack<T, kLanes>& given) {
         const Range window_rows = inputs_of(row, w.stride, w.padding, w.kernel_height, w.height);
         const Range window_columns = inputs_of(column, w.stride, w.padding, w.kernel_width, w.width);
-        const auto count = static_cast<float>((window_rows.end - window_rows.begin) *
-                                              (window_columns.end - window_columns.begin));
+        const auto count = static_cast<float>(window_rows.count() * window_columns.count());
         const Lanes<kLanes> values = to_lanes(given);
 #pragma unroll
         for (int i = 0; i < kLanes; ++i) sum[i] += values[i] / count;

@@ -174,7 +174,8 @@ TEST_P(Elementwise, LargestMagnitudeIsThatOfAnySign) {
   }
 }
 
-// A sum of so many values of at most that magnitude is at most 2^15, and no larger power of two allows it.
+// The scaled sum of this many values of the largest magnitude is at most 2^15. No larger power of two allows
+// that.
 TEST(HalfScale, KeepsSumsWithinFp16) {
   Stream stream(Device{}, StreamUse::compute);
   const auto scale_of = [&](float largest, int terms) {

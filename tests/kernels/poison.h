@@ -42,7 +42,7 @@ T activated(Activation activation, T x) {
   if (activation == Activation::none || std::isnan(x)) return x;
   return std::clamp(x, T{0}, activation == Activation::relu6 ? T{6} : std::numeric_limits<T>::infinity());
 }
-// Whether the gradient passes at this input: PyTorch stops it where x <= 0, or x >= 6 in relu6.
+// True if the gradient passes at this input. PyTorch stops it where x <= 0, or x >= 6 in relu6.
 inline bool activation_passes(Activation activation, float x) {
   if (activation == Activation::none) return true;
   return !(x <= 0) && !(activation == Activation::relu6 && x >= 6);
