@@ -41,7 +41,8 @@ std::vector<std::string> seeds() {
   for (const Preset& preset : shipped_presets()) all.push_back(preset.text);
   all.push_back(to_toml(Config()));
   all.push_back(all.front() +
-                "\1train.batch=64\1comm.bucket_mib=[1, 2, 3]\1run.dir=a b\1comm.codec_for=\"fc1*=int8\"");
+                "\1train.batch=64\1comm.bucket_mib=[1, 2, 3]\1run.dir=a "
+                "b\1comm.codec_for=\"fc1*=int8\"\1run.metrics=top5, f1");
   all.emplace_back("[train]\nbatch = 'x'\n[[[\n\"\\u001b[2J\" = 1\n[model]\nname = \"\\u0007\"\n");
   return all;
 }
