@@ -46,7 +46,8 @@ struct Scaling {
   void* values = nullptr;
 };
 
-// to may be from only where the types are of one size.
+// to may be from only where the types are of one size. With Write::accumulate it is added to what is there,
+// and the sum is rounded to to_type.
 struct Cast {
   std::int64_t count = 0;
   DType from_type = DType::f32;
@@ -54,6 +55,7 @@ struct Cast {
   const void* from = nullptr;
   void* to = nullptr;
   const float* factor = nullptr;  // in device memory: from is multiplied by it in fp32; null: 1
+  Write write = Write::overwrite;
 };
 
 // *largest = the bits of the largest magnitude of the values as fp32. As integers they have the order of the

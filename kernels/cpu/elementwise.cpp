@@ -137,7 +137,8 @@ void cpu_cast(const Cast& a) {
                .to_type = a.to_type,
                .from = element_at(a.from, a.from_type, begin),
                .to = element_at(a.to, a.to_type, begin),
-               .factor = a.factor});
+               .factor = a.factor,
+               .write = a.write});
   });
 }
 

@@ -37,7 +37,13 @@ void cast_span(const Cast& a) {
               a.to_type, [&]<typename To>(To) __attribute__((always_inline)) {
                 auto* to = static_cast<To*>(a.to);
                 const auto* from = static_cast<const From*>(a.from);
-                if (a.factor == nullptr) {
+                if (a.write == Write::accumulate) {
+                  const float factor = a.factor == nullptr ? 1 : *a.factor;
+                  for_each_element(
+                      a.count,
+                      [factor](auto x, auto sum) __attribute__((always_inline)) { return sum + x * factor; },
+                      to, from, static_cast<const To*>(to));
+                } else if (a.factor == nullptr) {
                   for_each_element(
                       a.count, [](auto x) __attribute__((always_inline)) { return x; }, to, from);
                 } else {

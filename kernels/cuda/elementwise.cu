@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
 }
 
-template <typename T, typename Function>
+template <typename A, typename T, typename Function>
 __global__ void __launch_bounds__(kMostBlockThreads)
-    binary_kernel(std::int64_t count, Function function, const T* a, const T* b, T* result) {
-  constexpr int kLanes = kLanesOf<T>;
+    binary_kernel(std::int64_t count, Function function, const A* a, const T* b, T* result) {
+  constexpr int kLanes = kLanesOf<A, T>;
   const std::int64_t first = kLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
   if (first + kLanes <= count && aligned(a, b, result)) {
     Lanes<kLanes> lanes = load<kLanes>(a + first);
@@ -138,6 +138,14 @@ struct MultiplyBy {
   LOCKSTEP_HOST_DEVICE float operator()(float x) const { return *factor * x; }
 };
 
+// What a factor multiplies is added to a sum.
+struct AddTimes {
+  const float* factor;  // null: 1
+  LOCKSTEP_HOST_DEVICE float operator()(float x, float sum) const {
+    return factor == nullptr ? sum + x : sum + *factor * x;
+  }
+};
+
 struct Multiply {
   float factor;
   LOCKSTEP_HOST_DEVICE float operator()(float x) const { return factor * x; }
@@ -176,7 +184,7 @@ void cuda_activation_backward(Stream& stream, const ActivationBackward& a) {
     using T = typename decltype(element)::type;
     with_activation(a.activation, [&](auto function) {
       using Gradient = GradientOf<decltype(function)>;
-      launch(binary_kernel<T, Gradient>, cover(a.count, kLanesOf<T>), stream, a.count, Gradient{function},
+      launch(binary_kernel<T, T, Gradient>, cover(a.count, kLanesOf<T>), stream, a.count, Gradient{function},
              static_cast<const T*>(a.y), static_cast<const T*>(a.y_gradient), static_cast<T*>(a.x_gradient));
     });
   });
@@ -186,7 +194,7 @@ void cuda_add(Stream& stream, const Addition& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    launch(binary_kernel<T, Add>, cover(a.count, kLanesOf<T>), stream, a.count, Add(),
+    launch(binary_kernel<T, T, Add>, cover(a.count, kLanesOf<T>), stream, a.count, Add(),
            static_cast<const T*>(a.a), static_cast<const T*>(a.b), static_cast<T*>(a.sum));
   });
 }
@@ -211,7 +219,10 @@ void cuda_cast(Stream& stream, const Cast& a) {
       const auto* source = static_cast<const From*>(a.from);
       auto* target = static_cast<To*>(a.to);
       const LaunchShape shape = cover(a.count, kLanesOf<From, To>);
-      if (a.factor == nullptr) {
+      if (a.write == Write::accumulate) {
+        launch(binary_kernel<From, To, AddTimes>, shape, stream, a.count, AddTimes{a.factor}, source,
+               static_cast<const To*>(target), target);
+      } else if (a.factor == nullptr) {
         launch(unary_kernel<From, To, Identity>, shape, stream, a.count, Identity(), source, target);
       } else {
         launch(unary_kernel<From, To, MultiplyBy>, shape, stream, a.count, MultiplyBy{a.factor}, source,

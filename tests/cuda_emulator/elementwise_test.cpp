@@ -141,6 +141,35 @@ TEST_F(CudaElementwise, CastsRoundToNearestEven) {
   EXPECT_THROW(cuda_cast(stream_, {1, DType::f32, DType::f16, memory.data(), memory.data()}), Error);
 }
 
+TEST_F(CudaElementwise, CastsAddToWhatIsThere) {
+  const float factor = 0x1p-4f;
+  const DeviceMemory factor_memory(Values{factor}, DType::f32);
+  for_each_case([&](DType from, std::int64_t count, std::size_t misaligned) {
+    for (const DType to : kElementTypes) {
+      const Values x = values(count, "x", from), before = values(count, "before", to);
+      const DeviceMemory from_memory(x, from, misaligned);
+      DeviceMemory to_memory(before, to);
+      for (const bool multiplied : {false, true}) {
+        Values expected(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i)
+          expected[i] = rounded(before[i] + (multiplied ? factor : 1) * x[i], to);
+        EXPECT_EQ(in_any_order([&] {
+                    to_memory.write(before, to);
+                    cuda_cast(stream_, {.count = count,
+                                        .from_type = from,
+                                        .to_type = to,
+                                        .from = from_memory.data(),
+                                        .to = to_memory.data(),
+                                        .factor = multiplied ? factor_memory.as<const float>() : nullptr,
+                                        .write = Write::accumulate});
+                    return to_memory.values(to);
+                  }),
+                  expected);
+      }
+    }
+  });
+}
+
 TEST_F(CudaElementwise, OneInfinityOrNaNAnywhereIsFound) {
   const DeviceMemory finite(sizeof(std::int32_t));
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {

@@ -213,6 +213,36 @@ TEST_P(Elementwise, ACastMayMultiply) {
   }
 }
 
+TEST_P(Elementwise, ACastMayAddToWhatIsThere) {
+  const float factor = 0x1p-3f;
+  for (const std::int64_t count : kElementCounts) {
+    const Values sums = random_values(count, "sums"), x = random(count, "x"),
+                 narrow_sums = random(count, "n");
+    for (const float* times : {static_cast<const float*>(nullptr), &factor}) {
+      const float by = times == nullptr ? 1 : *times;
+      const GuardedMemory wide(sums), narrow = memory(x), narrow_sum = memory(narrow_sums);
+      backend_.cast(stream_, {.count = count,
+                              .from_type = type_,
+                              .to_type = DType::f32,
+                              .from = narrow.data(),
+                              .to = wide.data(),
+                              .factor = times,
+                              .write = Write::accumulate});
+      Values added(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) added[i] = sums[i] + by * x[i];
+      EXPECT_EQ(wide.values(), added) << count;
+      backend_.cast(stream_, {.count = count,
+                              .to_type = type_,
+                              .from = wide.data(),
+                              .to = narrow_sum.data(),
+                              .factor = times,
+                              .write = Write::accumulate});
+      expect_elements(narrow_sum, count, [&](std::int64_t i) { return narrow_sums[i] + by * added[i]; });
+      EXPECT_TRUE(wide.margin_intact() && narrow.margin_intact());
+    }
+  }
+}
+
 TEST_P(Elementwise, FindsOneBadValueAnywhere) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto is_finite = [&](const Values& values) {
