@@ -66,6 +66,8 @@ class BucketPlan {
   }
   // The flat order, one range for each element type there is; without memory.
   std::span<const FlatRange> ranges() const { return ranges_; }
+  // Of weights; fp32 where nothing is of 16 bits.
+  DType gradient_type() const { return ranges_.empty() ? DType::f32 : ranges_.front().type; }
   std::size_t bytes() const;
   int world_size() const { return world_size_; }
   // Names, layouts and places of all parameters, and the buckets: equal on two ranks exactly if the plans

@@ -71,18 +71,18 @@ void check_exchange(const BucketOptions& options) {
   const bool has_rules = !options.codecs.rules.empty();
   options.exchange.check();
   for (const CodecRule& rule : options.codecs.rules) rule.choice.check();
-  if (options.micro_batches > 0 && (&kind != &kDenseSum || has_rules)) {
+  if (options.along_tree && (&kind != &kDenseSum || has_rules)) {
     throw ConfigError(fmt::format(
         "train.reproducible = true needs comm.codec = \"none\" (it is \"{}\"{}): what another makes of "
         "gradients depends on how micro-batches are dealt to ranks",
         kind.name, has_rules ? ", with comm.codec_for" : ""));
   }
-  if (options.micro_batches > 0 && options.delayed) {
+  if (options.along_tree && options.delayed) {
     throw ConfigError(
         "train.staleness = 1: allowed with train.reproducible = false, whose micro-batches are added up "
         "where the gradients of the step before travel");
   }
-  if (options.one_by_one && (options.micro_batches > 0 || options.delayed || !options.overlap)) {
+  if (options.one_by_one && (options.along_tree || options.delayed || !options.overlap)) {
     throw ConfigError(
         "comm.cross_barrier = true: allowed with train.reproducible = false, train.staleness = 0 and "
         "comm.overlap = true");
@@ -105,6 +105,7 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .overlap = settings.overlap,
                         .exchange = choice_of(settings.codec, settings, table),
                         .codecs = {.compress_within_node = settings.compress_within_node},
+                        .sum_type = settings.sum_type,
                         .delayed = settings.staleness > 0,
                         .one_by_one = settings.cross_barrier};
   for (const ExchangeKind* kind : codecs_within(settings.codec_limit)) {
@@ -146,6 +147,9 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
     delayed_ = std::make_unique<GradientArena>(none, plan_, communicator);
   }
   make_exchange();
+  const DType type = plan_.gradient_type();
+  if (!options.along_tree && sums_in_f32(options.sum_type, type, options.micro_batches))
+    running_.emplace(plan_, *arena_, communicator.stream().device());
   for (std::size_t i = 0; i < parameters.size(); ++i)
     parameters_[i].gradient_has_momentum = exchange_->adds_momentum(i);
   for (const Bucket& bucket : plan_.buckets()) {
@@ -164,7 +168,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
 }
 
 void GradientBuckets::make_exchange() {
-  if (options_.micro_batches > 0) {
+  if (options_.along_tree) {
     auto sums = std::make_unique<MicroBatchSums>(plan_, *arena_, communicator_, options_.micro_batches);
     sums_ = sums.get();
     exchange_ = std::move(sums);
@@ -179,7 +183,13 @@ void GradientBuckets::make_exchange() {
                     .arena = exchanged(),
                     .communicator = communicator_,
                     .codecs = options_.codecs,
-                    .momentum = options_.momentum});
+                    .momentum = options_.momentum,
+                    .sum_type = options_.sum_type});
+}
+
+DType GradientBuckets::sent_type() const {
+  const DType gradients = plan_.gradient_type();
+  return options_.along_tree ? DType::f32 : dense_type(options_.sum_type, gradients, communicator_);
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -192,6 +202,14 @@ GradientBuckets::~GradientBuckets() {
   } catch (const std::exception& error) {
     log::warning("gradient buckets end after an error: {}", error.what());
   }
+}
+
+void GradientBuckets::behind_micro_batch(Stream& compute, std::int64_t micro) {
+  if (sums_ != nullptr) return sums_->keep(compute, micro);
+  if (!running_) return;
+  if (micro + 1 < options_.micro_batches) return running_->keep(compute, micro);
+  for (const Bucket& bucket : plan_.buckets()) running_->finish(compute, bucket);
+  running_->end_step();
 }
 
 void GradientBuckets::begin(Stream& compute, std::span<BucketMoments> moments, const GradientUnit& unit) {
@@ -250,6 +268,7 @@ void GradientBuckets::wait(Stream& compute) {
   while (next_ < order_.size()) launch(order_[next_++], now_ns());
   communicator_.stream().record(reduced_);
   compute.wait(reduced_);
+  if (running_) running_->end_step();
   compute_ = nullptr;
 }
 
@@ -277,6 +296,7 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   const ProfilerRange range("bucket", static_cast<std::int64_t>(index));
   Stream& stream = communicator_.stream();
   if (sums_ != nullptr) sums_->finish(*compute_, plan_.buckets()[index]);
+  if (running_ && running_->under_way()) running_->finish(*compute_, plan_.buckets()[index]);
   if (!moments_.empty()) compute_->record(moments_[index].produced);
   compute_->record(produced_);
   stream.wait(produced_);
@@ -303,8 +323,10 @@ void GradientBuckets::compare_plans() {
   for (const ExchangeChoice& each : options_.codecs.candidates) candidates += "or " + each.describe() + "\n";
   const std::uint64_t mine =
       hash_of(plan_.describe(parameters_) +
-              fmt::format("exchange {} {}, {} micro-batches along the tree{}\n", options_.exchange.describe(),
-                          options_.codecs.describe(), options_.micro_batches,
+              fmt::format("exchange {} {}, {} micro-batches{}, summed in {}{}\n",
+                          options_.exchange.describe(), options_.codecs.describe(), options_.micro_batches,
+                          options_.along_tree ? " along the tree" : "",
+                          words_of(options_.sum_type)[static_cast<std::size_t>(options_.sum_type)],
                           options_.delayed      ? ", a step late"
                           : options_.one_by_one ? ", one by one"
                                                 : "") +

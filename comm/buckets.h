@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "comm/gradient_arena.h"
 #include "comm/gradient_exchange.h"
 #include "comm/micro_batch_sums.h"
+#include "comm/running_sums.h"
+#include "comm/sum_type.h"
 #include "core/parameter.h"
 #include "core/timeline.h"
 
@@ -35,6 +38,7 @@ struct GradientSettings {
   // Of what may be chosen ("auto") or advised; see codecs_within().
   std::string codec_limit = "powersgd";
   bool compress_within_node = false;
+  SumType sum_type = SumType::automatic;
   std::int64_t staleness = 0;  // steps by which gradients reach the optimizer late: 0 or 1
   OwnNumbers own;              // of exchanges
 };
@@ -48,10 +52,11 @@ struct BucketOptions {
   ExchangeChoice exchange = {.kind = &kDenseSum};
   CodecRules codecs = {};
   GradientMomentum momentum = {};  // the optimizer's, for codecs that add it
-  // Of a step, where their gradients are summed along the tree (comm/micro_batch_sums.h) and
-  // keep_micro_batch() is told of them; the exchange is then the dense sum. 0: backward adds to what the one
-  // before it left.
-  std::int64_t micro_batches = 0;
+  std::int64_t micro_batches = 1;  // of a step
+  // Micro-batches and ranks are summed along one tree (comm/micro_batch_sums.h); the exchange is then the
+  // dense sum.
+  bool along_tree = false;
+  SumType sum_type = SumType::automatic;
   // The exchange works on a copy of the gradients, which delay() takes, while backward writes the next ones.
   bool delayed = false;
   // wait_for() says when a single bucket is there. Every rank must find the same in it.
@@ -103,18 +108,25 @@ class GradientBuckets final : public GradientListener {
   std::span<const FlatRange> bucket_gradients() const { return bucket_gradients_; }
   // Of gradients, and of what the exchange keeps.
   std::size_t memory_bytes() const {
-    return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + exchange_->memory_bytes();
+    return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + (running_ ? running_->memory_bytes() : 0) +
+           exchange_->memory_bytes();
   }
+  // Of these, what the exchange keeps that is no sum in fp32.
+  std::size_t codec_bytes() const { return exchanges_sums() ? 0 : exchange_->memory_bytes(); }
+  // Of these, what sums in fp32 take of gradients that are of 16 bits, or that are summed along the tree.
+  std::size_t sum_bytes() const {
+    return (running_ ? running_->memory_bytes() : 0) + (exchanges_sums() ? exchange_->memory_bytes() : 0);
+  }
+  // In which weights' gradients travel where no codec takes them.
+  DType sent_type() const;
   GradientExchange& exchange() { return *exchange_; }
 
   // What backward does to the gradients in a micro-batch of a step, counted from 0.
   Write write(std::int64_t micro) const {
-    return micro == 0 || sums_ != nullptr ? Write::overwrite : Write::accumulate;
+    return micro == 0 || sums_ != nullptr || running_ ? Write::overwrite : Write::accumulate;
   }
-  // Behind the backward of each micro-batch that is not the step's last.
-  void keep_micro_batch(Stream& compute, std::int64_t micro) {
-    if (sums_ != nullptr) sums_->keep(compute, micro);
-  }
+  // Behind the backward of each micro-batch, but for the step's last where its buckets leave meanwhile.
+  void behind_micro_batch(Stream& compute, std::int64_t micro);
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
   // the moments of each bucket, where they are given: one for each of buckets(), which outlive the pass and
@@ -144,6 +156,10 @@ class GradientBuckets final : public GradientListener {
   void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();
+  // Whether what it keeps are sums.
+  bool exchanges_sums() const {
+    return sums_ != nullptr || (options_.exchange.kind == &kDenseSum && options_.codecs.rules.empty());
+  }
   const GradientArena& exchanged() const { return delayed_ ? *delayed_ : *arena_; }
 
   struct Progress {
@@ -165,7 +181,8 @@ class GradientBuckets final : public GradientListener {
   std::unique_ptr<GradientArena> arena_;
   std::unique_ptr<GradientArena> delayed_;  // the copy, where there is one
   std::unique_ptr<GradientExchange> exchange_;
-  MicroBatchSums* sums_ = nullptr;    // the exchange, where it is this
+  MicroBatchSums* sums_ = nullptr;  // the exchange, where it is this
+  std::optional<RunningSums> running_;
   Stream* compute_ = nullptr;         // of the pass under way
   std::span<BucketMoments> moments_;  // of that, by bucket
   Event produced_;

@@ -89,8 +89,8 @@ class Communicator {
   void set_purpose(const CollectivePurpose& purpose) { purpose_ = purpose; }
   const CollectivePurpose& purpose() const { return purpose_; }
 
-  // In place over `count` elements; f32, f16, bf16, i32. On the CPU 16-bit floats are added in fp32 and
-  // rounded once; NCCL may round each partial sum.
+  // In place over `count` elements; f32, f16, bf16, i32. 16-bit floats are added in fp32 and rounded once,
+  // unless rounds_partial_sums().
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
   // may be that share's place in send.
@@ -119,6 +119,8 @@ class Communicator {
   // It was replayed on that stream: it counts, is recorded in log() and compared by check_calls(), as if it
   // had been enqueued now.
   void replayed(const RecordedCollectives& recorded, Stream& stream);
+  // Whether partial sums of 16-bit floats are rounded on their way from rank to rank.
+  virtual bool rounds_partial_sums() const { return false; }
   // Held to pass messages through, beside what allocate() gave.
   virtual std::size_t memory_bytes() const { return 0; }
 

@@ -23,6 +23,7 @@
 #include "comm/bucket_plan.h"
 #include "comm/communicator.h"
 #include "comm/gradient_arena.h"
+#include "comm/sum_type.h"
 #include "core/number_option.h"
 #include "core/state.h"
 #include "core/tensor.h"
@@ -160,6 +161,13 @@ struct ExchangeContext {
   Communicator& communicator;
   const CodecRules& codecs;
   GradientMomentum momentum = {};
+  SumType sum_type = SumType::automatic;
 };
+
+// In which all ranks add up, and send, gradients of this type that no codec takes.
+inline DType dense_type(SumType given, DType gradients, const Communicator& communicator) {
+  const int terms = communicator.rounds_partial_sums() ? communicator.size() : 1;
+  return sums_in_f32(given, gradients, terms) ? DType::f32 : gradients;
+}
 
 }  // namespace lockstep

@@ -77,7 +77,8 @@ BucketOptions bucket_options(const Config& config, const Registry& registry) {
   }
   // What may be taken up, or given up, in mid-training.
   for (ExchangeChoice& each : options.codecs.candidates) each = without_momentum(each);
-  if (config.reproducible) options.micro_batches = config.loader.accumulation;
+  options.micro_batches = config.loader.accumulation;
+  options.along_tree = config.reproducible;
   return options;
 }
 

@@ -32,6 +32,7 @@ class NetworkPlanning {
                   int ranks);
 
   const Graph& graph() const { return graph_; }
+  Device device() const { return device_; }
   // Of the network for micro-batches of so many samples, without making it.
   MemoryPlan memory(std::int64_t batch);
   // Throws ConfigError where batch norm cannot be trained on so many samples (launch/batch_norm_values.h).

@@ -38,9 +38,11 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
   add("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
   const StepStatistics* sums = training.step_statistics();
   GradientBuckets& buckets = training.buckets();
-  const std::size_t of_codecs = sums == nullptr ? buckets.exchange().memory_bytes() : 0;
-  add("gradients", buckets.memory_bytes() - of_codecs + (sums == nullptr ? 0 : sums->memory_bytes()),
-      sums == nullptr ? "the buckets" : "the buckets, and sums of micro-batches");
+  const std::size_t in_sums = buckets.sum_bytes() + (sums == nullptr ? 0 : sums->memory_bytes());
+  add("gradients", buckets.memory_bytes() - buckets.sum_bytes() - buckets.codec_bytes(), "the buckets");
+  add("sums", in_sums,
+      fmt::format("in fp32, of micro-batches and ranks: {}",
+                  sums == nullptr ? "comm.sum_type" : "train.reproducible"));
   add("codecs", training.codec_bytes(),
       buckets.exchange().to_choose() == nullptr
           ? "what is packed, sent and remembered"

@@ -354,7 +354,7 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   clock_.time(Phase::backward, micro, [&] {
     parts_.network.backward(pass);
     if (exchange != nullptr) return;
-    parts_.buckets.keep_micro_batch(stream_, micro);
+    parts_.buckets.behind_micro_batch(stream_, micro);
     if (parts_.step_statistics != nullptr) parts_.step_statistics->keep_micro_batch(stream_, micro);
   });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/training.h"
 
+#include <algorithm>
+
 #include "comm/agreement.h"
 #include "launch/account/bucket_choices.h"
 #include "launch/account/codec_advice.h"
@@ -163,7 +165,8 @@ MemoryNeed Training::memory_need(NetworkPlanning& planning, std::int64_t batch, 
       .activations = plan.activations,
       .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
                     (config_.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
-      .gradients = plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan),
+      .gradients =
+          plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan, planning.device()),
       .optimizer = optimizer_kind().state_bytes(plan.parameters) +
                    (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
                    (config_.trainer.topology == Topology::ring
@@ -194,15 +197,27 @@ void Training::connect(World& world, const DeviceChoice& choice) {
   across_.emplace(*layers_communicator_);
 }
 
-// Of what train.reproducible adds up beside gradients and statistics.
-std::size_t Training::sums_bytes(const MemoryPlan& plan) const {
-  if (!config_.reproducible) return 0;
+// Of what train.reproducible or comm.sum_type add up beside gradients and statistics.
+std::size_t Training::sums_bytes(const MemoryPlan& plan, Device device) const {
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
-  const auto half =
-      static_cast<std::int64_t>(plan.weight_copies / size_of(storage_type(config_.network.precision)));
+  const DType type = storage_type(config_.network.precision);
+  const std::int64_t half =
+      type == DType::f32 ? 0 : static_cast<std::int64_t>(plan.weight_copies / size_of(type));
   const std::int64_t micro_batches = config_.loader.accumulation;
-  return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
-         StepStatistics::planned_bytes(plan, micro_batches);
+  if (config_.reproducible) {
+    return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
+           StepStatistics::planned_bytes(plan, micro_batches);
+  }
+  if (half == 0) return 0;
+  const SumType given = config_.gradients.sum_type;
+  std::size_t bytes = 0;
+  if (sums_in_f32(given, type, micro_batches)) bytes += RunningSums::planned_bytes(elements);
+  // NCCL's, of one bucket, which is closed when it is full, by a parameter that may be large.
+  if (!is_host_memory(device) && sums_in_f32(given, type, host_.size())) {
+    const std::size_t full = bucket_options(config_, registry_).middle_bytes / size_of(type);
+    bytes += std::min(static_cast<std::size_t>(half), 2 * full) * sizeof(float);
+  }
+  return bytes;
 }
 
 Trainer::Parts Training::parts(LayerObserver* observer) {
@@ -239,9 +254,8 @@ std::size_t Training::average_bytes(const MemoryPlan& plan) const {
 }
 
 std::size_t Training::codec_bytes() const {
-  if (config_.reproducible) return 0;  // what the exchange holds are sums of micro-batches
   const bool chosen_later = buckets_->exchange().to_choose() != nullptr;
-  return chosen_later ? planned_codec_bytes_ : buckets_->exchange().memory_bytes();
+  return chosen_later ? planned_codec_bytes_ : buckets_->codec_bytes();
 }
 
 TrainingLength Training::length() const {

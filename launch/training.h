@@ -97,7 +97,7 @@ class Training {
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Without allocating it.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
-  std::size_t sums_bytes(const MemoryPlan& plan) const;
+  std::size_t sums_bytes(const MemoryPlan& plan, Device device) const;
   std::size_t average_bytes(const MemoryPlan& plan) const;
   std::size_t codec_bytes_for(const MemoryPlan& plan, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);

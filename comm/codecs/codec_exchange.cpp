@@ -96,7 +96,6 @@ CodecExchange::CodecExchange(const ExchangeContext& context, const CodecAssignme
 }
 
 void CodecExchange::make_codecs(const ExchangeContext& context) {
-  allocate_dense();
   for (Lane& lane : lanes_) {
     make_codec(lane, context.momentum);
     if (lockstep::adds_momentum(lane.choice, context.momentum)) {
@@ -143,6 +142,7 @@ void CodecExchange::make_lanes(const CodecAssignment& assignment, const Exchange
     dense.assign(dense.size(), true);
   }
   dense_ = stretches_of(dense);
+  allocate_dense(context);
 }
 
 std::vector<PackedStretch> CodecExchange::stretches_of(const std::vector<bool>& chosen) const {
@@ -151,10 +151,13 @@ std::vector<PackedStretch> CodecExchange::stretches_of(const std::vector<bool>& 
   return stretches;
 }
 
-void CodecExchange::allocate_dense() {
+void CodecExchange::allocate_dense(const ExchangeContext& context) {
   std::size_t most = 0;
   for (std::size_t i = 0; i < dense_.size(); ++i) {
-    if (dense_[i].runs.size() > 1) most = std::max(most, bytes_of(dense_[i].packed, plan_.buckets()[i].type));
+    const DType own = plan_.buckets()[i].type;
+    dense_types_.push_back(dense_type(context.sum_type, own, communicator_));
+    if (dense_[i].runs.size() > 1 || dense_types_[i] != own)
+      most = std::max(most, bytes_of(dense_[i].packed, dense_types_[i]));
   }
   dense_memory_ = communicator_.allocate(most);
 }
@@ -225,23 +228,25 @@ void CodecExchange::allocate_zeros() {
 
 void CodecExchange::enqueue(std::size_t bucket) {
   for (Communicator* communicator : groups_.own()) communicator->set_purpose(communicator_.purpose());
-  enqueue_dense(plan_.buckets()[bucket], dense_[bucket]);
+  enqueue_dense(bucket);
   for (Lane& lane : lanes_) {
     if (lane.stretches[bucket].packed > 0) enqueue_lane(bucket, lane);
   }
 }
 
 // One stretch is summed where it lies.
-void CodecExchange::enqueue_dense(const Bucket& bucket, const PackedStretch& stretch) {
+void CodecExchange::enqueue_dense(std::size_t index) {
+  const Bucket& bucket = plan_.buckets()[index];
+  const PackedStretch& stretch = dense_[index];
   if (stretch.packed == 0) return;
   const auto count = static_cast<std::size_t>(stretch.packed);
-  if (stretch.runs.size() == 1) {
+  const Packing packing{.type = dense_types_[index], .memory = dense_memory_.data()};
+  if (stretch.runs.size() == 1 && packing.type == bucket.type) {
     return communicator_.all_reduce(arena_.at(stretch.runs[0].range.begin), count, bucket.type,
                                     ReduceOp::sum);
   }
-  const Packing packing{.type = bucket.type, .memory = dense_memory_.data()};
   pack(bucket, stretch, packing);
-  communicator_.all_reduce(packing.memory, count, bucket.type, ReduceOp::sum);
+  communicator_.all_reduce(packing.memory, count, packing.type, ReduceOp::sum);
   unpack(bucket, stretch, packing);
 }
 

@@ -77,10 +77,10 @@ class CodecExchange final : public GradientExchange {
   bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;
   // Collective. Of the ranks that sum what is packed there.
   Buffer allocate(std::int64_t elements, DType type);
-  void allocate_dense();
+  void allocate_dense(const ExchangeContext& context);
   void allocate_zeros();
 
-  void enqueue_dense(const Bucket& bucket, const PackedStretch& stretch);
+  void enqueue_dense(std::size_t bucket);
   void enqueue_lane(std::size_t bucket, Lane& lane);
   void sum_in_node(const PackedStretch& stretch, const Packing& packing);
   void hand_out(const PackedStretch& stretch, const Packing& packing);
@@ -96,6 +96,7 @@ class CodecExchange final : public GradientExchange {
   std::unique_ptr<NodeGroups> own_groups_;
   NodeGroups& groups_;
   std::vector<PackedStretch> dense_;  // by bucket
+  std::vector<DType> dense_types_;    // by bucket, that it is summed in
   Buffer dense_memory_;
   std::vector<Lane> lanes_;
   std::vector<bool> adds_momentum_;  // by parameter

@@ -73,6 +73,7 @@ class NcclCommunicator final : public Communicator {
   Buffer allocate(std::size_t bytes) override;
   std::unique_ptr<Communicator> split(int colour, int key) override;
   void abandon(std::string_view reason) noexcept override;
+  bool rounds_partial_sums() const override { return true; }
 
  private:
   // On the device. Errors that the call returns are thrown.

@@ -14,8 +14,8 @@ std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& 
                                                            std::span<const Parameter> parameters,
                                                            std::span<const Bucket> buckets, Device device,
                                                            int nodes) {
-  const bool may = options.exchange.kind == &kDenseSum && options.codecs.rules.empty() &&
-                   options.micro_batches == 0 && nodes > 1;
+  const bool may =
+      options.exchange.kind == &kDenseSum && options.codecs.rules.empty() && !options.along_tree && nodes > 1;
   if (!may || options.codecs.candidates.empty()) return nullptr;
   auto known = std::make_shared<std::vector<CodecAdvice>>();
   return [=, candidates = options.codecs.candidates] {

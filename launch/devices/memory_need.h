@@ -17,7 +17,7 @@ namespace lockstep {
 struct MemoryNeed {
   std::size_t activations = 0;  // the kernels' workspace is part of them
   std::size_t parameters = 0;   // half copies and running statistics are part of them
-  std::size_t gradients = 0;    // sums of micro-batches (train.reproducible) are part of them
+  std::size_t gradients = 0;    // sums in fp32 (comm.sum_type, train.reproducible) are part of them
   std::size_t optimizer = 0;
   std::size_t codecs = 0;   // about: what they pack, send and remember (comm.codec)
   std::size_t batches = 0;  // copies in a GPU's memory; a CPU reads the loader's

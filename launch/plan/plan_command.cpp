@@ -83,10 +83,12 @@ void print_buckets(Training& training, const std::string& exchange, int ranks) {
   const auto buckets = training.buckets().buckets();
   print_fitted(
       fmt::format("buckets, in the order they leave\n  {:>6}  {:>10}  {}", "bucket", "KiB", "parameters"));
-  std::size_t total = 0;
+  const DType sent_type = training.buckets().sent_type();
+  std::size_t total = 0, travels = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = buckets[i];
     total += bucket.bytes();
+    travels += static_cast<std::size_t>(bucket.count()) * std::max(size_of(bucket.type), size_of(sent_type));
     const std::string& first = parameters[bucket.first_parameter].name;
     const std::string& last = parameters[bucket.last_parameter - 1].name;
     print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),
@@ -100,10 +102,10 @@ void print_buckets(Training& training, const std::string& exchange, int ranks) {
                     total, exchange));
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
-  const double sent = static_cast<double>(total) * 2.0 * (ranks - 1) / ranks;
+  const double sent = static_cast<double>(travels) * 2.0 * (ranks - 1) / ranks;
   print_fitted(
-      fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {})",
-                  total, sent, ranks));
+      fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {}){}",
+                  total, sent, ranks, travels > total ? ", as fp32" : ""));
 }
 
 void print_simulation(const PlanSimulation& simulation, Network& network, const std::string& json) {

@@ -247,7 +247,7 @@ TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
   const auto communicator = make_self_communicator();
   std::vector<Parameter> parameters = some_parameters();
   BucketOptions options = auto_buckets();
-  options.micro_batches = 2;
+  options.along_tree = true;
   const std::string text =
       message_of<ConfigError>([&] { GradientBuckets buckets(parameters, *communicator, options); });
   EXPECT_NE(text.find("train.reproducible = true needs comm.codec = \"none\" (it is \"auto\")"),

@@ -71,7 +71,7 @@ void run_tree_step(GradientBuckets& buckets, std::span<const Parameter> paramete
   for (std::int64_t micro = 0; micro < last; ++micro) {
     CHECK(buckets.write(micro) == Write::overwrite);
     compute_leaf(parameters, step, first + micro, nullptr);
-    buckets.keep_micro_batch(stream, micro);
+    buckets.behind_micro_batch(stream, micro);
   }
   CHECK(buckets.write(last) == Write::overwrite);
   buckets.begin(stream);
@@ -107,7 +107,8 @@ void expect_the_tree(const Dealing& wanted) {
                              .middle_bytes = 2048,
                              .last_bytes = 512,
                              .overlap = wanted.overlap,
-                             .micro_batches = wanted.micro_batches});
+                             .micro_batches = wanted.micro_batches,
+                             .along_tree = true});
     CHECK(buckets.buckets().size() > 2);
     const std::int64_t elements = buckets.gradients().back().end;
     CHECK(buckets.memory_bytes() ==
@@ -154,8 +155,9 @@ TEST(MicroBatchSums, NeedTheDenseSumAndASubtreeOfEachRank) {
   std::vector<Parameter> parameters = parameters_of(kSumSizes);
   const auto self = make_self_communicator();
   EXPECT_EQ(message_of<ConfigError>([&] {
-              const GradientBuckets buckets(parameters, *self,
-                                            {.exchange = {.kind = &kKeepsItsShare}, .micro_batches = 2});
+              const GradientBuckets buckets(
+                  parameters, *self,
+                  {.exchange = {.kind = &kKeepsItsShare}, .micro_batches = 2, .along_tree = true});
             }),
             "train.reproducible = true needs comm.codec = \"none\" (it is \"share\"): what another makes of "
             "gradients depends on how micro-batches are dealt to ranks");

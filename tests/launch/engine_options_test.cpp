@@ -105,6 +105,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("buckets.last", buckets.last_bytes);
   tell("buckets.overlap", buckets.overlap);
   tell("buckets.micro_batches", buckets.micro_batches);
+  tell("buckets.along_tree", buckets.along_tree);
+  tell("buckets.sum_type", words_of(buckets.sum_type)[static_cast<std::size_t>(buckets.sum_type)]);
   tell("buckets.delayed", buckets.delayed);
   tell("buckets.one_by_one", buckets.one_by_one);
   tell("buckets.exchange", buckets.exchange.describe());
@@ -301,12 +303,11 @@ std::vector<Case> cases() {
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},
       {"train.batch=48", {"loader.batch=48"}},
-      {"train.accumulation=6", {"loader.accumulation=6", "trainer.accumulation=6"}},
+      {"train.accumulation=6",
+       {"loader.accumulation=6", "trainer.accumulation=6", "buckets.micro_batches=6"}},
       {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
-      {"train.reproducible=true", {"buckets.micro_batches=1"}},
-      {"train.accumulation=4",
-       {"loader.accumulation=4", "trainer.accumulation=4", "buckets.micro_batches=4"},
-       {"train.reproducible=true"}},
+      {"train.reproducible=true", {"buckets.along_tree=true"}},
+      {"comm.sum_type=gradients", {"buckets.sum_type=gradients"}},
       {"train.recompute=true", {"network.recompute=true"}},
       {"train.label_smoothing=0.125", {"network.label_smoothing=0.125"}},
       {"train.precision=tf32", {"network.precision=tf32"}},

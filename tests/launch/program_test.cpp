@@ -249,6 +249,25 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
   EXPECT_LT(totals[1], totals[0]);
 }
 
+TEST(Plan, TellsWhatSumsInFp32Cost) {
+  const Workplace workplace("plan_sums");
+  const auto planned = [&](const std::string& settings) {
+    const ProgramResult result =
+        run_shell(fmt::format("{} plan {} --set model.name=cnn {}", program("lockstep"),
+                              workplace.path("config.toml").string(), settings));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  const std::string many = "--set train.precision=bf16 --set train.accumulation=16";
+  const std::string output = planned(many);
+  EXPECT_NEAR(mebibytes(output, "sums"), mebibytes(output, "parameters"), 0.02) << output;
+  EXPECT_NE(output.find("in fp32, of micro-batches and ranks: comm.sum_type"), std::string::npos) << output;
+  for (const std::string& without : {many + " --set comm.sum_type=gradients",
+                                     std::string("--set train.precision=bf16 --set train.accumulation=8"),
+                                     std::string("--set train.accumulation=16")})
+    EXPECT_EQ(mebibytes(planned(without), "sums"), -1) << without;
+}
+
 TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
   const Workplace workplace("profile");
   const ProgramResult result =

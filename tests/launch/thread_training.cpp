@@ -30,7 +30,8 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                           .batch_norm_ranks = training.sync_batch_norm ? training.ranks : 1,
                           .choices = &first});
   BucketOptions bucket_options = training.buckets;
-  if (training.reproducible) bucket_options.micro_batches = training.accumulation;
+  bucket_options.micro_batches = training.accumulation;
+  bucket_options.along_tree = training.reproducible;
   GradientBuckets buckets(network.parameters(), communicator, bucket_options);
   StepStatistics step_statistics(network, communicator, training.accumulation);
   const auto optimizer =

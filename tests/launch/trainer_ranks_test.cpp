@@ -125,6 +125,52 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   EXPECT_NE(far, clipped);
 }
 
+// What steps of bf16 change.
+std::vector<float> changes_by(ThreadTraining training, int steps) {
+  training.precision = Precision::bf16;
+  training.optimizer = SgdOptions{.momentum = 0};
+  const auto values = [&](double rate) {
+    training.learning_rate = rate;
+    std::vector<float> all;
+    const TrainedState state = states_after(training, {steps}).at(steps);
+    for (const auto& [name, tensor] : state) all.insert(all.end(), tensor.begin(), tensor.end());
+    return all;
+  };
+  std::vector<float> changes = values(0.01);
+  const std::vector<float> before = values(0);
+  for (std::size_t i = 0; i < changes.size(); ++i) changes[i] -= before[i];
+  return changes;
+}
+
+// The same gradients are added along the tree in fp32, too.
+void expect_sums_in_f32(const ThreadTraining& training, ThreadTraining along_tree, int steps) {
+  along_tree.reproducible = true;
+  const std::vector<float> wanted = changes_by(along_tree, std::min(steps, along_tree.steps));
+  ThreadTraining narrow = training;
+  narrow.buckets.sum_type = SumType::gradients;
+  const double close = distance(changes_by(training, steps), wanted),
+               far = distance(changes_by(narrow, steps), wanted);
+  EXPECT_LT(close, 0.004);
+  EXPECT_GT(far, 0.008);
+}
+
+TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32HoweverAStepEnds) {
+  const ThreadTraining plain{
+      .network = {.name = "cnn", .batch_norm = false}, .batch = 1, .accumulation = 128, .steps = 2};
+  expect_sums_in_f32(plain, plain, 2);
+  ThreadTraining on_two = plain;
+  on_two.ranks = 2;
+  expect_sums_in_f32(on_two, on_two, 2);
+  ThreadTraining apart = plain;
+  apart.average_every = 2;
+  expect_sums_in_f32(apart, plain, 2);
+  // Two of its steps take the gradients of one.
+  ThreadTraining delayed = plain, one_step = plain;
+  delayed.buckets.delayed = true;
+  one_step.steps = 1;
+  expect_sums_in_f32(delayed, one_step, 2);
+}
+
 // fp16: what is clipped are gradients without their scale, and a step that overflows is skipped as ever.
 TEST(TrainerRanks, ClippedStepsInHalfPrecisionKnowTheLossScale) {
   ThreadTraining training = kCnn;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In which type gradients of 16 bits are added up, where each partial sum would be rounded: over the
+// micro-batches of a rank (comm/running_sums.h), and over ranks by NCCL, which sends partial sums on
+// (comm/exchanges/dense_sum.cpp). CPUs add ranks in fp32 anyway.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/dtype.h"
+
+namespace lockstep {
+
+enum class SumType { automatic, f32, gradients };
+inline constexpr std::string_view kSumTypeWords[] = {"auto", "fp32", "gradients"};
+constexpr std::span<const std::string_view> words_of(SumType) { return kSumTypeWords; }
+
+// What automatic lets rounding take of a sum in the worst case, that of terms that are all alike.
+inline constexpr double kMostLostOfSum = 1.0 / 32;
+
+// Whether so many terms are added in fp32. automatic: where n - 1 roundings of half a unit of the type could
+// take more than kMostLostOfSum: from 10 terms of bf16 and from 66 of fp16.
+constexpr bool sums_in_f32(SumType given, DType type, std::int64_t terms) {
+  if (type == DType::f32 || terms < 2 || given == SumType::gradients) return false;
+  const double rounding = type == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  return given == SumType::f32 || static_cast<double>(terms - 1) * rounding > kMostLostOfSum;
+}
+
+}  // namespace lockstep
