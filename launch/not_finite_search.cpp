@@ -35,15 +35,21 @@ std::string NotFiniteSearch::layer_name(std::size_t node) const {
                       : fmt::format("layer {}, behind {}", node + 1, name);
 }
 
-void NotFiniteSearch::look_at_parameters() {
-  for (std::size_t node = 0; node < network_.nodes().size() && found_.empty(); ++node) {
-    for (const std::size_t index : network_.parameters_of(node)) {
-      const Parameter& parameter = network_.parameters()[index];
-      if (is_finite({.end = parameter.layout.physical_elements(), .data = parameter.value})) continue;
-      found_ = "parameter " + parameter.name;
-      return;
+void NotFiniteSearch::look_at_state() {
+  struct Visitor final : StateVisitor {
+    explicit Visitor(NotFiniteSearch& owner) : search(owner) {}
+    bool writes() const override { return false; }
+    void tensor(const StateTensor& tensor, StateScope scope) override {
+      if (!search.found_.empty() || scope != StateScope::replicated) return;
+      if (search.is_finite({.end = tensor.layout.physical_elements(), .data = tensor.value})) return;
+      search.found_ = (tensor.is_statistic ? "statistic " : "parameter ") + tensor.name;
     }
-  }
+    void value(const std::string&, StateScope, StateValue) override {}
+    NotFiniteSearch& search;
+  };
+  stream_.synchronize();
+  Visitor visitor(*this);
+  network_.visit_state(visitor);
 }
 
 void NotFiniteSearch::layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) {
@@ -63,6 +69,13 @@ void NotFiniteSearch::layer_ran(std::size_t node, Direction direction, std::int6
 
 void NotFiniteSearch::look_at_loss(double loss) {
   if (found_.empty() && !std::isfinite(loss)) found_ = "the loss";
+}
+
+std::string not_finite_state(Network& network) {
+  Stream stream(network.device(), StreamUse::compute);
+  NotFiniteSearch search(network, stream);
+  search.look_at_state();
+  return search.found();
 }
 
 std::string where_it_began(Communicator& host, const std::string& found) {

@@ -18,15 +18,15 @@ class NotFiniteSearch final : public LayerObserver {
   // Both outlive this. The stream is that of the passes.
   NotFiniteSearch(Network& network, Stream& stream);
 
-  // In this order. The parameters, as they are; waits for the stream.
-  void look_at_parameters();
+  // In this order. The parameters, and what evaluation reads beside them, as they are; waits for the stream.
+  void look_at_state();
   // Of each forward and backward pass.
   void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override;
   // Between the two.
   void look_at_loss(double loss);
 
-  // "parameter conv1.weight", "the activations of conv2", "the loss", "the gradient of fc.weight", "the
-  // gradient of the activations before conv2"; empty: all was finite.
+  // "parameter conv1.weight", "statistic bn1.running_var", "the activations of conv2", "the loss", "the
+  // gradient of fc.weight", "the gradient of the activations before conv2"; empty: all was finite.
   const std::string& found() const { return found_; }
 
  private:
@@ -38,6 +38,9 @@ class NotFiniteSearch final : public LayerObserver {
   Buffer flag_;
   std::string found_;
 };
+
+// NotFiniteSearch::found() of the state alone.
+std::string not_finite_state(Network& network);
 
 // Collective over host memory. "; it began on rank 1 in parameter conv1.weight", of every rank that found
 // something; empty: none did.

@@ -6,8 +6,10 @@
 
 #include "comm/agreement.h"
 #include "core/buffer.h"
+#include "core/log.h"
 #include "core/timeline.h"
 #include "launch/engine_options.h"
+#include "launch/not_finite_search.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -52,6 +54,8 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
     network_->visit_state(writer);
   });
   network_->copy_weights(stream_);
+  if (const std::string found = not_finite_state(*network_); !found.empty() && host.rank() == 0)
+    log::warning("{} is not finite", found);
   const DeviceBatchesOptions staging{.device = options.device};
   LoaderOptions loading{.batch = network_->batch(),
                         .tail = Tail::pad,

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/profiler_range.h"
 #include "launch/account/busy.h"
+#include "launch/not_finite_search.h"
 #include "launch/parameter_histograms.h"
 #include "launch/rank_memory.h"
 #include "launch/step_ends/apart.h"
@@ -141,7 +142,17 @@ Trainer::EvaluationTeller Trainer::teller_of(Report& report) {
   return [&report](std::int64_t batch, std::int64_t batches) { report.evaluating(batch, batches); };
 }
 
+// Collective. Running statistics of another program, say, which training moves but does not read.
+void Trainer::require_finite_state() {
+  const std::string where = where_it_began(parts_.communicator.host(), not_finite_state(parts_.network));
+  if (where.empty()) return;
+  throw_agreed(Error(
+      exit_code::failed,
+      fmt::format("the network is not finite before step {}{}; train from other weights", step_ + 1, where)));
+}
+
 void Trainer::fit(Report& report, FitObserver* observer) {
+  require_finite_state();
   observer_ = observer;
   while (!done()) {
     std::optional<EpochReport> trained = train_epoch(report, observer);

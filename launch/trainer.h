@@ -276,6 +276,8 @@ class Trainer {
   void change_codecs(std::span<const int> by_bucket);
   void average_statistics();
   void swap_average();
+  void warn_unless_finite(const LossTotals& all);
+  void require_finite_state();
   std::int64_t skipped_on_all_ranks();
   bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
   bool epoch_ends_after(std::int64_t epoch_step, std::int64_t step) const {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Trainer's evaluations, behind epochs and within them.
+#include <cmath>
+
+#include "core/log.h"
 #include "core/timeline.h"
+#include "launch/not_finite_search.h"
 #include "launch/trainer.h"
 
 namespace lockstep {
@@ -29,13 +33,33 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
     if (metrics_) metrics_->counted();
     if (told) told(step + 1, steps);
   }
-  if (average_) swap_average();
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
+  warn_unless_finite(all);
+  if (average_) swap_average();
   const double samples = static_cast<double>(all.samples);
   Evaluation evaluation{
       .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
   if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
   return evaluation;
+}
+
+// Collective. Of the evaluated network, whose loss may be finite although a statistic is not: a variance
+// without end makes zeros.
+void Trainer::warn_unless_finite(const LossTotals& all) {
+  NotFiniteSearch search(parts_.network, stream_);
+  search.look_at_state();
+  if (!std::isfinite(all.loss)) {
+    test_.seek(0, 0);
+    const Pass pass{.stream = stream_, .mode = Mode::evaluation, .observer = &search};
+    const std::int64_t steps = parts_.test.steps_in_epoch(0);
+    for (std::int64_t step = 0; step < steps && search.found().empty(); ++step) {
+      test_.begin(stream_, StepSlot::of(step));
+      parts_.network.forward(test_.next(), pass);
+      search.look_at_loss(parts_.network.loss(stream_).loss);
+    }
+  }
+  const std::string where = where_it_began(parts_.communicator.host(), search.found());
+  if (!where.empty()) log::shared_warning("the evaluation is not finite{}", where);
 }
 
 // Whoever looks at the network next, on whatever stream, finds it so.

@@ -59,7 +59,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
   Network& network = parts_.network;
   stream_.synchronize();
   NotFiniteSearch search(network, stream_);
-  search.look_at_parameters();
+  search.look_at_state();
   network.keep_statistics(stream_);
   const Standing at = standing_before(step);
   train_.seek(at.epoch, at.epoch_step);
@@ -125,7 +125,7 @@ bool Trainer::share_finite_state() {
   Network& network = parts_.network;
   Communicator& communicator = parts_.communicator;
   NotFiniteSearch search(network, stream_);
-  search.look_at_parameters();
+  search.look_at_state();
   const std::vector<int> sound = ranks_with(communicator.host(), search.found().empty());
   if (sound.empty()) return false;
   if (static_cast<int>(sound.size()) == communicator.size()) return true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <numeric>
@@ -107,6 +108,8 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
   return source;
 }
 
+constexpr const char* kNotFinite = "the network's logits are not finite";
+
 // Prints what rank 0 is told, and keeps what others are told until rank 0 asks for it.
 class Printer {
  public:
@@ -119,10 +122,16 @@ class Printer {
 
   void operator()(std::int64_t image, const Predictor::Scores& scores) {
     const std::string& path = paths_[static_cast<std::size_t>(image)];
-    if (scores.probabilities.empty()) ++undecoded_;
-    flags_.csv ? put_csv(path, scores) : put_json(path, scores);
+    const bool decoded = !scores.logits.empty();
+    const bool finite = std::ranges::all_of(scores.logits, [](float x) { return std::isfinite(x); });
+    if (!decoded) ++undecoded_;
+    if (!finite) ++not_finite_;
+    const char* error = !decoded ? "it cannot be decoded" : !finite ? kNotFinite : nullptr;
+    flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
+  // Of images that the network has no class for.
+  std::int64_t not_finite() const { return not_finite_; }
   // Collective, to be called behind the last one: what the other ranks kept, in their order.
   void finish() {
     constexpr std::size_t kPiece = 1 << 20;  // that other ranks hold of one's
@@ -166,18 +175,18 @@ class Printer {
     return order;
   }
 
-  void put_csv(const std::string& path, const Predictor::Scores& scores) {
-    if (scores.probabilities.empty())
-      return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
+  // error: why there is no class; null: there is one.
+  void put_csv(const std::string& path, const Predictor::Scores& scores, const char* error) {
+    if (error != nullptr) return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
     for (const std::size_t label : best(scores.probabilities))
       put(fmt::format("{},{},{},{:.6g}{}\n", in_csv(path), in_csv(classes_[label]), label,
                       scores.probabilities[label],
                       flags_.logits ? fmt::format(",{}", scores.logits[label]) : ""));
   }
-  void put_json(const std::string& path, const Predictor::Scores& scores) {
+  void put_json(const std::string& path, const Predictor::Scores& scores, const char* error) {
     nlohmann::ordered_json line{{"file", path}};
-    if (scores.probabilities.empty()) {
-      line["error"] = "it cannot be decoded";
+    if (error != nullptr) {
+      line["error"] = error;
     } else {
       const std::vector<std::size_t> order = best(scores.probabilities);
       const auto json_of = [&](std::size_t label) {
@@ -198,7 +207,7 @@ class Printer {
   const PredictFlags& flags_;
   Communicator& host_;
   std::string kept_;
-  std::int64_t undecoded_ = 0;
+  std::int64_t undecoded_ = 0, not_finite_ = 0;
 };
 
 ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
@@ -223,22 +232,27 @@ void require_same_images(Communicator& host, const std::vector<std::string>& pat
                               fmt::join(found.ranks, ", "), found.text, found.reference)));
 }
 
-// Collective. What all ranks did, for people; throws an agreed DataError for images that nobody can decode.
+// Collective. What all ranks did, for people; throws an agreed Error for images that have no class.
 void tell_end(std::size_t images, const Predictor& predictor, const Printer& printer, Communicator& host) {
   struct Share {
     double seconds, busy;
-    std::int64_t undecoded;
+    std::int64_t undecoded, not_finite;
   };
-  const std::vector<Share> shares =
-      gather_values(host, Share{predictor.seconds(), predictor.busy(), printer.undecoded()});
-  Share all{0, 0, 0};
+  const std::vector<Share> shares = gather_values(
+      host, Share{predictor.seconds(), predictor.busy(), printer.undecoded(), printer.not_finite()});
+  Share all{0, 0, 0, 0};
   for (const Share& each : shares) {
     all.seconds = std::max(all.seconds, each.seconds);
     all.busy += each.busy / static_cast<double>(shares.size());
     all.undecoded += each.undecoded;
+    all.not_finite += each.not_finite;
   }
   log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", images, all.seconds,
             thousands(static_cast<double>(images) / all.seconds), 100 * all.busy);
+  if (all.not_finite > 0)
+    throw_agreed(Error(exit_code::failed,
+                       fmt::format("{} of {} images have no class: {}; the network needs other weights",
+                                   all.not_finite, images, kNotFinite)));
   if (all.undecoded > 0)
     throw_agreed(DataError(fmt::format("{} of {} images cannot be decoded", all.undecoded, images)));
 }

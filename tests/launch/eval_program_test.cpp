@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What `lockstep eval` says of a trained network is what training said of it.
+#include <cmath>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -51,6 +52,49 @@ TEST(EvalProgram, TellsWhatTrainingTold) {
   EXPECT_EQ(of_checkpoint["test_loss"], last["test_loss"]);
   const ProgramResult line = run_ranks(1, eval_of(workplace, "--init " + weights));
   EXPECT_NE(line.output.find(" % of 103 samples"), std::string::npos) << line.output;
+}
+
+// Each parameter and running statistic in turn. Before it was looked for, statistics spoiled every evaluation
+// of a training that ended with 0.
+TEST(EvalProgram, OfANetworkThatIsNotFiniteNamesWhereAndTrainingEnds) {
+  const Workplace workplace("eval_poison");
+  const auto weights = workplace.path("trained.safetensors"),
+             poisoned = workplace.path("poisoned.safetensors");
+  const ProgramResult trained =
+      run_ranks(1, workplace.train({"model.name=cnn", "train.steps=2"}, "--export " + weights.string()));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  bool negative = false;
+  for (const auto& [name, values] : tensors_of(weights)) {
+    const bool is_statistic = name.find(".running_") != name.npos;
+    const std::string place = fmt::format("{} {}", is_statistic ? "statistic" : "parameter", name);
+    negative = !negative;
+    write_poisoned(weights, poisoned, name, is_statistic ? std::nanf("") : negative ? -HUGE_VALF : HUGE_VALF);
+    expect_failure(run_shell(workplace.train({"model.name=cnn"}, "--init " + poisoned.string()) + " 2>&1"),
+                   exit_code::failed,
+                   {fmt::format("not finite before step 1; it began on rank 0 in {};", place)});
+    const ProgramResult told =
+        run_shell(eval_of(workplace, "--set model.name=cnn --init " + poisoned.string() + " 2>&1"));
+    EXPECT_EQ(told.exit_code, 0) << told.output;
+    EXPECT_NE(told.output.find(place), std::string::npos) << told.output;
+    const bool tells_nan = told.output.find("test loss nan") != std::string::npos;
+    EXPECT_TRUE(tells_nan || !is_statistic) << told.output;
+  }
+}
+
+TEST(EvalProgram, NamesTheLayerWhoseActivationsOverflow) {
+  const Workplace workplace("eval_overflow");
+  const auto weights = workplace.path("trained.safetensors"), large = workplace.path("large.safetensors");
+  const ProgramResult trained =
+      run_ranks(1, workplace.train({"model.name=cnn", "train.steps=2"}, "--export " + weights.string()));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  write_poisoned(weights, large, "conv2.weight", 3e38f);
+  const ProgramResult told =
+      run_shell(eval_of(workplace, "--set model.name=cnn --init " + large.string() + " 2>&1"));
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  EXPECT_NE(told.output.find("the evaluation is not finite; it began on rank 0 in the "
+                             "activations of conv2"),
+            std::string::npos)
+      << told.output;
 }
 
 TEST(EvalProgram, WantsToBeToldWhat) {

@@ -121,6 +121,24 @@ TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
   EXPECT_EQ(csv.output.find("file,class,label,probability,logit\n"), 0u) << csv.output;
 }
 
+TEST_F(Predicted, ANetworkThatIsNotFiniteHasNoClassForAnImage) {
+  const std::string poisoned = (folder_.path() / "poisoned.safetensors").string();
+  for (const std::string name : {"conv1.weight", "bn2.running_var", "fc2.bias"}) {
+    write_poisoned(weights(), poisoned, name, std::nanf(""));
+    const ProgramResult result = predict(poisoned + " " + test_images());
+    EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+    for (const std::string& part :
+         {name + " is not finite", std::string("30 of 30 images have no class: the network's logits are")})
+      EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), 30u);
+    for (const PredictJson& answer : answers) EXPECT_TRUE(answer.contains("error")) << answer;
+    const ProgramResult csv = predict(poisoned + " --csv --logits " + test_images());
+    EXPECT_NE(csv.output.find(".jpg,,,,\n"), std::string::npos) << csv.output;
+    EXPECT_EQ(csv.output.find("nan"), std::string::npos) << csv.output;
+  }
+}
+
 TEST_F(Predicted, WhatIsNoImageIsToldApart) {
   folder_.write("test/ant/61.jpg", {1, 2, 3});
   const ProgramResult result = predict(weights() + " " + test_images());

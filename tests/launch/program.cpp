@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -189,6 +190,17 @@ std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path
     reader.read(entry, std::as_writable_bytes(std::span(values)));
   }
   return tensors;
+}
+
+void write_poisoned(const std::filesystem::path& from, const std::filesystem::path& to,
+                    const std::string& tensor, float poison) {
+  const SafetensorsEntry entry = *SafetensorsReader(from).find(tensor);
+  std::string bytes = text_of(from);
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const std::uint64_t last = sizeof(header) + header + entry.end - sizeof(poison);
+  std::memcpy(bytes.data() + last, &poison, sizeof(poison));
+  std::ofstream(to, std::ios::binary) << bytes;
 }
 
 std::string text_of(const std::filesystem::path& path) {

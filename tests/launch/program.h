@@ -62,6 +62,10 @@ std::string digest_of(const Workplace& workplace, int ranks, const std::vector<s
 // Every tensor of a safetensors file.
 std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& path);
 
+// A copy of a safetensors file in which one number of a tensor is another.
+void write_poisoned(const std::filesystem::path& from, const std::filesystem::path& to,
+                    const std::string& tensor, float poison);
+
 std::string text_of(const std::filesystem::path& path);
 
 }  // namespace lockstep
