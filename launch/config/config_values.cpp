@@ -67,7 +67,13 @@ struct Checker {
   std::string number(double value) const {
     if (!std::isfinite(value)) return refusal("only finite numbers are allowed");
     const bool fits = in_range(key.range, value) && (!key.whole || value == std::floor(value));
-    return fits ? "" : refusal("allowed are " + allowed(key));
+    if (!fits) return refusal("allowed are " + allowed(key));
+    const auto narrow = static_cast<double>(static_cast<float>(value));
+    const bool strict = (key.range.above_least && narrow <= key.range.least) ||
+                        (key.range.below_most && narrow >= key.range.most);
+    return strict
+               ? refusal(fmt::format("computed with as fp32 it is {}; allowed are {}", narrow, allowed(key)))
+               : "";
   }
 
   std::string operator()(const Flag&) const { return {}; }
