@@ -3,9 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <iterator>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -15,6 +20,7 @@
 #include "tests/data/jpeg_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -57,12 +63,25 @@ void append_chunk(Bytes& to, const std::string& name, const Bytes& data) {
               static_cast<std::uint32_t>(crc32(0, checked.data(), static_cast<unsigned>(checked.size()))));
 }
 
-// One row of samples of any depth: gray (colour_type 0) or RGB (2).
-Bytes png_of(int depth, int colour_type, const std::vector<std::uint32_t>& samples) {
-  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, header, row = {0};
-  append_word(header, static_cast<std::uint32_t>(samples.size() / (colour_type == 2 ? 3 : 1)));
-  append_word(header, 1);
-  for (const int byte : {depth, colour_type, 0, 0, 0}) header.push_back(static_cast<std::uint8_t>(byte));
+struct PngFormat {
+  int depth = 8;
+  int colour_type = 0;  // 0: gray, 2: RGB, 3: palette, 4: gray and alpha, 6: RGB and alpha
+  bool interlaced = false;
+  bool transparent = false;  // one gray level, colour or entry of the palette
+  Bytes palette = {};        // RGB
+};
+
+std::int64_t samples_of_a_pixel(const PngFormat& format) {
+  return format.colour_type == 2 ? 3 : format.colour_type == 4 ? 2 : format.colour_type == 6 ? 4 : 1;
+}
+
+struct PngSamples {
+  std::int64_t height = 0, width = 0;
+  std::vector<std::uint32_t> values;
+};
+
+Bytes packed(std::span<const std::uint32_t> samples, int depth) {
+  Bytes row;
   std::uint64_t bits = 0;
   int count = 0;
   const auto push = [&](std::uint32_t value, int width) {
@@ -72,14 +91,86 @@ Bytes png_of(int depth, int colour_type, const std::vector<std::uint32_t>& sampl
   };
   for (const std::uint32_t sample : samples) push(sample, depth);
   if (count > 0) push(0, 8 - count);
-  uLongf size = compressBound(row.size());
+  return row;
+}
+
+// The prediction that PNG's filter of that number takes off a byte: the one to the left, the one above, their
+// mean, or the one of both and their corner that is nearest to left + above - corner.
+int predicted(int filter, int left, int above, int corner) {
+  if (filter == 3) return (left + above) / 2;
+  if (filter < 3) return filter == 1 ? left : filter == 2 ? above : 0;
+  const int sum = left + above - corner;
+  const int to_left = std::abs(sum - left), to_above = std::abs(sum - above),
+            to_corner = std::abs(sum - corner);
+  return to_left <= to_above && to_left <= to_corner ? left : to_above <= to_corner ? above : corner;
+}
+
+// Rows as they are compressed, each with another filter.
+void append_rows(Bytes& to, const PngFormat& format, const PngSamples& image) {
+  if (image.height == 0 || image.width == 0) return;
+  const auto row_samples = static_cast<std::size_t>(image.width * samples_of_a_pixel(format));
+  const auto step =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, samples_of_a_pixel(format) * format.depth / 8));
+  Bytes before;
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    const Bytes row =
+        packed(std::span(image.values).subspan(static_cast<std::size_t>(y) * row_samples, row_samples),
+               format.depth);
+    before.resize(row.size());
+    const auto filter = static_cast<int>(y % 5);
+    to.push_back(static_cast<std::uint8_t>(filter));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const int left = i < step ? 0 : row[i - step], corner = i < step ? 0 : before[i - step];
+      to.push_back(static_cast<std::uint8_t>(row[i] - predicted(filter, left, before[i], corner)));
+    }
+    before = row;
+  }
+}
+
+// The pixels of one of Adam7's passes.
+PngSamples pass_of(const PngFormat& format, const PngSamples& image, int pass) {
+  constexpr std::int64_t kTop[] = {0, 0, 4, 0, 2, 0, 1}, kLeft[] = {0, 4, 0, 2, 0, 1, 0};
+  constexpr std::int64_t kDown[] = {8, 8, 8, 4, 4, 2, 2}, kAcross[] = {8, 8, 4, 4, 2, 2, 1};
+  const std::int64_t samples = samples_of_a_pixel(format);
+  PngSamples part;
+  for (std::int64_t y = kTop[pass]; y < image.height; y += kDown[pass], ++part.height) {
+    part.width = 0;
+    for (std::int64_t x = kLeft[pass]; x < image.width; x += kAcross[pass], ++part.width)
+      for (std::int64_t i = 0; i < samples; ++i)
+        part.values.push_back(image.values[static_cast<std::size_t>((y * image.width + x) * samples + i)]);
+  }
+  return part;
+}
+
+Bytes png_of(const PngFormat& format, const PngSamples& image) {
+  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, header, rows;
+  append_word(header, static_cast<std::uint32_t>(image.width));
+  append_word(header, static_cast<std::uint32_t>(image.height));
+  for (const int byte : {format.depth, format.colour_type, 0, 0, format.interlaced ? 1 : 0})
+    header.push_back(static_cast<std::uint8_t>(byte));
+  if (format.interlaced) {
+    for (int pass = 0; pass < 7; ++pass) append_rows(rows, format, pass_of(format, image, pass));
+  } else {
+    append_rows(rows, format, image);
+  }
+  uLongf size = compressBound(rows.size());
   Bytes compressed(size);
-  EXPECT_EQ(compress(compressed.data(), &size, row.data(), row.size()), Z_OK);
+  EXPECT_EQ(compress2(compressed.data(), &size, rows.data(), rows.size(), Z_BEST_SPEED), Z_OK);
   compressed.resize(size);
   append_chunk(png, "IHDR", header);
+  if (!format.palette.empty()) append_chunk(png, "PLTE", format.palette);
+  if (format.transparent)
+    append_chunk(png, "tRNS", Bytes(format.colour_type == 3 ? 1 : format.colour_type == 2 ? 6 : 2));
   append_chunk(png, "IDAT", compressed);
   append_chunk(png, "IEND", {});
   return png;
+}
+
+// One row of samples of any depth: gray (colour_type 0) or RGB (2).
+Bytes png_of(int depth, int colour_type, const std::vector<std::uint32_t>& samples) {
+  const PngFormat format{.depth = depth, .colour_type = colour_type};
+  return png_of(format,
+                {.height = 1, .width = std::ssize(samples) / samples_of_a_pixel(format), .values = samples});
 }
 
 // To the nearest of 256 levels.
@@ -103,6 +194,63 @@ TEST(Png, SamplesOfEveryDepthSpanTheSameRange) {
         decoded(png_of(depth, 2, samples), {.height = 1, .width = width / 3, .channels = 3});
     for (std::size_t i = 0; i < samples.size(); ++i)
       ASSERT_EQ(colours[i], std::lround(255.0 * samples[i] / most)) << samples[i] << " of " << depth;
+  }
+}
+
+// Red, green and blue that a pixel of these samples has, alpha left out.
+std::vector<std::uint8_t> colour_of(const PngFormat& format, const std::uint32_t* samples) {
+  if (format.colour_type == 3) {
+    const auto* entry = format.palette.data() + 3 * samples[0];
+    return {entry, entry + 3};
+  }
+  const auto level = [&](std::uint32_t sample) {
+    return static_cast<std::uint8_t>(std::lround(255.0 * sample / ((1u << format.depth) - 1)));
+  };
+  const bool gray = format.colour_type != 2 && format.colour_type != 6;
+  return {level(samples[0]), level(samples[gray ? 0 : 1]), level(samples[gray ? 0 : 2])};
+}
+
+// Rows of less than a byte, passes of an interlaced image without a pixel, and each filter on each pixel
+// size.
+TEST(Png, EveryFormatAndSizeIsDecodedExactly) {
+  std::vector<PngFormat> formats;
+  for (const auto& [colour_type, depths] : std::vector<std::pair<int, std::vector<int>>>{
+           {0, {1, 2, 4, 8, 16}}, {2, {8, 16}}, {3, {1, 2, 4, 8}}, {4, {8, 16}}, {6, {8, 16}}}) {
+    for (const int depth : depths) {
+      PngFormat format{.depth = depth, .colour_type = colour_type};
+      if (colour_type == 3) format.palette = noise({1, 1 << depth, 3}, 7);
+      formats.push_back(format);
+      format.interlaced = true;
+      format.transparent = colour_type < 4;
+      formats.push_back(format);
+    }
+  }
+  std::vector<std::int64_t> sides = {127, 128, 129, 255, 256, 257};
+  for (std::int64_t side = 1; side <= 64; ++side) sides.push_back(side);
+  Thinning thinning;
+  for (const PngFormat& format : formats) {
+    const std::int64_t samples = samples_of_a_pixel(format);
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      if (!thinning.takes()) continue;
+      PngSamples image{.height = sides[i], .width = sides[i * 37 % sides.size()], .values = {}};
+      const std::string name = fmt::format("{} x {}, type {}, depth {}", image.height, image.width,
+                                           format.colour_type, format.depth);
+      const Bytes random = noise({image.height, image.width, 2 * samples}, static_cast<std::uint32_t>(i));
+      for (std::size_t at = 0; at < random.size(); at += 2)
+        image.values.push_back((random[at] << 8u | random[at + 1]) & ((1u << format.depth) - 1));
+      const Bytes png = png_of(format, image);
+      const bool gray = format.colour_type == 0 || format.colour_type == 4;
+      ASSERT_EQ(png_shape("x.png", png), (ImageShape{image.height, image.width, gray ? 1 : 3})) << name;
+      const Bytes colours = decoded(png, {image.height, image.width, 3});
+      const Bytes grays = decoded(png, {image.height, image.width, 1});
+      for (std::size_t at = 0; at < grays.size(); ++at) {
+        const Bytes expected =
+            colour_of(format, image.values.data() + at * static_cast<std::size_t>(samples));
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), colours.begin() + static_cast<long>(3 * at)))
+            << name << ", at " << at;
+        ASSERT_EQ(grays[at], luma(expected[0], expected[1], expected[2])) << name << ", at " << at;
+      }
+    }
   }
 }
 
