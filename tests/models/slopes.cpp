@@ -27,21 +27,24 @@ std::span<float> values_of(const Parameter& parameter) {
   return {parameter.value, static_cast<std::size_t>(parameter.layout.physical_elements())};
 }
 
-// The mean loss of the last forward. In double precision from the logits on: the rounding of a sum in fp32
+// The weighted mean loss of the batch. In double precision from the logits on: the rounding of a sum in fp32
 // would be what small steps change.
 double precise_loss(NetworkFixture& fixture) {
   fixture.forward();
   const Tensor logits = fixture.network().logits();
   const std::int64_t classes = logits.shape[1];
-  double sum = 0;
+  const Batch batch = fixture.input();
+  double sum = 0, weight = 0;
   for (std::int64_t sample = 0; sample < logits.shape[0]; ++sample) {
     const float* row = logits.as<float>().data() + sample * classes;
     double exponentials = 0;
     for (std::int64_t k = 0; k < classes; ++k) exponentials += std::exp(static_cast<double>(row[k]));
-    sum +=
-        std::log(exponentials) - static_cast<double>(row[fixture.input().labels.as<std::int32_t>()[sample]]);
+    const double its_weight = batch.weights.as<float>()[sample];
+    const auto label = static_cast<std::size_t>(batch.labels.as<std::int32_t>()[sample]);
+    sum += its_weight * (std::log(exponentials) - static_cast<double>(row[label]));
+    weight += its_weight;
   }
-  return sum / static_cast<double>(logits.shape[0]);
+  return sum / weight;
 }
 
 // A random change of each parameter, in its own layout; where that pads, by nothing.
