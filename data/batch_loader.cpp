@@ -44,7 +44,8 @@ struct Slot {
   Batch batch;
   std::int64_t ticket = -1;      // the micro-batch it holds or is being filled with
   std::int64_t pieces_left = 0;  // until it is ready
-  std::int64_t left_out = 0;     // samples
+  std::int64_t copies = 0;       // places of weight 0 that hold a sample again
+  std::int64_t left_out = 0;     // samples, without their copies
   double lost_weight = 0;        // of them
   FirstError undecodable;        // why the first of them was
   FirstError error;              // instead of the batch
@@ -223,6 +224,7 @@ struct BatchLoader::State {
       if (piece == 0) {
         slot.ticket = ticket;
         slot.pieces_left = pieces;
+        slot.copies = 0;
         slot.left_out = 0;
         slot.lost_weight = 0;
         slot.undecodable = slot.error = {};
@@ -232,11 +234,13 @@ struct BatchLoader::State {
       const Filled filled = fill(slot, ticket, piece);
       lock.lock();
       --filling;
+      slot.copies += filled.copies;
       slot.left_out += filled.left_out;
       slot.lost_weight += filled.lost_weight;
       slot.undecodable.offer(piece, filled.undecodable);
       slot.error.offer(piece, filled.error);
-      if (--slot.pieces_left == 0 && slot.error.error == nullptr && 2 * slot.left_out > options.batch) {
+      if (--slot.pieces_left == 0 && slot.error.error == nullptr &&
+          2 * slot.left_out > options.batch - slot.copies) {
         slot.error = slot.undecodable;
       }
       if (slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&
@@ -255,6 +259,7 @@ struct BatchLoader::State {
   }
 
   struct Filled {
+    std::int64_t copies = 0;
     std::int64_t left_out = 0;
     double lost_weight = 0;
     std::exception_ptr undecodable;  // the first one's error
@@ -276,7 +281,8 @@ struct BatchLoader::State {
           if (next.sample >= 0 && !on_device) dataset.will_read(next.sample);
         }
         const std::exception_ptr error = fill_sample(slot, i, at);
-        if (error == nullptr) continue;
+        if (at.weight == 0) ++filled.copies;
+        if (error == nullptr || at.weight == 0) continue;
         filled.lost_weight += static_cast<double>(at.weight);
         if (filled.left_out++ == 0) filled.undecodable = error;
       }

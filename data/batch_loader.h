@@ -100,7 +100,7 @@ class BatchLoader {
   // throws a DataError is left out, unless on_error says otherwise, as padding is: a black image of label 0
   // and weight 0; in training the others of its micro-batch share its weight. Rethrows anything else that the
   // dataset threw for this micro-batch, and the DataError where more than half of the batch would be left
-  // out, each time until a seek.
+  // out, each time until a seek; copies that fill up a short batch (Tail::exact) do not count.
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;

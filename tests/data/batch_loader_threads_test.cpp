@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -162,6 +163,32 @@ TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
         EXPECT_EQ(std::ranges::count(weights, most), 12 - left_out) << "all others weigh the same";
       }
       EXPECT_GT(loader.left_out(), 0);
+    }
+  }
+}
+
+// A last batch of 2 samples in 5 places holds one of them three times and the other one twice.
+TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceWhateverItsCopies) {
+  class OneDamaged final : public NumberedDataset {
+   public:
+    explicit OneDamaged(std::int64_t damaged) : NumberedDataset(7), damaged_(damaged) {}
+    std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+      if (index == damaged_) throw DataError("damaged");
+      return NumberedDataset::read(index, image);
+    }
+
+   private:
+    std::int64_t damaged_;
+  };
+  for (const int threads : {1, 4}) {
+    for (std::int64_t damaged = 0; damaged < 7; ++damaged) {
+      const OneDamaged dataset(damaged);
+      BatchLoader loader(dataset, {}, {.batch = 5, .tail = Tail::exact, .threads = threads});
+      for (int step = 0; step < 6; ++step) {  // three epochs
+        const std::span<const float> weights = loader.next().weights.as<float>();
+        EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 5, 1e-5) << "step " << step;
+      }
+      EXPECT_EQ(loader.left_out(), 1);
     }
   }
 }
