@@ -155,7 +155,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   }
 
  private:
-  enum Row : std::size_t { kCenter, kSlope, kOffset, kByGradient, kByX, kConstant, kScratchRows };
+  enum Row : std::size_t { kCenter, kSlope, kOffset, kFactor, kByX, kConstant, kScratchRows };
 
   // Some samples of one block of channels.
   struct Piece {
@@ -193,7 +193,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   void backward_frozen(const BatchNormBackward& b, const float* mean, const float* slope,
                        const float* offset) const {
     const auto channels = static_cast<std::size_t>(rows_.physical_channels());
-    std::copy_n(slope, channels, row(b.scratch, kByGradient));
+    std::copy_n(slope, channels, row(b.scratch, kFactor));
     std::fill_n(row(b.scratch, kByX), channels, 0.0f);
     std::fill_n(row(b.scratch, kConstant), channels, 0.0f);
     for_pieces([&](const Piece& p) {
@@ -357,10 +357,10 @@ class CpuBatchNorm final : public BatchNormKernel {
     const double count = count_ * options_.ranks;
     const double deviations = static_cast<double>(inverse[c]);
     const double factor = real ? static_cast<double>(b.parameters.scale[c]) * deviations : 0.0;
-    row(b.scratch, kByGradient)[c] = static_cast<float>(factor);
+    row(b.scratch, kFactor)[c] = static_cast<float>(factor);
     row(b.scratch, kByX)[c] =
-        real ? static_cast<float>(-factor * deviations * deviations * all.product / count) : 0.0f;
-    row(b.scratch, kConstant)[c] = real ? static_cast<float>(-factor * all.sum / count) : 0.0f;
+        real ? static_cast<float>(-deviations * deviations * all.product / count) : 0.0f;
+    row(b.scratch, kConstant)[c] = real ? static_cast<float>(-all.sum / count) : 0.0f;
   }
 
   void write_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
@@ -375,7 +375,7 @@ class CpuBatchNorm final : public BatchNormKernel {
                             .slope = slope + channel,
                             .mean = mean + channel,
                             .offset = offset + channel,
-                            .by_gradient = row(b.scratch, kByGradient) + channel,
+                            .factor = row(b.scratch, kFactor) + channel,
                             .by_x = row(b.scratch, kByX) + channel,
                             .constant = row(b.scratch, kConstant) + channel,
                             .x_gradient = tensor(b.x_gradient, at)});

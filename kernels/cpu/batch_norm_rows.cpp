@@ -166,7 +166,7 @@ template <int W, typename T, typename F>
 INLINE void input_gradient_of_lanes(const Group& group, F activation, const InputGradientRow& g) {
   using V = typename Lanes<W>::Float;
   const auto [slope, mean, offset] = Normal<V>::of(g, group);
-  const V by_gradient = load<V>(g.by_gradient + group.lane), by_x = load<V>(g.by_x + group.lane);
+  const V factor = load<V>(g.factor + group.lane), by_x = load<V>(g.by_x + group.lane);
   const V constant = load<V>(g.constant + group.lane);
   const T* x = elements<T>(g.x, group);
   const T* y_gradient = elements<T>(g.y_gradient, group);
@@ -175,7 +175,7 @@ INLINE void input_gradient_of_lanes(const Group& group, F activation, const Inpu
     const std::int64_t at = p * group.stride;
     const V d = load<V>(x + at) - mean;
     const V gradient = behind(activation, load<V>(y_gradient + at), slope * d + offset);
-    store(x_gradient + at, by_gradient * gradient + (by_x * d + constant));
+    store(x_gradient + at, factor * (gradient + (by_x * d + constant)));
   }
 }
 

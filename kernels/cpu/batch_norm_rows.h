@@ -51,15 +51,16 @@ struct GradientSumsRow {
 };
 void add_gradient_sums(const BatchNormRow& row, Activation activation, const GradientSumsRow& g);
 
-// x_gradient = by_gradient * g + by_x * (x - mean) + constant, with g as above (Activation::none where
-// y_gradient is g already). x_gradient may be y_gradient.
+// x_gradient = factor * (g + (by_x * (x - mean) + constant)), with g as above (Activation::none where
+// y_gradient is g already). x_gradient may be y_gradient. The factor comes last: factor * by_x has the third
+// power of 1 / deviation, and underflows where the result does not.
 struct InputGradientRow {
   const void* x = nullptr;
   const void* y_gradient = nullptr;
   const float* slope = nullptr;
   const float* mean = nullptr;
   const float* offset = nullptr;
-  const float* by_gradient = nullptr;
+  const float* factor = nullptr;
   const float* by_x = nullptr;
   const float* constant = nullptr;
   void* x_gradient = nullptr;

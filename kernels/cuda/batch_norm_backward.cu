@@ -93,9 +93,10 @@ __global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
   });
 }
 
-// x's gradient = by_gradient * g + by_distance * (x - mean) + constant.
+// x's gradient = factor * (g + (by_distance * (x - mean) + constant)). The factor comes last: factor *
+// by_distance has the third power of 1 / deviation, and underflows where the result does not.
 struct Coefficients {
-  float* by_gradient;
+  float* factor;
   float* by_distance;
   float* constant;
   const float* scale;
@@ -104,10 +105,9 @@ struct Coefficients {
 
   __device__ void write(int channel, const GradientSums& all) const {
     const auto deviations = static_cast<double>(inverse[channel]);
-    const double factor = static_cast<double>(scale[channel]) * deviations;
-    by_gradient[channel] = static_cast<float>(factor);
-    by_distance[channel] = static_cast<float>(-factor * deviations * deviations * all.product / count);
-    constant[channel] = static_cast<float>(-factor * all.sum / count);
+    factor[channel] = static_cast<float>(static_cast<double>(scale[channel]) * deviations);
+    by_distance[channel] = static_cast<float>(-deviations * deviations * all.product / count);
+    constant[channel] = static_cast<float>(-all.sum / count);
   }
 };
 
@@ -172,14 +172,14 @@ __global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
                           GradientTensors<T> out) {
   const Part<kLanes> part(t);
   if (!part.has_channel) return;
-  // by_gradient has the bits of the slope that forward normalised with: both are scale * inverse, rounded
+  // factor has the bits of the slope that forward normalised with: both are scale * inverse, rounded
   // once.
-  Lanes<kLanes> mean, shift, by_gradient, by_distance, constant;
+  Lanes<kLanes> mean, shift, factor, by_distance, constant;
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
     mean[i] = given.mean[part.channel + i];
     shift[i] = given.parameters.shift[part.channel + i];
-    by_gradient[i] = coefficients.by_gradient[part.channel + i];
+    factor[i] = coefficients.factor[part.channel + i];
     by_distance[i] = coefficients.by_distance[part.channel + i];
     constant[i] = coefficients.constant[part.channel + i];
   }
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
         for (int i = 0; i < kLanes; ++i) {
           const float distance = x[i] - mean[i];
           gradient[i] = passed_gradient<kPassed>(function, gradient[i], (values.passed >> i & 1u) != 0,
-                                                 distance, by_gradient[i], shift[i]);
-          x_gradient[i] = by_gradient[i] * gradient[i] + by_distance[i] * distance + constant[i];
+                                                 distance, factor[i], shift[i]);
+          x_gradient[i] = factor[i] * (gradient[i] + (by_distance[i] * distance + constant[i]));
         }
         if (out.residual_gradient != nullptr) store(out.residual_gradient + at, gradient);
         store(out.x_gradient + at, x_gradient);
@@ -223,7 +223,7 @@ void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const B
   if (norm.rows * norm.channels == 0) return;
   void* residual_gradient = norm.options.residual ? b.residual_gradient : nullptr;
   const auto row = [&](std::size_t index) { return BatchNormMemory::row(b.scratch, norm.channels, index); };
-  const Coefficients coefficients{.by_gradient = row(0),
+  const Coefficients coefficients{.factor = row(0),
                                   .by_distance = row(1),
                                   .constant = row(2),
                                   .scale = b.parameters.scale,

@@ -224,6 +224,36 @@ TEST(BatchNorm, GradientsMatchFiniteDifferences) {
   });
 }
 
+// Returns the gradient of x, with x, the gradient of y and scale multiplied by these factors.
+Values x_gradient_of_multiples(const Layout& layout, float by_x, float by_y_gradient, float by_scale) {
+  BatchNormCase c(layout, {});
+  const auto multiplied = [](Values values, float factor) {
+    for (float& value : values) value *= factor;
+    return values;
+  };
+  std::memcpy(c.x_memory.data(), to_memory(multiplied(c.x, by_x), layout).data(), layout.bytes());
+  std::ranges::copy(multiplied(c.scale, by_scale), c.scale_memory.floats());
+  const PlannedMemory given(layout, multiplied(c.y_gradient, by_y_gradient));
+  PlannedMemory x_gradient(layout);
+  GuardedMemory scale_gradient(c.scale.size() * sizeof(float)),
+      shift_gradient(c.scale.size() * sizeof(float));
+  c.forward_training();
+  c.backward(given, x_gradient, scale_gradient, shift_gradient, Write::overwrite);
+  return x_gradient.plain();
+}
+
+// Epsilon is negligible, so powers of two scale the gradient exactly. scale / deviation^3 * mean(g * (x -
+// mean)) underflows in fp32 here; the gradient does not.
+TEST(BatchNorm, RepresentableGradientsDoNotUnderflow) {
+  for (const Layout& layout : layouts_for({3, 17, 5, 5})) {
+    SCOPED_TRACE(layout.describe());
+    const Values usual = x_gradient_of_multiples(layout, 0x1p20f, 1, 1);
+    const Values small = x_gradient_of_multiples(layout, 0x1p40f, 0x1p-40f, 0x1p-30f);
+    for (std::size_t i = 0; i < usual.size(); ++i)
+      ASSERT_NEAR(small[i], std::ldexp(static_cast<double>(usual[i]), -90), 0x1p-135) << "at " << i;
+  }
+}
+
 TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
   for_each_batch_norm([](const Layout& layout, const BatchNormOptions& options) {
     BatchNormCase c(layout, options);
