@@ -59,13 +59,22 @@ def write_arrays(path, arrays, metadata=None):
         file.write(struct.pack("<Q", len(text)) + text + b"".join(data))
 
 
+def read_header(blob):
+    """The header, and where the data begins."""
+    (length,) = struct.unpack("<Q", blob[:8])
+    return json.loads(blob[8 : 8 + length]), 8 + length
+
+
+def read_metadata(path):
+    return read_header(path.read_bytes())[0].get("__metadata__", {})
+
+
 def read_safetensors(path):
     blob = path.read_bytes()
-    (length,) = struct.unpack("<Q", blob[:8])
-    header = json.loads(blob[8 : 8 + length])
+    header, begin_of_data = read_header(blob)
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        begin, end = (begin_of_data + offset for offset in entry["data_offsets"])
         tensors[name] = np.frombuffer(blob[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
     return tensors
