@@ -7,7 +7,8 @@
 // power of two, which ranks choose by the largest magnitude that one of them has: so a bucket of small
 // gradients keeps its digits, and a sum over ranks does not overflow. This costs an all-reduce of 4 bytes for
 // each bucket. Infinity and NaN stay what they are: the step is skipped or ends the run, as with any
-// overflow.
+// overflow. Gradients that are fp16 already travel as they are where no node has a second rank: the loss
+// scale keeps them within fp16, as it does without a codec.
 #include "comm/codecs/codec.h"
 #include "comm/exchanges/exchanges.h"
 #include "kernels/backend.h"

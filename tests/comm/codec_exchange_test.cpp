@@ -71,24 +71,34 @@ TEST(CodecExchange, HalvesAreRoundedOnlyBetweenNodes) {
   }
 }
 
-// The exchange of 2^k g is 2^k times the exchange of g: no range of magnitudes is lost in 16 bits.
-TEST(CodecExchange, PowersOfTwoPassThroughHalves) {
-  for (const std::vector<int>& node_of : node_dealings()) {
-    for (const ExchangeKind* kind : {&kFp16Codec, &kBf16Codec}) {
+constexpr const ExchangeKind* kEveryExchange[] = {&kDenseSum,  &kFp16Codec,     &kBf16Codec, &kInt8Codec,
+                                                  &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec};
+
+// The exchange of 2^k g is 2^k times the exchange of g, and so is that of the next gradients, beside what the
+// first left unsent.
+TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
+  constexpr int kPassSteps = 2;
+  for (const std::vector<int>& node_of : {std::vector<int>{0, 1}, {0, 0, 1, 1}}) {
+    for (const ExchangeKind* kind : kEveryExchange) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", kind->name, node_of.size()));
       run_thread_ranks(
           static_cast<int>(node_of.size()),
           [&](Communicator& communicator) {
-            std::vector<Parameter> parameters = some_parameters();
-            GradientBuckets buckets(parameters, communicator, codec_buckets(*kind));
             const auto exchanged = [&](int power) {
-              run_pass(buckets, parameters, communicator.rank(), [power](int rank, std::int64_t element) {
-                return std::ldexp(made_up_gradient(rank, 0, element), power);
-              });
-              return agreed_gradients(communicator, parameters);
+              std::vector<Parameter> parameters = some_parameters();
+              GradientBuckets buckets(parameters, communicator, codec_buckets(*kind));
+              std::vector<float> all;
+              for (int step = 0; step < kPassSteps; ++step) {
+                run_pass(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
+                  return std::ldexp(made_up_gradient(rank, step, element), power);
+                });
+                const std::vector<float> gradients = agreed_gradients(communicator, parameters);
+                all.insert(all.end(), gradients.begin(), gradients.end());
+              }
+              return all;
             };
             const std::vector<float> one = exchanged(0);
-            for (const int power : {-40, -24, -10, -1, 1, 10, 15, 16, 24, 40}) {
+            for (const int power : {-40, -16, 16, 40}) {
               const std::vector<float> other = exchanged(power);
               for (std::size_t i = 0; i < one.size(); ++i)
                 CHECK(other[i] == std::ldexp(one[i], power), "element {} is {} and not 2^{} times {}", i,

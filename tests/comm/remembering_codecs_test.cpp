@@ -191,7 +191,48 @@ TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
   });
 }
 
-// Multiplied by a power of two everything is, but for what is remembered.
+// From counts on either side of 2^24 and 2^31, gradients of zero, and then of others.
+TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
+  constexpr int kZeros = 30;
+  for (const ExchangeKind* kind : {&kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
+    for (const std::int64_t begin : {(std::int64_t{1} << 24) - 15, (std::int64_t{1} << 31) - 15}) {
+      SCOPED_TRACE(fmt::format("{} from step {}", kind->name, begin));
+      run_thread_ranks(
+          2,
+          [&](Communicator& communicator) {
+            std::vector<Parameter> parameters = some_parameters();
+            BucketOptions options = codec_buckets(*kind);
+            if (kind == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
+            GradientBuckets buckets(parameters, communicator, options);
+            set_step_counts(buckets, begin);
+            const auto pass = [&](float factor) {
+              run_pass(buckets, parameters, communicator.rank(), [factor](int rank, std::int64_t element) {
+                return factor * made_up_gradient(rank, 0, element);
+              });
+              Stream stream(Device{}, StreamUse::compute);
+              std::int32_t finite = 1;
+              buckets.agree_finite(stream, &finite);
+              return agreed_gradients(communicator, parameters);
+            };
+            for (int step = 0; step < kZeros; ++step) {
+              for (const float value : pass(0)) CHECK(value == 0, "{} of zeros", value);
+            }
+            bool moves = false;
+            for (const float value : pass(1)) {
+              CHECK(std::isfinite(value));
+              moves = moves || value != 0;
+            }
+            CHECK(moves, "nothing arrives");
+            for (const auto& [name, values] : state_of(buckets))
+              for (const float value : values) CHECK(std::isfinite(value), "{} holds {}", name, value);
+            for (const std::int64_t count : step_counts(buckets))
+              CHECK(count == begin + kZeros + 1, "{} steps are counted", count);
+          },
+          std::vector<int>{0, 1});
+    }
+  }
+}
+
 // fp32 holds every whole number up to 2^24.
 TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
   constexpr std::int64_t kBefore = (1 << 24) - 1;
@@ -208,6 +249,7 @@ TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
   });
 }
 
+// Multiplied by a power of two everything is, but for what is remembered.
 TEST(RememberingCodecs, RememberWithoutTheLossScale) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
