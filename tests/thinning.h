@@ -2,7 +2,10 @@
 //
 // Tests of many shapes try a few of them under a sanitizer, which makes each ten times as slow: what is wrong
 // with memory is wrong at most shapes. What is computed is checked at every shape by the optimised build.
+// Tests of properties, which have no end of cases, try more of them where LOCKSTEP_LARGE_TESTS is set.
 #pragma once
+
+#include <cstdlib>
 
 namespace lockstep {
 
@@ -12,6 +15,8 @@ inline constexpr int kOneOf = 7;
 #else
 inline constexpr int kOneOf = 1;
 #endif
+
+inline bool in_large_form() { return std::getenv("LOCKSTEP_LARGE_TESTS") != nullptr; }
 
 // Tells of each case, in order, whether it is tried: every kOneOf-th.
 class Thinning {

@@ -78,7 +78,13 @@ constexpr const ExchangeKind* kEveryExchange[] = {&kDenseSum,  &kFp16Codec,     
 // first left unsent.
 TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
   constexpr int kPassSteps = 2;
-  for (const std::vector<int>& node_of : {std::vector<int>{0, 1}, {0, 0, 1, 1}}) {
+  const std::vector<std::vector<int>> few = {{0, 1}, {0, 0, 1, 1}};
+  std::vector<int> powers = {-40, -16, 16, 40};
+  if (in_large_form()) {
+    powers.resize(81);
+    std::iota(powers.begin(), powers.end(), -40);
+  }
+  for (const std::vector<int>& node_of : in_large_form() ? node_dealings() : few) {
     for (const ExchangeKind* kind : kEveryExchange) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", kind->name, node_of.size()));
       run_thread_ranks(
@@ -98,7 +104,7 @@ TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
               return all;
             };
             const std::vector<float> one = exchanged(0);
-            for (const int power : {-40, -16, 16, 40}) {
+            for (const int power : powers) {
               const std::vector<float> other = exchanged(power);
               for (std::size_t i = 0; i < one.size(); ++i)
                 CHECK(other[i] == std::ldexp(one[i], power), "element {} is {} and not 2^{} times {}", i,

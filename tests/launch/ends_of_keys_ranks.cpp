@@ -19,6 +19,7 @@
 #include "launch/trainer.h"
 #include "launch/training.h"
 #include "tests/launch/rank_program.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -69,10 +70,13 @@ std::vector<Settings> circumstances(const std::string& key) {
 // Within the range, and what fp32 makes zero, subnormal or infinite of.
 std::set<double> ends_of(const detail::Range& range) {
   std::set<double> ends = {5e-324, 1e-45, 3.5e38};
+  if (in_large_form()) ends.insert({0, 1e-46, 1e-40, 1.2e-38, 1, 1e300});
   for (const double end : {range.least, range.most}) {
     if (!std::isfinite(end)) continue;
-    // Gone in fp32.
-    for (const double sign : {-1.0, 1.0}) ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-26);
+    for (const double sign : {-1.0, 1.0}) {
+      ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-26);  // gone in fp32
+      if (in_large_form()) ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-52);
+    }
     ends.insert(end);
   }
   return ends;
