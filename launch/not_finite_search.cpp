@@ -15,10 +15,16 @@ namespace lockstep {
 NotFiniteSearch::NotFiniteSearch(Network& network, Stream& stream)
     : network_(network), stream_(stream), flag_(sizeof(std::int32_t), network.device()) {}
 
-bool NotFiniteSearch::is_finite(const FlatRange& range) {
+bool NotFiniteSearch::are_finite(std::span<const FlatRange> ranges) {
   auto* flag = reinterpret_cast<std::int32_t*>(flag_.data());
-  network_.backend().all_finite(
-      stream_, {.type = range.type, .count = range.count(), .values = range.data, .finite = flag});
+  Write write = Write::overwrite;
+  for (const FlatRange& range : ranges) {
+    network_.backend().all_finite(stream_, {.type = range.type,
+                                            .count = range.count(),
+                                            .values = range.data,
+                                            .finite = flag,
+                                            .write = std::exchange(write, Write::accumulate)});
+  }
   std::int32_t finite = 0;
   stream_.copy(&finite, flag, sizeof(finite));
   stream_.synchronize();
@@ -47,7 +53,10 @@ void NotFiniteSearch::look_at_state() {
     void value(const std::string&, StateScope, StateValue) override {}
     NotFiniteSearch& search;
   };
-  stream_.synchronize();
+  std::vector<FlatRange> all;
+  for (const std::span<float> part : {network_.values(), network_.frozen(), network_.evaluation_statistics()})
+    all.push_back({.end = static_cast<std::int64_t>(part.size()), .data = part.data()});
+  if (are_finite(all)) return;  // a question in place of one for each tensor
   Visitor visitor(*this);
   network_.visit_state(visitor);
 }

@@ -4,6 +4,7 @@
 // its observer, which looks at what each layer makes; what it finds first is what the rest comes from.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "comm/communicator.h"
@@ -30,7 +31,8 @@ class NotFiniteSearch final : public LayerObserver {
   const std::string& found() const { return found_; }
 
  private:
-  bool is_finite(const FlatRange& range);
+  bool is_finite(const FlatRange& range) { return are_finite(std::span(&range, 1)); }
+  bool are_finite(std::span<const FlatRange> ranges);
   std::string layer_name(std::size_t node) const;
 
   Network& network_;

@@ -87,7 +87,9 @@ TEST(EvalProgram, NamesTheLayerWhoseActivationsOverflow) {
   const ProgramResult trained =
       run_ranks(1, workplace.train({"model.name=cnn", "train.steps=2"}, "--export " + weights.string()));
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
-  write_poisoned(weights, large, "conv2.weight", 3e38f);
+  const auto half_way = workplace.path("half_way.safetensors");
+  write_poisoned(weights, half_way, "conv1.weight", 1e30f);
+  write_poisoned(half_way, large, "conv2.weight", 1e30f);
   const ProgramResult told =
       run_shell(eval_of(workplace, "--set model.name=cnn --init " + large.string() + " 2>&1"));
   EXPECT_EQ(told.exit_code, 0) << told.output;

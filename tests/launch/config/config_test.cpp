@@ -194,7 +194,8 @@ TEST(Config, ValuesOutOfRange) {
        "schedule.milestones = [0]: allowed are lists of ascending numbers > 0 and <= 1000000"},
       {"comm.bucket_mib=[1, 0, 1]",
        "comm.bucket_mib = [1, 0, 1]: allowed are lists of 3 numbers > 0 and <= 65536"},
-      {"data.deviation=[0]", "data.deviation = [0]: allowed are lists of numbers from 1e-30 to 1e+30"},
+      {"data.deviation=[0]",
+       "data.deviation = [0]: allowed are lists of numbers from 1e-12 to 1000000000000"},
       {"data.mean=[inf]", "data.mean = [inf]: only finite numbers are allowed"},
       {"data.path=", "data.path is empty: set it in the file or with --set data.path=..."},
       {"run.dir=\"\"", "run.dir is empty: set it in the file or with --set run.dir=..."},
@@ -368,7 +369,8 @@ TEST(Config, ValuesOfTheWrongType) {
       {"model.freeze=[1]", "model.freeze = [ 1 ]: a list of strings is expected"},
       {"schedule.milestones=[\"a\"]",
        "schedule.milestones = [ \"a\" ]: a list of ascending numbers > 0 and <= 1000000 is expected"},
-      {"data.mean=0.5", "data.mean = 0.5: a list of numbers from -1e+30 to 1e+30 is expected"}};
+      {"data.mean=0.5",
+       "data.mean = 0.5: a list of numbers from -1000000000000 to 1000000000000 is expected"}};
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
   EXPECT_EQ(text_error("[data]\npath = 3\n"), "FILE:2: data.path = 3: a string is expected");
   EXPECT_EQ(text_error("[model]\nname = 3\n"),
