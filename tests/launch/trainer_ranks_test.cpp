@@ -151,12 +151,14 @@ void expect_sums_in_f32(const ThreadTraining& training, ThreadTraining along_tre
   const double close = distance(changes_by(training, steps), wanted),
                far = distance(changes_by(narrow, steps), wanted);
   EXPECT_LT(close, 0.004);
-  EXPECT_GT(far, 0.008);
+  EXPECT_GT(far, kOneOf == 1 ? 0.008 : close);
 }
 
 TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32HoweverAStepEnds) {
-  const ThreadTraining plain{
-      .network = {.name = "cnn", .batch_norm = false}, .batch = 1, .accumulation = 128, .steps = 2};
+  const ThreadTraining plain{.network = {.name = "cnn", .batch_norm = false},
+                             .batch = 1,
+                             .accumulation = kOneOf == 1 ? 128 : 16,
+                             .steps = 2};
   expect_sums_in_f32(plain, plain, 2);
   ThreadTraining on_two = plain;
   on_two.ranks = 2;
