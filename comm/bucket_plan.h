@@ -66,7 +66,9 @@ class BucketPlan {
   }
   // The flat order, one range for each element type there is; without memory.
   std::span<const FlatRange> ranges() const { return ranges_; }
-  // Of weights; fp32 where nothing is of 16 bits.
+  // Of the flat order, padding included.
+  std::int64_t elements() const { return ranges_.empty() ? 0 : ranges_.back().end; }
+  // The type of weights' gradients: fp32 where no gradient is of 16 bits.
   DType gradient_type() const { return ranges_.empty() ? DType::f32 : ranges_.front().type; }
   std::size_t bytes() const;
   int world_size() const { return world_size_; }

@@ -111,13 +111,13 @@ class GradientBuckets final : public GradientListener {
     return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + (running_ ? running_->memory_bytes() : 0) +
            exchange_->memory_bytes();
   }
-  // Of these, what the exchange keeps that is no sum in fp32.
+  // Part of memory_bytes(): what a codec keeps.
   std::size_t codec_bytes() const { return exchanges_sums() ? 0 : exchange_->memory_bytes(); }
-  // Of these, what sums in fp32 take of gradients that are of 16 bits, or that are summed along the tree.
+  // Part of memory_bytes(): sums in fp32, of gradients of 16 bits and along the tree.
   std::size_t sum_bytes() const {
     return (running_ ? running_->memory_bytes() : 0) + (exchanges_sums() ? exchange_->memory_bytes() : 0);
   }
-  // In which weights' gradients travel where no codec takes them.
+  // The type in which weights' gradients travel where no codec takes them.
   DType sent_type() const;
   GradientExchange& exchange() { return *exchange_; }
 
@@ -125,7 +125,7 @@ class GradientBuckets final : public GradientListener {
   Write write(std::int64_t micro) const {
     return micro == 0 || sums_ != nullptr || running_ ? Write::overwrite : Write::accumulate;
   }
-  // Behind the backward of each micro-batch, but for the step's last where its buckets leave meanwhile.
+  // After the backward pass of each micro-batch; not of a step's last, if its buckets leave during that pass.
   void behind_micro_batch(Stream& compute, std::int64_t micro);
 
   // Starts the backward pass that finishes gradients; compute is the stream they are computed on. A GPU takes
@@ -156,7 +156,7 @@ class GradientBuckets final : public GradientListener {
   void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();
-  // Whether what it keeps are sums.
+  // Whether the exchange's memory is that of sums, and not a codec's.
   bool exchanges_sums() const {
     return sums_ != nullptr || (options_.exchange.kind == &kDenseSum && options_.codecs.rules.empty());
   }

@@ -164,7 +164,7 @@ struct ExchangeContext {
   SumType sum_type = SumType::automatic;
 };
 
-// In which all ranks add up, and send, gradients of this type that no codec takes.
+// The type in which ranks send and add up gradients of this type that no codec takes.
 inline DType dense_type(SumType given, DType gradients, const Communicator& communicator) {
   const int terms = communicator.rounds_partial_sums() ? communicator.size() : 1;
   return sums_in_f32(given, gradients, terms) ? DType::f32 : gradients;

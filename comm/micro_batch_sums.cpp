@@ -8,12 +8,7 @@ namespace lockstep {
 namespace {
 
 std::int64_t half_elements(const BucketPlan& plan) {
-  const std::span<const FlatRange> ranges = plan.ranges();
-  return ranges.empty() || ranges.front().type == DType::f32 ? 0 : ranges.front().end;
-}
-
-std::int64_t elements_of(const BucketPlan& plan) {
-  return plan.ranges().empty() ? 0 : plan.ranges().back().end;
+  return plan.gradient_type() == DType::f32 ? 0 : plan.ranges().front().end;
 }
 
 std::size_t wide_bytes(std::int64_t half) { return static_cast<std::size_t>(half) * sizeof(float); }
@@ -25,7 +20,7 @@ MicroBatchSums::MicroBatchSums(const BucketPlan& plan, const GradientArena& aren
     : plan_(plan),
       arena_(arena),
       communicator_(communicator),
-      pending_(communicator.stream().device(), elements_of(plan), micro_batches) {
+      pending_(communicator.stream().device(), plan.elements(), micro_batches) {
   CHECK(make_up_a_subtree(micro_batches, communicator.size()),
         "{} micro-batches of each of {} ranks are no subtree", micro_batches, communicator.size());
   if (half_elements(plan) > 0) wide_ = communicator.allocate(wide_bytes(half_elements(plan)));

@@ -6,9 +6,7 @@
 namespace lockstep {
 
 RunningSums::RunningSums(const BucketPlan& plan, const GradientArena& arena, Device device)
-    : plan_(plan),
-      arena_(arena),
-      memory_(planned_bytes(plan.ranges().empty() ? 0 : plan.ranges().back().end), device) {}
+    : plan_(plan), arena_(arena), memory_(planned_bytes(plan.elements()), device) {}
 
 void RunningSums::keep(Stream& compute, std::int64_t micro) {
   under_way_ = true;

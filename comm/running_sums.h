@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RunningSums: what the micro-batches of a step add up to, in fp32. Where backward itself adds to gradients
-// of 16 bits, each addition rounds, and what is less than half a unit of the sum is lost. Here each
-// micro-batch overwrites the gradients, which are added to memory of their own behind it, and the sum of all
-// is rounded once, into the gradients' memory. Any exchange may follow.
+// of 16 bits, each addition rounds, and a term of less than half a unit of the sum is lost. Here each
+// micro-batch overwrites the gradients, and they are added to memory of this class after its backward pass.
+// The sum of all is rounded once, into the gradients' memory. Any exchange may follow.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class RunningSums {
   // The gradients of a micro-batch that is not the step's last, counted from 0, are in the arena, which may
   // be overwritten behind this.
   void keep(Stream& compute, std::int64_t micro);
-  // Whether what is kept lacks the last one.
+  // Whether micro-batches of a step were kept, and the last one is not added yet.
   bool under_way() const { return under_way_; }
   // A bucket of the last one's is in the arena: the sum of all takes its place.
   void finish(Stream& compute, const Bucket& bucket);

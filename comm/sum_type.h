@@ -17,11 +17,11 @@ enum class SumType { automatic, f32, gradients };
 inline constexpr std::string_view kSumTypeWords[] = {"auto", "fp32", "gradients"};
 constexpr std::span<const std::string_view> words_of(SumType) { return kSumTypeWords; }
 
-// What automatic lets rounding take of a sum in the worst case, that of terms that are all alike.
+// The largest share of a sum that automatic leaves to rounding, in the worst case: terms that are all alike.
 inline constexpr double kMostLostOfSum = 1.0 / 32;
 
-// Whether so many terms are added in fp32. automatic: where n - 1 roundings of half a unit of the type could
-// take more than kMostLostOfSum: from 10 terms of bf16 and from 66 of fp16.
+// Whether a sum of this number of terms is made in fp32. automatic: where n - 1 roundings by half a unit of
+// the type could take more than kMostLostOfSum, which is from 10 terms of bf16 and from 66 of fp16.
 constexpr bool sums_in_f32(SumType given, DType type, std::int64_t terms) {
   if (type == DType::f32 || terms < 2 || given == SumType::gradients) return false;
   const double rounding = type == DType::bf16 ? 0x1p-8 : 0x1p-11;

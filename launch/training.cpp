@@ -197,7 +197,7 @@ void Training::connect(World& world, const DeviceChoice& choice) {
   across_.emplace(*layers_communicator_);
 }
 
-// Of what train.reproducible or comm.sum_type add up beside gradients and statistics.
+// The memory of sums in fp32 (train.reproducible, comm.sum_type), which lie beside gradients and statistics.
 std::size_t Training::sums_bytes(const MemoryPlan& plan, Device device) const {
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
   const DType type = storage_type(config_.network.precision);

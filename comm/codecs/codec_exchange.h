@@ -96,7 +96,7 @@ class CodecExchange final : public GradientExchange {
   std::unique_ptr<NodeGroups> own_groups_;
   NodeGroups& groups_;
   std::vector<PackedStretch> dense_;  // by bucket
-  std::vector<DType> dense_types_;    // by bucket, that it is summed in
+  std::vector<DType> dense_types_;    // by bucket: the type of its sum
   Buffer dense_memory_;
   std::vector<Lane> lanes_;
   std::vector<bool> adds_momentum_;  // by parameter

@@ -138,7 +138,7 @@ struct MultiplyBy {
   LOCKSTEP_HOST_DEVICE float operator()(float x) const { return *factor * x; }
 };
 
-// What a factor multiplies is added to a sum.
+// sum + factor * x
 struct AddTimes {
   const float* factor;  // null: 1
   LOCKSTEP_HOST_DEVICE float operator()(float x, float sum) const {

@@ -130,7 +130,7 @@ class Printer {
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
-  // Of images that the network has no class for.
+  // The number of images that the network has no class for.
   std::int64_t not_finite() const { return not_finite_; }
   // Collective, to be called behind the last one: what the other ranks kept, in their order.
   void finish() {

@@ -340,9 +340,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "cosine: last learning rate / learning_rate", kUnit},
       {"comm.overlap", MEMBER(gradients.overlap), "average gradients during the backward pass"},
       {"comm.sum_type", MEMBER(gradients.sum_type),
-       "in what gradients of 16 bits are added over micro-batches, and over ranks by NCCL where comm.codec "
-       "is "
-       "none: fp32, which costs memory and twice the bytes between ranks, or the type that gradients have; "
+       "the type in which gradients of 16 bits are added, over micro-batches and, where comm.codec is none, "
+       "over ranks by NCCL: fp32 costs memory and twice the bytes between ranks; gradients: their own; "
        "auto: fp32 from 10 terms of bf16 and from 66 of fp16"},
       {"comm.cross_barrier", MEMBER(gradients.cross_barrier),
        "go on averaging beside the next step's forward pass, which updates parameters as it needs them: "

@@ -60,7 +60,7 @@ void announce(GradientBuckets& buckets, std::size_t parameters) {
   for (std::size_t i = 0; i < parameters; ++i) buckets.gradient_ready(i);
 }
 
-// As the ends of a step call the buckets. backward adds where it is told to.
+// Calls the buckets as launch/step_ends do.
 void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, const Split& split, int step,
               int rank) {
   Stream stream(Device{}, StreamUse::compute);
@@ -161,7 +161,7 @@ TEST(RunningSums, AreTheSameHoweverAStepEnds) {
   }
 }
 
-// What differences of parameters leave in the arena is no gradient to be added to.
+// In local SGD the arena holds differences of parameters later, to which no sum is added.
 TEST(RunningSums, LeaveAloneWhatIsExchangedLater) {
   const auto self = make_self_communicator();
   std::vector<Parameter> parameters = some_parameters(DType::bf16);

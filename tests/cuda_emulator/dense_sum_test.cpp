@@ -33,7 +33,7 @@ struct Sums {
   std::uint64_t sent_bytes = 0;
 };
 
-// Of rank 0. A step of several micro-batches is recorded, and replayed once.
+// What rank 0 finds. A step of several micro-batches is recorded, and replayed once.
 Sums sum_over_ranks(int micro_batches, const BucketOptions& options) {
   CHECK(kEnoughDevices == 0);
   Sums result;

@@ -125,7 +125,7 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   EXPECT_NE(far, clipped);
 }
 
-// What steps of bf16 change.
+// The change of all parameters by steps of bf16.
 std::vector<float> changes_by(ThreadTraining training, int steps) {
   training.precision = Precision::bf16;
   training.optimizer = SgdOptions{.momentum = 0};

@@ -76,7 +76,7 @@ def write(folder, seed):
 
 
 def check():
-    """What this PyTorch makes of the files' own cases is in the files, but for the last bit: True if so."""
+    """Computes the files' cases again: True if this PyTorch agrees with the files to the last bit but one."""
     good = True
     for family in kernel_cases.FAMILIES:
         path = FOLDER / f"{family}.safetensors"
