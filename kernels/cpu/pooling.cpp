@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <utility>
-#include <vector>
 
 #include "core/buffer.h"
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/deal.h"
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/max_pooling.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/shape_checks.h"
 
@@ -22,103 +16,10 @@ namespace {
 
 using dnnl::memory;
 
-struct Window {
-  memory::dims strides, kernel, padding;
-};
-
-Window window_of(const PoolingOptions& o, const Shape& in) {
+PoolingWindow window_of(const PoolingOptions& o, const Shape& in) {
   if (o.global) return {.strides = {1, 1}, .kernel = {in[2], in[3]}, .padding = {0, 0}};
   return {.strides = {o.stride, o.stride}, .kernel = {o.kernel, o.kernel}, .padding = {o.padding, o.padding}};
 }
-
-// Where an element (n, c, h, w) lies in a blocked tensor of oneDNN.
-class ElementPlaces {
- public:
-  ElementPlaces() = default;
-  explicit ElementPlaces(const memory::desc& desc)
-      : strides_(onednn::strides_of(desc)), blocks_(onednn::blocks_of(desc)) {}
-
-  std::int64_t at(std::array<std::int64_t, 4> index) const {
-    std::int64_t place = 0, apart = 1;
-    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
-      std::int64_t& outer = index[static_cast<std::size_t>(block->first)];
-      place += outer % block->second * apart;
-      outer /= block->second;
-      apart *= block->second;
-    }
-    for (std::size_t i = 0; i < index.size(); ++i) place += index[i] * strides_[i];
-    return place;
-  }
-
- private:
-  memory::dims strides_;
-  std::vector<std::pair<int, std::int64_t>> blocks_;
-};
-
-// Max pooling as PyTorch defines it for all values: NaN is larger than all numbers, and the largest of
-// -infinity alone is -infinity. oneDNN ignores NaN and begins with the lowest finite number.
-class MaxOfAnyValues {
- public:
-  MaxOfAnyValues() = default;
-  MaxOfAnyValues(const Window& window, const Shape& in, const Shape& out, const memory::desc& source,
-                 const memory::desc& destination, const memory::desc& workspace)
-      : window_(window),
-        in_(in),
-        out_(out),
-        from_(source),
-        to_(destination),
-        kept_(workspace),
-        to_bytes_(destination.get_size()),
-        kept_bytes_(workspace.get_size()),
-        kept_is_byte_(kept_bytes_ > 0 && onednn::type_of(workspace) == memory::data_type::u8) {}
-
-  // saved may be null.
-  void run(const float* input, float* output, void* saved) const {
-    std::memset(output, 0, to_bytes_);  // channels that are padding
-    if (saved != nullptr) std::memset(saved, 0, kept_bytes_);
-    deal(out_[0] * out_[1], [&](std::int64_t plane) {
-      const std::int64_t n = plane / out_[1], c = plane % out_[1];
-      for (std::int64_t row = 0; row < out_[2]; ++row) {
-        for (std::int64_t column = 0; column < out_[3]; ++column) {
-          const auto [largest, place] = largest_of(input, n, c, row, column);
-          output[to_.at({n, c, row, column})] = largest;
-          if (saved != nullptr) keep(saved, kept_.at({n, c, row, column}), place);
-        }
-      }
-    });
-  }
-
- private:
-  // The value, and its place in the window, as oneDNN counts it.
-  std::pair<float, std::int64_t> largest_of(const float* input, std::int64_t n, std::int64_t c,
-                                            std::int64_t row, std::int64_t column) const {
-    float largest = 0;
-    std::int64_t place = -1;
-    for (std::int64_t i = 0; i < window_.kernel[0] * window_.kernel[1]; ++i) {
-      const std::int64_t h = row * window_.strides[0] - window_.padding[0] + i / window_.kernel[1];
-      const std::int64_t w = column * window_.strides[1] - window_.padding[1] + i % window_.kernel[1];
-      if (h < 0 || h >= in_[2] || w < 0 || w >= in_[3]) continue;
-      const float value = input[from_.at({n, c, h, w})];
-      if (place >= 0 && !(value > largest) && !std::isnan(value)) continue;
-      largest = value;
-      place = i;
-    }
-    return {largest, place};
-  }
-  void keep(void* saved, std::int64_t at, std::int64_t place) const {
-    if (kept_is_byte_) {
-      static_cast<std::uint8_t*>(saved)[at] = static_cast<std::uint8_t>(place);
-    } else {
-      static_cast<std::int32_t*>(saved)[at] = static_cast<std::int32_t>(place);
-    }
-  }
-
-  Window window_;
-  Shape in_, out_;
-  ElementPlaces from_, to_, kept_;
-  std::size_t to_bytes_ = 0, kept_bytes_ = 0;
-  bool kept_is_byte_ = false;
-};
 
 // saved: where oneDNN found each maximum. Computes in fp32, so that sums over windows that overlap are
 // rounded once; tensors of halves are brought over in scratch memory, behind oneDNN's own.
@@ -128,7 +29,7 @@ class CpuPooling final : public PoolingKernel {
     input_ = input;
     const Shape& in = input.shape();
     const Shape out{in[0], in[1], options.out_size(in[2]), options.out_size(in[3])};
-    const Window w = window_of(options, in);
+    const PoolingWindow w = window_of(options, in);
     const auto algorithm = options.kind == PoolingKind::max ? dnnl::algorithm::pooling_max
                                                             : dnnl::algorithm::pooling_avg_exclude_padding;
     const memory::desc source = onednn::with_type(to_desc(input), memory::data_type::f32);
@@ -152,7 +53,7 @@ class CpuPooling final : public PoolingKernel {
     output_ = to_layout(out, onednn::with_type(destination, to_dnnl(input.dtype())));
     saved_bytes_ = training.workspace_desc().get_size();
     if (options.kind == PoolingKind::max)
-      of_any_values_ = MaxOfAnyValues(w, in, out, source, destination, training.workspace_desc());
+      maximum_ = CpuMaxPooling(w, in, out, source, destination, training.workspace_desc());
     is_max_ = options.kind == PoolingKind::max;
     const std::size_t primitives =
         std::max({training.scratchpad_desc().get_size(), inference.scratchpad_desc().get_size(),
@@ -178,11 +79,11 @@ class CpuPooling final : public PoolingKernel {
 
   // Evaluation has no saved memory: nothing is remembered.
   void forward(Stream&, const void* input, void* output, void* saved, void* scratch) override {
+    if (is_max_ && (!maximum_.is_slow() || !is_finite(input)))
+      return maximum_.run(input_.dtype(), input, output, saved);
     const void* from = widened(input_, input, scratch, wide_input_);
     void* to = is_cast() ? at(scratch, wide_output_) : output;
-    if (is_max_ && !is_finite(input)) {
-      of_any_values_.run(static_cast<const float*>(from), static_cast<float*>(to), saved);
-    } else if (saved_bytes_ == 0 || saved == nullptr) {
+    if (saved_bytes_ == 0 || saved == nullptr) {
       inference_.run({from, to, scratch});
     } else {
       training_.run({from, to, scratch, saved});
@@ -230,7 +131,7 @@ class CpuPooling final : public PoolingKernel {
   std::size_t wide_input_ = 0;  // offsets in scratch
   std::size_t wide_output_ = 0;
   bool is_max_ = false;
-  MaxOfAnyValues of_any_values_;
+  CpuMaxPooling maximum_;
   Primitive training_;
   Primitive inference_;
   Primitive backward_;

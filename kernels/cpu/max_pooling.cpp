@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/max_pooling.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/processors.h"
+#include "kernels/cpu/deal.h"
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/onednn.h"
+
+namespace lockstep {
+
+using dnnl::memory;
+
+ElementPlaces::ElementPlaces(const memory::desc& desc)
+    : strides_(onednn::strides_of(desc)), blocks_(onednn::blocks_of(desc)) {
+  for (const auto& [dimension, elements] : blocks_)
+    CHECK(dimension == 1, "blocks of dimension {}", dimension);
+}
+
+std::int64_t ElementPlaces::at(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
+  std::int64_t place = n * strides_[0] + apart(h, w), inner = 1;
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    place += c % block->second * inner;
+    c /= block->second;
+    inner *= block->second;
+  }
+  return place + c * strides_[1];
+}
+
+std::int64_t ElementPlaces::with_padding(std::int64_t channels) const {
+  std::int64_t block = 1;
+  for (const auto& [dimension, elements] : blocks_) block *= elements;
+  return (channels + block - 1) / block * block;
+}
+
+bool ElementPlaces::has_channels_side_by_side(std::int64_t lanes, std::int64_t channels) const {
+  if (blocks_.empty()) return strides_[1] == 1 && channels % lanes == 0;
+  return blocks_.size() == 1 && blocks_[0].second % lanes == 0;
+}
+
+CpuMaxPooling::CpuMaxPooling(const PoolingWindow& window, const Shape& in, const Shape& out,
+                             const memory::desc& source, const memory::desc& destination,
+                             const memory::desc& workspace)
+    : window_(window),
+      in_(in),
+      out_(out),
+      from_(source),
+      to_(destination),
+      kept_(workspace),
+      kept_is_byte_(onednn::type_of(workspace) == memory::data_type::u8) {
+  const auto fit = [&](int lanes) {
+    return from_.has_channels_side_by_side(lanes, in[1]) && to_.has_channels_side_by_side(lanes, in[1]) &&
+           kept_.has_channels_side_by_side(lanes, in[1]);
+  };
+  lanes_ = fit(16) ? 16 : fit(8) ? 8 : 1;
+}
+
+void CpuMaxPooling::run(DType type, const void* input, void* output, void* saved) const {
+  with_element(type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    const auto* from = static_cast<const T*>(input);
+    auto* to = static_cast<T*>(output);
+    if (lanes_ == 16) return run_lanes<16>(from, to, saved);
+    if (lanes_ == 8) return run_lanes<8>(from, to, saved);
+    run_lanes<1>(from, to, saved);
+  });
+}
+
+CpuMaxPooling::Range CpuMaxPooling::range_of(std::int64_t position, std::size_t dimension) const {
+  const std::int64_t first = position * window_.strides[dimension] - window_.padding[dimension];
+  return {std::max<std::int64_t>(-first, 0), std::min(window_.kernel[dimension], in_[dimension + 2] - first)};
+}
+
+// Channels that are padding are compared and written like others.
+template <int W, typename T>
+void CpuMaxPooling::run_lanes(const T* input, T* output, void* saved) const {
+  const std::int64_t groups = (to_.with_padding(out_[1]) + W - 1) / W;
+  deal(out_[0] * groups, [&](std::int64_t piece) {
+    const std::int64_t n = piece / groups, c = piece % groups * W;
+    for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+      for (std::int64_t row = 0; row < out_[2]; ++row)
+        for (std::int64_t column = 0; column < out_[3]; ++column)
+          run_window<W>(input, output, saved, n, c, row, column);
+    });
+  });
+}
+
+// Places in the window are counted as oneDNN counts them.
+template <int W, typename T>
+LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const T* input, T* output, void* saved, std::int64_t n,
+                                                     std::int64_t c, std::int64_t row,
+                                                     std::int64_t column) const {
+  using Float = typename Lanes<W>::Float;
+  using Word = typename Lanes<W>::Word;
+  const Range rows = range_of(row, 0), columns = range_of(column, 1);
+  const T* corner = input + from_.at(n, c, 0, 0) +
+                    from_.apart(row * window_.strides[0] - window_.padding[0],
+                                column * window_.strides[1] - window_.padding[1]);
+  const auto at = [&](std::int64_t h, std::int64_t w) { return corner + from_.apart(h, w); };
+  const auto place_of = [&](std::int64_t h, std::int64_t w) {
+    return Word{} + static_cast<std::uint32_t>(h * window_.kernel[1] + w);
+  };
+  Float largest = load<Float>(at(rows.begin, columns.begin));
+  Word place = place_of(rows.begin, columns.begin);
+  for (std::int64_t h = rows.begin; h < rows.end; ++h) {
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+      const Float value = load<Float>(at(h, w));
+      const auto is_larger = (value > largest) | (value != value);
+      largest = is_larger ? value : largest;
+      place = is_larger ? place_of(h, w) : place;
+    }
+  }
+  store(output + to_.at(n, c, row, column), largest);
+  if (saved == nullptr) return;
+  const std::int64_t kept = kept_.at(n, c, row, column);
+  if (kept_is_byte_) {
+    store(static_cast<std::uint8_t*>(saved) + kept, converted<typename Lanes<W>::Byte>(place));
+  } else {
+    store(static_cast<std::uint32_t*>(saved) + kept, place);
+  }
+}
+
+}  // namespace lockstep

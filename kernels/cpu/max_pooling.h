@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Max pooling as PyTorch defines it for all values: NaN is larger than all numbers, and the largest of
+// -infinity alone is -infinity. oneDNN ignores NaN and begins with the lowest finite number. Channels that
+// lie side by side are compared at once.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+// Where an element (n, c, h, w) lies in a blocked tensor of oneDNN, whose blocks are of channels.
+class ElementPlaces {
+ public:
+  ElementPlaces() = default;
+  explicit ElementPlaces(const dnnl::memory::desc& desc);
+
+  std::int64_t at(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const;
+  // How far pixels of one channel are apart.
+  std::int64_t apart(std::int64_t rows, std::int64_t columns) const {
+    return rows * strides_[2] + columns * strides_[3];
+  }
+  std::int64_t with_padding(std::int64_t channels) const;
+  // Whether each `lanes` channels, from a multiple of them on, follow one another.
+  bool has_channels_side_by_side(std::int64_t lanes, std::int64_t channels) const;
+
+ private:
+  dnnl::memory::dims strides_;
+  std::vector<std::pair<int, std::int64_t>> blocks_;
+};
+
+// By dimension: height, width.
+struct PoolingWindow {
+  dnnl::memory::dims strides, kernel, padding;
+};
+
+class CpuMaxPooling {
+ public:
+  CpuMaxPooling() = default;
+  // Of [N, C, H, W] tensors as oneDNN arranges them; the workspace keeps, as oneDNN does, each maximum's
+  // place in its window.
+  CpuMaxPooling(const PoolingWindow& window, const Shape& in, const Shape& out,
+                const dnnl::memory::desc& source, const dnnl::memory::desc& destination,
+                const dnnl::memory::desc& workspace);
+
+  // Whether channels are compared one by one, which takes longer than oneDNN does.
+  bool is_slow() const { return lanes_ == 1; }
+
+  // type: of input and output. saved: the workspace, or null.
+  void run(DType type, const void* input, void* output, void* saved) const;
+
+ private:
+  // A window's rows or columns that are within the image.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  Range range_of(std::int64_t position, std::size_t dimension) const;
+  template <int W, typename T>
+  void run_lanes(const T* input, T* output, void* saved) const;
+  template <int W, typename T>
+  void run_window(const T* input, T* output, void* saved, std::int64_t n, std::int64_t c, std::int64_t row,
+                  std::int64_t column) const;
+
+  PoolingWindow window_;
+  Shape in_, out_;
+  ElementPlaces from_, to_, kept_;
+  bool kept_is_byte_ = false;
+  int lanes_ = 1;
+};
+
+}  // namespace lockstep
