@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kIgnoredSuffix = ".num_batches_tracked";  // a counter of PyTorch's batch norm
-
 Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
 
 // What a file of the network holds.
@@ -31,16 +29,6 @@ class SharedTensors final : public StateVisitor {
  private:
   std::vector<StateTensor> tensors_;
 };
-
-void check_names(const std::vector<StateTensor>& tensors, const WeightsFile& file) {
-  for (const SafetensorsEntry& entry : file.entries()) {
-    const bool known = std::ranges::find(tensors, file.name_of(entry), &StateTensor::name) != tensors.end();
-    if (!known && !entry.name.ends_with(kIgnoredSuffix)) {
-      throw DataError(
-          fmt::format("{}: holds \"{}\", which this network does not have", file.path(), entry.name));
-    }
-  }
-}
 
 bool belongs_to(const std::string& layer, std::string_view parameter) {
   return parameter.starts_with(layer) && parameter.substr(layer.size()).starts_with('.');
@@ -158,7 +146,6 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
 void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
   const SharedTensors shared(network);
   WeightsFile file(path, shared.tensors());
-  check_names(shared.tensors(), file);
   StateReader present(network.device());
   StateCopy state;
   for (const StateTensor& tensor : shared.tensors()) {

@@ -2,31 +2,51 @@
 #include "models/weights_file.h"
 
 #include <algorithm>
+#include <map>
+
+#include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/log.h"
+#include "core/printable.h"
 
 namespace lockstep {
 namespace {
 
-// Attributes in which modules that wrap a network keep it: DistributedDataParallel, torch.compile, and
-// classes of people's own.
-constexpr std::string_view kWrappers[] = {"module.", "_orig_mod.", "model.", "backbone."};
-
-std::string wrapping(std::span<const SafetensorsEntry> entries, std::span<const StateTensor> wanted) {
-  std::string prefix;
-  const auto wraps = [&](std::string_view wrapper) {
-    const std::string longer = prefix + std::string(wrapper);
-    const auto has_it = [&](const SafetensorsEntry& entry) { return entry.name.starts_with(longer); };
-    const auto is_its_own = [&](const StateTensor& tensor) { return tensor.name.starts_with(wrapper); };
-    return std::ranges::all_of(entries, has_it) && std::ranges::none_of(wanted, is_its_own);
-  };
-  while (!entries.empty()) {
-    const auto* const wrapper = std::ranges::find_if(kWrappers, wraps);
-    if (wrapper == std::end(kWrappers)) break;
-    prefix += *wrapper;
+// What stands before the names of most of the network's tensors: nothing, or the attributes in which modules
+// that wrap a network keep it ("module.", "_orig_mod.", "model.", a person's own). Of equally many the
+// shortest, and then the first in the alphabet.
+std::string wrapping(std::span<const SafetensorsEntry> entries, std::span<const StateTensor> wanted,
+                     const std::filesystem::path& path) {
+  std::map<std::string, std::size_t> counts;
+  for (const SafetensorsEntry& entry : entries) {
+    for (const StateTensor& tensor : wanted) {
+      if (!entry.name.ends_with(tensor.name)) continue;
+      const std::string prefix = entry.name.substr(0, entry.name.size() - tensor.name.size());
+      if (prefix.empty() || prefix.ends_with('.')) ++counts[prefix];
+    }
   }
-  return prefix;
+  std::string best, second;
+  std::size_t most = 0;
+  for (const auto& [prefix, count] : counts) {
+    if (count > most || (count == most && prefix.size() < best.size())) {
+      second = count == most ? best : "";
+      best = prefix;
+      most = count;
+    } else if (count == most) {
+      second = prefix;
+    }
+  }
+  if (most == wanted.size() && most > 0 && counts.contains(second) && second != best &&
+      counts[second] == most) {
+    log::shared_warning(
+        "{}: holds the network more than once, as \"{}...\" and as \"{}...\"; the first is read",
+        path.string(), best, second);
+  }
+  return best;
 }
+
+constexpr std::string_view kCounter = ".num_batches_tracked";  // of PyTorch's batch norm
 
 bool is_read(const SafetensorsEntry& entry) {
   return entry.dtype == DType::f32 || entry.dtype == DType::f16 || entry.dtype == DType::bf16;
@@ -56,12 +76,46 @@ std::vector<T> read_as(SafetensorsReader& reader, const SafetensorsEntry& entry)
 }  // namespace
 
 WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const StateTensor> wanted)
-    : path_(path), reader_(path), prefix_(wrapping(reader_.entries(), wanted)) {}
+    : path_(path), reader_(path), prefix_(wrapping(reader_.entries(), wanted, path)) {
+  std::vector<std::string> ignored;
+  for (const SafetensorsEntry& entry : reader_.entries()) {
+    if (is_of_network(entry)) {
+      const bool known = std::ranges::find(wanted, name_of(entry), &StateTensor::name) != wanted.end();
+      if (!known)
+        throw DataError(
+            fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
+    } else if (!entry.name.ends_with(kCounter)) {
+      ignored.push_back(entry.name);
+    }
+  }
+  constexpr std::size_t kNamed = 5;
+  const std::size_t more = ignored.size() - std::min(ignored.size(), kNamed);
+  ignored.resize(ignored.size() - more);
+  if (ignored.empty()) return;
+  log::info("{}: not of the network, and ignored: {}{}", path.string(),
+            printable(fmt::format("{}", fmt::join(ignored, ", "))),
+            more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// Not what other objects beside a wrapped network have, numbers of no dimension ("n_averaged"), and what
+// training scripts call their optimizers and losses.
+bool WeightsFile::is_of_network(const SafetensorsEntry& entry) const {
+  constexpr std::string_view kOfTraining[] = {"criterion.", "ema.",       "loss.",     "loss_fn.",
+                                              "optim.",     "optimizer.", "scheduler."};
+  if (!entry.name.starts_with(prefix_) || entry.name.ends_with(kCounter)) return false;
+  if (entry.shape.rank() == 0 && !is_read(entry)) return false;
+  return std::ranges::none_of(kOfTraining,
+                              [&](std::string_view word) { return name_of(entry).starts_with(word); });
+}
 
 const SafetensorsEntry& WeightsFile::matching(const StateTensor& tensor) const {
   const SafetensorsEntry* entry = reader_.find(prefix_ + tensor.name);
   if (entry == nullptr)
-    throw DataError(fmt::format("{}: lacks \"{}\", which this network needs", path(), tensor.name));
+    throw DataError(fmt::format(
+        "{}: lacks \"{}\", which this network needs{}", path(), prefix_ + tensor.name,
+        reader_.find(tensor.name) == nullptr || prefix_.empty()
+            ? ""
+            : fmt::format("; \"{}\" is there, where most names begin with \"{}\"", tensor.name, prefix_)));
   const Shape& ours = tensor.layout.shape();
   if (entry->shape != ours)
     throw DataError(fmt::format("{}: \"{}\" is {} {}, the network has F32 {}{}", path(), entry->name,

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/safetensors.h"
 #include "models/networks/networks.h"
+#include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
 
 namespace lockstep {
@@ -150,8 +151,39 @@ TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
   write_foreign(file_, snapshot,
                 [&](const std::string& name) { return name == "fc2.bias" ? name : "module." + name; });
   NetworkFixture fresh(kStateInput, build, 2);
-  EXPECT_NE(error_of_loading(fresh.network(), file_).find("\"module.conv1.weight\""), std::string::npos)
-      << "a prefix of some names is part of them";
+  const std::string odd = error_of_loading(fresh.network(), file_);
+  EXPECT_NE(odd.find("lacks \"module.fc2.bias\""), std::string::npos) << odd;
+  EXPECT_NE(odd.find("\"fc2.bias\" is there"), std::string::npos) << odd;
+}
+
+// torch's AveragedModel counts beside the network, and training scripts keep losses and optimizers in one
+// file.
+TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  const StateSnapshot snapshot(trained.network());
+  std::int32_t count = 1234;
+  float weights[] = {1, 3};
+  const auto write = [&](const std::string& prefix, const std::vector<NamedTensor>& others) {
+    std::vector<NamedTensor> tensors = others;  // in front: who writes sorts by other rules
+    for (const auto& entry : snapshot.entries())
+      tensors.push_back({prefix + entry.name, {const_cast<float*>(entry.values.data()), entry.shape}});
+    write_safetensors(file_, tensors);
+  };
+  const NamedTensor averaged{"n_averaged", {.data = &count, .shape = {}, .dtype = DType::i32}};
+  const NamedTensor loss{"criterion.weight", {.data = weights, .shape = {2}}};
+  const NamedTensor foreign{"module.fc9.weight", {.data = weights, .shape = {2}}};
+  for (const std::string prefix : {"module.", "net.encoder.", ""}) {
+    write(prefix, {averaged, loss});
+    NetworkFixture fresh(kStateInput, build, 2);
+    testing::internal::CaptureStderr();
+    load_state(fresh.network(), file_);
+    expect_parts(testing::internal::GetCapturedStderr(), {"n_averaged, criterion.weight"});
+    EXPECT_EQ(values_of(fresh.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
+  }
+  write("module.", {foreign});  // of the network itself nothing is
+  NetworkFixture fresh(kStateInput, build, 2);
+  expect_parts(error_of_loading(fresh.network(), file_), {"\"module.fc9.weight\"", "does not have"});
 }
 
 // An exponent of fp16 and a mantissa of bf16 that hold these values.
