@@ -7,6 +7,8 @@
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
 #   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
 #   tests/run.sh format   clang-format, without changing anything
+# What follows cpu, asan, tsan or cuda is ctest's: tests/run.sh cpu -R NAME, tests/run.sh asan --rerun-failed; list stands
+# for -N, which names the tests and runs none.
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev
   munge slurmctld slurmd slurm-client)
@@ -19,14 +21,18 @@ source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 what=${1:-cpu}
 # nproc takes OMP_NUM_THREADS for the number of cores, which one of the checks sets to 1.
 cores=$(env -u OMP_NUM_THREADS nproc)
-sanitizers=$PWD/tests/sanitizers
 
 # The CUDA build compiles most of what the CPU's does, and a second clone all of it: with paths relative to this folder the
 # compiler's cache knows both.
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# Tests run side by side: an OpenMP thread that spins while it waits takes the core of one that computes.
-export OMP_WAIT_POLICY=passive
+
+# run_tests PRESET [OPTION ..], and leaves what it ran and how long that took in build/tests_PRESET.xml.
+run_tests() {
+  local options=("${@:2}")
+  [ "${*: -1}" != list ] || options[-1]=-N
+  ctest --preset "$1" --no-tests=error -j "$cores" --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
+}
 
 # build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
 # Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
@@ -45,23 +51,15 @@ case $what in
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without=(-LE slow)
-    ctest --preset cpu --no-tests=error -j "$cores" "${without[@]}"
+    run_tests cpu "${without[@]}" "${@:2}"
     ;;
   asan)
     build asan unit_tests
-    export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-    export LSAN_OPTIONS=suppressions=$sanitizers/lsan.supp
-    # While it makes kernels for AMX, oneDNN 2.6.3 reads behind a block of its own.
-    export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
-    ctest --preset asan --no-tests=error -L unit -j "$cores"
+    run_tests asan "${@:2}"
     ;;
   tsan)
     build tsan threaded_tests
-    # libgomp's barriers are invisible to ThreadSanitizer: one thread per team leaves only our own threads to judge.
-    export TSAN_OPTIONS=suppressions=$sanitizers/tsan.supp:halt_on_error=1 OMP_NUM_THREADS=1
-    # Whether what races nowhere learns is judged by the optimised build, in a fourteenth of the time.
-    export GTEST_FILTER=-Gossip.RanksLearnTogether:DelayedGradients.BearTheLearningRateOfGradientsInTime
-    ctest --preset tsan --no-tests=error -L threaded -j "$cores"
+    run_tests tsan "${@:2}"
     ;;
   cuda)
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -80,7 +78,7 @@ case $what in
     fi
     build cuda cuda_tests
     build/cuda/bin/lockstep info
-    ctest --preset cuda -L cuda --no-tests=error -j "$cores"
+    run_tests cuda "${@:2}"
     ;;
   fuzz)
     build fuzz all
