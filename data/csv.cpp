@@ -2,25 +2,21 @@
 #include "data/csv.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
+#include <tuple>
 #include <utility>
 
-#include <csv.h>
 #include <fmt/ranges.h>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
 #include "data/containers/split_files.h"
+#include "data/csv_file.h"
 #include "data/held_images.h"
 #include "data/subset.h"
 
@@ -29,101 +25,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Cells = std::vector<std::string>;
+// Of columns, in small letters: the first that is there is the labels'.
+constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
 
-std::optional<double> number_of_cell(std::string_view cell) {
-  if (cell.starts_with('+')) cell.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size()) return std::nullopt;
-  if (!(std::abs(value) <= std::numeric_limits<float>::max())) return std::nullopt;
-  return value;
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
 }
-
-// From 0 on; what is larger is no label of anyone's.
-std::optional<std::int32_t> class_of_cell(std::string_view cell) {
-  constexpr std::int32_t kMost = 1'000'000;
-  std::int32_t value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size() || value < 0 || value > kMost)
-    return std::nullopt;
-  return value;
-}
-
-// The rows of a file, one by one, by libcsv.
-class CsvFile {
- public:
-  explicit CsvFile(const fs::path& path) : name_(path.string()), file_(path, std::ios::binary) {
-    if (!file_ || !fs::is_regular_file(path))
-      throw IoError(fmt::format("{}: cannot be read: not a regular file, or not allowed", name_));
-    if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw IoError("libcsv: out of memory");
-  }
-  ~CsvFile() { csv_free(&parser_); }
-  CsvFile(const CsvFile&) = delete;
-  CsvFile& operator=(const CsvFile&) = delete;
-
-  const std::string& name() const { return name_; }
-  // Of the row that next() gave: where it begins, from 1 on.
-  std::int64_t line() const { return line_; }
-
-  // False: there is no more. Blank lines are none. Throws DataError for quotes that make no sense.
-  bool next(Cells& cells) {
-    while (rows_.empty()) {
-      if (!parse_line()) return false;
-    }
-    cells = std::move(rows_.front().cells);
-    line_ = rows_.front().line;
-    rows_.pop_front();
-    return true;
-  }
-
- private:
-  struct Row {
-    Cells cells;
-    std::int64_t line;
-  };
-
-  // Which ends no row, where a quoted cell goes on; or several, where lines end as they did on old Macs.
-  bool parse_line() {
-    if (!std::getline(file_, text_)) {
-      if (file_.bad()) throw IoError(fmt::format("{}: cannot be read", name_));
-      if (csv_fini(&parser_, add_cell, end_row, this) != 0)
-        throw DataError(fmt::format("{}:{}: a quote that is never closed", name_, begun_.line));
-      return false;
-    }
-    ++lines_;
-    const bool begins = begun_.cells.empty() && parser_.entry_pos == 0 && parser_.quoted == 0;
-    if (begins) begun_.line = lines_;
-    text_ += '\n';
-    if (csv_parse(&parser_, text_.data(), text_.size(), add_cell, end_row, this) != text_.size()) {
-      throw DataError(fmt::format("{}:{}: {}; a quote within a cell is written twice, and the cell in quotes",
-                                  name_, lines_, csv_strerror(csv_error(&parser_))));
-    }
-    return true;
-  }
-
-  static void add_cell(void* text, std::size_t bytes, void* self) {
-    static_cast<CsvFile*>(self)->begun_.cells.emplace_back(static_cast<const char*>(text), bytes);
-  }
-  static void end_row(int, void* self) {
-    auto* file = static_cast<CsvFile*>(self);
-    file->rows_.push_back(std::move(file->begun_));
-    file->begun_ = {.cells = {}, .line = file->lines_};
-  }
-
-  std::string name_;
-  std::ifstream file_;
-  csv_parser parser_ = {};
-  std::string text_;
-  std::int64_t lines_ = 0, line_ = 0;
-  Row begun_ = {};
-  std::deque<Row> rows_;
-};
 
 // What the columns of a file are.
 struct Columns {
   Cells names;  // or none
+  CsvDialect dialect;
   std::size_t label = 0;
+  const char* label_reason = "";
   std::vector<std::size_t> features;
 
   std::size_t count() const { return features.size(); }
@@ -133,20 +50,55 @@ struct Columns {
   }
 };
 
-bool is_header(const Cells& cells) {
-  return std::ranges::none_of(cells,
-                              [](const std::string& cell) { return number_of_cell(cell).has_value(); });
+// Whether the first row holds the columns' names. Signs, where nobody says it: it has no numbers; or a text
+// where all rows below have numbers; or a name that labels have; or, of numbers alone, 0, 1, 2 and so on,
+// which pandas writes for columns without names. The last three could be otherwise, and are told as a
+// warning.
+bool has_header(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
+                CsvHeader wanted, bool tells) {
+  if (wanted != CsvHeader::auto_) return wanted == CsvHeader::yes;
+  const Cells& first = rows.front();
+  const auto is_number = [&](const std::string& cell) { return number_of_cell(cell, dialect).has_value(); };
+  if (std::ranges::none_of(first, is_number)) return true;
+  const char* sign = nullptr;
+  for (std::size_t column = 0; column < first.size() && rows.size() > 1; ++column) {
+    if (is_number(first[column]) || is_missing(first[column])) continue;
+    if (std::ranges::count(kLabelNames, lower_case(first[column])) > 0)
+      sign = "it has a name that labels have";
+    const bool numbers_below = std::all_of(rows.begin() + 1, rows.end(), [&](const Cells& row) {
+      return column < row.size() && is_number(row[column]);
+    });
+    if (numbers_below) sign = "it has a text above a column of numbers";
+  }
+  bool counts = first.size() >= 3;
+  for (std::size_t column = 0; column < first.size(); ++column)
+    counts &= first[column] == std::to_string(column);
+  if (counts) sign = "it counts the columns";
+  if (sign != nullptr && tells) {
+    log::shared_warning("{}: its first row is taken for the columns' names, for {} (data.csv.header decides)",
+                        file, sign);
+  }
+  return sign != nullptr;
 }
 
 class ColumnFinder {
  public:
-  ColumnFinder(const std::string& file, const Cells& first) : file_(file), cells_(first.size()) {
-    if (is_header(first)) names_ = first;
+  // rows: the first ones of the file. tells: what is guessed is told.
+  ColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
+               CsvHeader header, bool tells)
+      : file_(file), dialect_(dialect), cells_(rows.front().size()) {
+    if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
+  }
+
+  // Whether it has the column of labels; an unlabelled file of others' test rows has not.
+  bool has_label(const Columns& training) const {
+    return names_.empty() || training.names.empty() ||
+           std::ranges::count(names_, training.names[training.label]) > 0;
   }
 
   Columns find(const CsvOptions& options) const {
-    Columns columns{.names = names_};
-    columns.label = label(options.label);
+    Columns columns{.names = names_, .dialect = dialect_};
+    std::tie(columns.label, columns.label_reason) = label(options.label);
     const std::vector<std::size_t> ignored = listed(options.ignore);
     for (std::size_t column = 0; column < cells_; ++column) {
       if (column != columns.label && std::ranges::count(ignored, column) == 0)
@@ -162,10 +114,13 @@ class ColumnFinder {
   }
 
  private:
-  std::size_t label(const std::string& wanted) const {
-    if (wanted != "auto") return column("data.csv.label", wanted);
-    const auto called = std::ranges::find(names_, "label");
-    return called == names_.end() ? cells_ - 1 : static_cast<std::size_t>(called - names_.begin());
+  // The column, and why it is taken.
+  std::pair<std::size_t, const char*> label(const std::string& wanted) const {
+    if (wanted != "auto") return {column("data.csv.label", wanted), "as data.csv.label says"};
+    for (const std::string_view name : kLabelNames)
+      for (std::size_t column = 0; column < names_.size(); ++column)
+        if (lower_case(names_[column]) == name) return {column, "by its name"};
+    return {cells_ - 1, "the last one"};
   }
 
   std::vector<std::size_t> listed(std::string_view names) const {
@@ -185,7 +140,7 @@ class ColumnFinder {
   std::size_t column(std::string_view key, std::string_view wanted) const {
     const auto called = std::ranges::find(names_, wanted);
     if (called != names_.end()) return static_cast<std::size_t>(called - names_.begin());
-    const std::optional<std::int32_t> number = class_of_cell(wanted);
+    const std::optional<std::int32_t> number = class_of_cell(wanted, {});
     if (number && *number >= 1 && static_cast<std::size_t>(*number) <= cells_)
       return static_cast<std::size_t>(*number) - 1;
     throw ConfigError(fmt::format(
@@ -196,6 +151,7 @@ class ColumnFinder {
   }
 
   std::string file_;
+  CsvDialect dialect_;
   std::size_t cells_;
   Cells names_;
 };
@@ -212,17 +168,22 @@ struct Rows {
 
 class RowReader {
  public:
-  RowReader(const CsvOptions& options, OnError on_error) : options_(options), on_error_(on_error) {}
+  // tells: what is guessed is told.
+  RowReader(const CsvOptions& options, OnError on_error, bool tells)
+      : options_(options), on_error_(on_error), tells_(tells) {}
 
   // knows: of a label that is no class. Null: all are.
   template <typename Knows>
   Rows read(const std::vector<fs::path>& files, Knows&& knows) {
     Rows rows;
     for (const fs::path& path : files) {
-      CsvFile file(path);
+      const CsvDialect dialect = dialect_of(path, options_.delimiter);
+      const std::vector<Cells> first = first_rows(path, dialect.delimiter);
+      CsvFile file(path, dialect.delimiter);
       Cells cells;
       if (!file.next(cells)) throw DataError(fmt::format("{}: the file is empty", file.name()));
-      const Columns columns = ColumnFinder(file.name(), cells).find(options_);
+      const Columns columns =
+          ColumnFinder(file.name(), first, dialect, options_.header, tells_).find(options_);
       if (rows.name.empty()) {
         rows.name = file.name();
         rows.columns = columns;
@@ -243,6 +204,27 @@ class RowReader {
     return rows;
   }
 
+  // What was guessed, in one line.
+  void tell_table(const Rows& rows) const {
+    const Columns& columns = rows.columns;
+    log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header, data.csv.label)", rows.name,
+              rows.size(),
+              columns.names.empty() ? "columns have no names" : "the first row names the columns",
+              columns.describe(columns.label), columns.label_reason);
+    if (columns.dialect.decimal_comma) {
+      log::shared_warning(
+          "{}: numbers such as \"1,5\" are read as one and a half; write decimal points where a comma parts "
+          "thousands",
+          rows.name);
+    }
+    for (std::size_t i = 0; i < columns.count(); ++i) {
+      if (counts_rows(rows, i))
+        log::shared_warning(
+            "{}: {} counts the rows, which tells nothing of them; data.csv.ignore = \"{}\" leaves it out",
+            rows.name, columns.describe(columns.features[i]), columns.features[i] + 1);
+    }
+  }
+
   // The first of what was left out, by name, and how many there are.
   void tell() const {
     constexpr std::size_t kNamed = 5;
@@ -252,6 +234,14 @@ class RowReader {
   }
 
  private:
+  static bool counts_rows(const Rows& rows, std::size_t column) {
+    constexpr std::size_t kLeast = 10;
+    const std::size_t width = rows.columns.count();
+    for (std::size_t row = 1; row < rows.size(); ++row)
+      if (rows.values[row * width + column] != rows.values[column] + static_cast<double>(row)) return false;
+    return rows.size() >= kLeast && (rows.values[column] == 0 || rows.values[column] == 1);
+  }
+
   // What is wrong with it; or empty, and it is there.
   template <typename Knows>
   static std::string add(Rows& rows, const Cells& cells, std::size_t wanted, Knows&& knows) {
@@ -262,7 +252,7 @@ class RowReader {
     if (!knows(label)) return fmt::format("no training row has the label \"{}\"", printable(label));
     const std::size_t begin = rows.values.size();
     for (const std::size_t column : rows.columns.features) {
-      const std::optional<double> value = number_of_cell(cells[column]);
+      const std::optional<double> value = number_of_cell(cells[column], rows.columns.dialect);
       if (!value) {
         rows.values.resize(begin);
         return fmt::format(
@@ -283,6 +273,7 @@ class RowReader {
 
   const CsvOptions& options_;
   OnError on_error_;
+  bool tells_;
   std::size_t seen_ = 0;
   std::vector<std::string> faults_;  // of rows that are left out
 };
@@ -290,10 +281,10 @@ class RowReader {
 // Of labels: numbers, or names.
 class Classes {
  public:
-  explicit Classes(const Cells& labels) {
+  explicit Classes(const Rows& rows) : dialect_(rows.columns.dialect) {
     bool numbered = true;
-    for (const std::string& label : labels) {
-      const std::optional<std::int32_t> number = class_of_cell(label);
+    for (const std::string& label : rows.labels) {
+      const std::optional<std::int32_t> number = class_of_cell(label, dialect_);
       numbered = numbered && number.has_value();
       if (number) count_ = std::max<std::int64_t>(count_, *number + 1);
       classes_.emplace(label, 0);
@@ -305,10 +296,11 @@ class Classes {
   }
 
   std::int64_t count() const { return count_; }
-  const Cells& names() const { return names_; }  // none: they are numbers
+  std::size_t values() const { return classes_.size(); }  // different ones
+  const Cells& names() const { return names_; }           // none: they are numbers
   std::optional<std::int32_t> find(const std::string& label) const {
     if (names_.empty()) {
-      const std::optional<std::int32_t> number = class_of_cell(label);
+      const std::optional<std::int32_t> number = class_of_cell(label, dialect_);
       return number && *number < count_ ? number : std::nullopt;
     }
     const auto found = classes_.find(label);
@@ -316,6 +308,7 @@ class Classes {
   }
 
  private:
+  CsvDialect dialect_;
   std::map<std::string, std::int32_t> classes_;
   std::int64_t count_ = 0;
   Cells names_;
@@ -357,9 +350,11 @@ struct Scale {
   }
 };
 
-std::vector<fs::path> files_of(const std::string& path, Split split) {
-  if (!fs::is_regular_file(path))
-    return split_files(path, split, {.mark = ".csv", .expected = "train.csv and test.csv, or val.csv"});
+constexpr SplitNames kCsvNames{.mark = ".csv", .expected = "train.csv and test.csv, or val.csv"};
+
+std::vector<fs::path> files_of(const DatasetOptions& options, Split split) {
+  const std::string& path = options.path;
+  if (!fs::is_regular_file(path)) return split_files(options, split, kCsvNames);
   if (split == Split::train) return {path};
   throw ConfigError(
       fmt::format("data.path = \"{}\": one file has no test rows; set data.validation_share, "
@@ -367,14 +362,67 @@ std::vector<fs::path> files_of(const std::string& path, Split split) {
                   path));
 }
 
+// A column of labels that no classes are in: of measured numbers, of names, of row numbers.
+void check_labels(const Rows& rows, const Classes& classes) {
+  constexpr std::size_t kFew = 20;
+  const std::string column = rows.columns.describe(rows.columns.label);
+  if (classes.values() == rows.size() && rows.size() >= kFew) {
+    throw DataError(
+        fmt::format("{}: {}, which is taken for the label, has another value in each of {} rows: these "
+                    "are no classes; data.csv.label names the column of labels",
+                    rows.name, column, rows.size()));
+  }
+  if (classes.values() > kFew && 10 * classes.values() > rows.size()) {
+    log::shared_warning(
+        "{}: {}, which is taken for the label, has {} different values in {} rows, as a measured "
+        "number has; data.csv.label names the column of labels",
+        rows.name, column, classes.values(), rows.size());
+  }
+}
+
+// The files of a split. Files of test that have no labels, as those of competitions, give way to those of
+// val.
+std::vector<fs::path> labelled_files(const DatasetOptions& options, const Columns& training) {
+  std::vector<fs::path> files = files_of(options, Split::test);
+  const auto lacks_label = [&](const fs::path& path) {
+    const CsvDialect dialect = dialect_of(path, options.csv.delimiter);
+    const std::vector<Cells> first = first_rows(path, dialect.delimiter);
+    return !first.empty() &&
+           !ColumnFinder(path.string(), first, dialect, options.csv.header, false).has_label(training);
+  };
+  if (!lacks_label(files.front())) return files;
+  const std::string fault = fmt::format("{}: it has no column \"{}\", which labels are in",
+                                        files.front().string(), printable(training.names[training.label]));
+  DatasetOptions others = options;
+  others.test_split = "val";
+  try {
+    files = split_files(others, Split::test, kCsvNames);
+  } catch (const IoError&) {
+    files.clear();
+  }
+  if (options.test_split != "auto" || files.empty() || lacks_label(files.front())) {
+    throw DataError(
+        fmt::format("{}; data.test_split names other files, and data.validation_share keeps a part of the "
+                    "training rows to test with",
+                    fault));
+  }
+  log::shared_warning("{}; {} is what is tested with (data.test_split decides)", fault,
+                      files.front().filename().string());
+  return files;
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
   const auto any = [](const std::string&) { return true; };
-  RowReader train_reader(options.csv, options.on_error);
-  Rows rows = train_reader.read(files_of(options.path, Split::train), any);
-  if (split == Split::train) train_reader.tell();
-  const Classes classes(rows.labels);
+  RowReader train_reader(options.csv, options.on_error, split == Split::train);
+  Rows rows = train_reader.read(files_of(options, Split::train), any);
+  const Classes classes(rows);
+  if (split == Split::train) {
+    train_reader.tell();
+    train_reader.tell_table(rows);
+    check_labels(rows, classes);
+  }
   const Scale scale = Scale::of(rows, options.csv.scaling, [&](std::size_t row) {
     return options.validation_share == 0 || !is_kept_to_test(row, options.validation_share);
   });
@@ -382,8 +430,8 @@ std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
     const Columns columns = rows.columns;
     const std::string train = rows.name;
     const auto known = [&](const std::string& label) { return classes.find(label).has_value(); };
-    RowReader test_reader(options.csv, options.on_error);
-    rows = test_reader.read(files_of(options.path, Split::test), known);
+    RowReader test_reader(options.csv, options.on_error, false);
+    rows = test_reader.read(labelled_files(options, columns), known);
     test_reader.tell();
     if (rows.columns.names != columns.names || rows.columns.features != columns.features)
       throw DataError(fmt::format("{}: its columns are not those of {}", rows.name, train));

@@ -37,6 +37,17 @@ std::int32_t Dataset::read_own_size(std::int64_t index, const LeastSize& least, 
   return read(index, image.pixels);
 }
 
+std::uint64_t Dataset::content_hash(std::int64_t index) const {
+  thread_local std::vector<std::uint8_t> bytes;
+  if (coding() == ImageCoding::file) {
+    read_stored(index, bytes);
+  } else {
+    bytes.resize(static_cast<std::size_t>(image_shape().bytes()));
+    read(index, bytes);
+  }
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 std::uint64_t Dataset::fingerprint() const {
   std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes()));
   std::uint64_t hash = 0;
@@ -106,21 +117,12 @@ const std::vector<DatasetFormat>& dataset_formats() {
   static const std::vector<DatasetFormat> table = {
       {"idx", [](const Options& options, Split split) { return open_idx(options.path, split); }},
       {"cifar_binary", [](const Options& options, Split split) { return open_cifar(options.path, split); }},
-      {"image_folder",
-       [](const Options& options, Split split) {
-         const SizesOfImages sizes = options.resize.size > 0 ? SizesOfImages::any : SizesOfImages::same;
-         return open_image_folder(options.path, split, sizes);
-       }},
-      {"tfrecord", [](const Options& options,
-                      Split split) { return open_tfrecord(options.path, split, options.resize.size > 0); }},
-      {"webdataset",
-       [](const Options& options, Split split) {
-         return open_webdataset(options.path, split, options.resize.size > 0);
-       }},
-      {"records", [](const Options& options,
-                     Split split) { return open_records(options.path, split, options.resize.size > 0); }},
-      {"hdf5", [](const Options& options, Split split) { return open_hdf5(options, split); }},
-      {"csv", [](const Options& options, Split split) { return open_csv(options, split); }},
+      {"image_folder", open_image_folder},
+      {"tfrecord", open_tfrecord},
+      {"webdataset", open_webdataset},
+      {"records", open_records},
+      {"hdf5", open_hdf5},
+      {"csv", open_csv},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
   return table;

@@ -96,6 +96,9 @@ class Dataset {
   // what the vector holds. Returns and throws as read() does, but what cannot be decoded is not found out.
   virtual ImageCoding coding() const { return ImageCoding::pixels; }
   virtual std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const;
+  // Of the sample as it is kept, without its label: of a file its bytes, of pixels and numbers these. Equal
+  // for copies of one sample. Thread-safe; throws what read() throws of a sample that cannot be read.
+  virtual std::uint64_t content_hash(std::int64_t index) const;
   // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
   virtual void probe(std::int64_t index) const { static_cast<void>(index); }
   // Whether read() can fail for no sample: what is computed, or was checked when it was opened.
@@ -129,6 +132,18 @@ struct SyntheticOptions {
   std::int64_t train_samples = 50000, test_samples = 10000;
 };
 
+// What becomes of an image whose EXIF says that it is to be turned or mirrored (data/orientation.h).
+enum class ExifOrientation { apply, ignore };
+inline constexpr std::string_view kExifOrientationWords[] = {"apply", "ignore"};
+constexpr std::span<const std::string_view> words_of(ExifOrientation) { return kExifOrientationWords; }
+
+// Of JPEG and PNG images, in folders or in larger files.
+struct ImageFileOptions {
+  // 1 (grayscale) or 3 (RGB), which all images are converted to; 0: what most of the training images have.
+  std::int64_t channels = 0;
+  ExifOrientation exif_orientation = ExifOrientation::apply;
+};
+
 // Of images that are all made the same size (data/resized.h).
 struct ResizeOptions {
   std::int64_t size = 0;     // height and width; 0: they are left as they are
@@ -147,17 +162,38 @@ enum class ColumnScaling { none, min_max, standard };
 inline constexpr std::string_view kColumnScalingWords[] = {"none", "min_max", "standard"};
 constexpr std::span<const std::string_view> words_of(ColumnScaling) { return kColumnScalingWords; }
 
+// What stands between the cells of a table, and whether its first row holds the columns' names; auto: what
+// the first rows look like.
+enum class CsvDelimiter { auto_, comma, semicolon, tab };
+inline constexpr std::string_view kCsvDelimiterWords[] = {"auto", "comma", "semicolon", "tab"};
+constexpr std::span<const std::string_view> words_of(CsvDelimiter) { return kCsvDelimiterWords; }
+enum class CsvHeader { auto_, yes, no };
+inline constexpr std::string_view kCsvHeaderWords[] = {"auto", "yes", "no"};
+constexpr std::span<const std::string_view> words_of(CsvHeader) { return kCsvHeaderWords; }
+
 // Of tables (data/csv.h).
 struct CsvOptions {
-  // The column of labels, by its name or its number from 1 on; auto: the one called label, or the last.
+  CsvDelimiter delimiter = CsvDelimiter::auto_;
+  CsvHeader header = CsvHeader::auto_;
+  // The column of labels, by its name or its number from 1 on; auto: the one called label, labels, class,
+  // target or y, in any case, or the last.
   std::string label = "auto";
   // Columns that are no features, by names or numbers with commas between them; none: all others are.
   std::string ignore = "none";
   ColumnScaling scaling = ColumnScaling::standard;
 };
 
-// Of HDF5 files (data/hdf5/hdf5_images.h): the names of their arrays, such as "group/images"; auto: the first
-// that is there of images, image, x, X and data, and of labels, label, y, Y and targets.
+// Of TFRecord files (data/containers/tfrecord.h): the names of their features; auto: the first that is there
+// of image/encoded and image, and of image/class/label, label and class.
+struct TfRecordOptions {
+  std::string image = "auto";
+  std::string label = "auto";
+};
+
+// Of HDF5 files (data/hdf5/hdf5_images.h): the names of their arrays, such as "group/images", in which
+// {split} stands for a word of the split; auto: the first that is there of images, image, x, img and data,
+// and of labels, label, y, targets and target, in any case and also beside a word of the split
+// ("train_set_x", "X_train").
 struct Hdf5Options {
   std::string images = "auto";
   std::string labels = "auto";
@@ -166,11 +202,16 @@ struct Hdf5Options {
 struct DatasetOptions {
   std::string format = "idx";  // by its name in the table of formats
   std::string path;            // a folder
+  // The folder, or the word in files' names, of what is tested with; auto: see data/split_words.h.
+  std::string test_split = "auto";
+  bool recursive = true;  // of an image folder: folders within those of classes are read, too
+  ImageFileOptions images;
   // Above 0: this share of the training images is what is tested with (data/subset.h).
   double validation_share = 0;
   ResizeOptions resize;
   SyntheticOptions synthetic;
   CsvOptions csv;
+  TfRecordOptions tfrecord;
   Hdf5Options hdf5;
   OnError on_error = OnError::leave_out;
 };

@@ -2,7 +2,9 @@
 #include "data/image_decoder.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "data/orientation.h"
 #include "data/png.h"
 
 namespace lockstep {
@@ -12,6 +14,12 @@ namespace {
 // image, would show. Decoding such an image in full costs little.
 constexpr std::int64_t kLeastReducedSide = 16;
 
+// The size that is shown of the one that is stored, and the other way round.
+ImageShape other_way(ImageShape shape, int orientation) {
+  if (swaps_sides(orientation)) std::swap(shape.height, shape.width);
+  return shape;
+}
+
 }  // namespace
 
 ImageDecoder& ImageDecoder::of_this_thread() {
@@ -19,15 +27,21 @@ ImageDecoder& ImageDecoder::of_this_thread() {
   return decoder;
 }
 
-ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_t> image, HeaderCheck check) {
+ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_t> image,
+                              ExifOrientation exif, HeaderCheck check) {
   png_ = is_png(image);
   name_ = name;
   image_ = image;
-  return shape_ = png_ ? png_shape(name, image) : jpeg_.open(name, image, check);
+  orientation_ = exif == ExifOrientation::apply ? exif_orientation(image) : 1;
+  return shape_ = other_way(png_ ? png_shape(name, image) : jpeg_.open(name, image, check), orientation_);
 }
 
-std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part) {
-  return is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
+std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part,
+                                                  ExifOrientation exif) {
+  const std::optional<ImageShape> stored = is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
+  if (!stored) return std::nullopt;
+  orientation_ = exif == ExifOrientation::apply ? exif_orientation(part) : 1;
+  return other_way(*stored, orientation_);
 }
 
 std::int64_t ImageDecoder::largest_reduction(std::int64_t least_height, std::int64_t least_width) const {
@@ -35,6 +49,7 @@ std::int64_t ImageDecoder::largest_reduction(std::int64_t least_height, std::int
   if (png_) return largest;
   for (const std::int64_t reduction : {2, 4, 8}) {
     const ImageShape size = reduced(reduction);
+    if (orientation_ != 1 && (shape_.height % reduction != 0 || shape_.width % reduction != 0)) continue;
     if (size.height >= std::max(least_height, kLeastReducedSide) &&
         size.width >= std::max(least_width, kLeastReducedSide) && jpeg_.reduces_by(reduction))
       largest = reduction;
@@ -49,6 +64,14 @@ ImageShape ImageDecoder::reduced(std::int64_t reduction) const {
 }
 
 void ImageDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> pixels) {
+  if (orientation_ == 1) return decode_stored(shape, pixels);
+  const ImageShape stored = other_way(shape, orientation_);
+  stored_.resize(static_cast<std::size_t>(stored.bytes()));
+  decode_stored(stored, stored_);
+  turn(stored_, stored, orientation_, pixels);
+}
+
+void ImageDecoder::decode_stored(const ImageShape& shape, std::span<std::uint8_t> pixels) {
   if (png_) return decode_png(name_, image_, shape, pixels);
   jpeg_.decode(shape, pixels);
 }

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "data/common_shape.h"
 #include "data/damage_log.h"
 #include "data/image_decoder.h"
 #include "data/image_names.h"
@@ -58,15 +59,16 @@ class FileBytes {
 enum class Extent { header, whole };
 
 // Reads the file, or as much of it as its header takes, and the header.
-ImageShape open_file(const std::string& path, Extent extent) {
+ImageShape open_file(const std::string& path, ExifOrientation exif, Extent extent) {
   constexpr std::size_t kMostHeaders = std::size_t{64} << 10;
   FileBytes& bytes = FileBytes::of_this_thread();
   ImageDecoder& decoder = ImageDecoder::of_this_thread();
   bytes.open(path);
   if (extent == Extent::header && bytes.file_size() > kMostHeaders) {
-    if (const auto shape = decoder.open_part(path, bytes.first(kMostHeaders))) return *shape;
+    if (const auto shape = decoder.open_part(path, bytes.first(kMostHeaders), exif)) return *shape;
   }
-  return decoder.open(path, bytes.all(), extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);
+  return decoder.open(path, bytes.all(), exif,
+                      extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);
 }
 
 // Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.
@@ -110,7 +112,7 @@ class ImageFiles : public Dataset {
   }
 
   ImageShape own_shape(std::int64_t index) const override {
-    return open_file(path_of(index), Extent::header);
+    return open_file(path_of(index), exif_, Extent::header);
   }
 
   ImageCoding coding() const override { return ImageCoding::file; }
@@ -130,7 +132,7 @@ class ImageFiles : public Dataset {
   std::int64_t damaged() const override { return damage_.count(); }
 
  protected:
-  explicit ImageFiles(SizesOfImages sizes) : sizes_(sizes) {}
+  ImageFiles(bool any_size, ExifOrientation exif) : any_size_(any_size), exif_(exif) {}
   virtual std::string path_of(std::int64_t index) const = 0;
   virtual std::int32_t label_of(std::int64_t index) const = 0;
 
@@ -145,8 +147,8 @@ class ImageFiles : public Dataset {
  private:
   ImageShape open_sample(std::int64_t index, Extent extent) const {
     const std::string path = path_of(index);
-    const ImageShape found = open_file(path, extent);
-    if (sizes_ == SizesOfImages::same && (found.height != shape_.height || found.width != shape_.width))
+    const ImageShape found = open_file(path, exif_, extent);
+    if (!any_size_ && (found.height != shape_.height || found.width != shape_.width))
       throw of_another_size(path, found, shape_);
     return found;
   }
@@ -157,17 +159,20 @@ class ImageFiles : public Dataset {
     damage_.add(index, fmt::format("{}: damaged, decoded as far as it goes: {}", path_of(index), warning));
   }
 
-  SizesOfImages sizes_;
+  bool any_size_;
+  ExifOrientation exif_;
   mutable DamageLog damage_{"damaged and decoded as far as they go"};
 };
 
 class ImageFolder final : public ImageFiles {
  public:
-  ImageFolder(const std::filesystem::path& folder, Split split, SizesOfImages sizes)
-      : ImageFiles(sizes), names_(folder, split) {
-    const std::string& first = names_.first_of_training();
-    shape_ = open_file(first, Extent::header);
-    if (shape_.bytes() > kMostImageBytes) throw too_large(first, shape_);
+  ImageFolder(const DatasetOptions& options, Split split)
+      : ImageFiles(options.resize.size > 0, options.images.exif_orientation), names_(options, split) {
+    const std::vector<std::string>& some = names_.some_of_training();
+    shape_ = common_shape(options, split, std::ssize(some), [&](std::int64_t at) {
+      return open_file(some[static_cast<std::size_t>(at)], options.images.exif_orientation, Extent::header);
+    });
+    if (shape_.bytes() > kMostImageBytes) throw too_large(some.front(), shape_);
   }
 
   std::int64_t size() const override { return names_.size(); }
@@ -200,13 +205,21 @@ class ImageFolder final : public ImageFiles {
 
 class ImageList final : public ImageFiles {
  public:
-  ImageList(std::vector<std::string> paths, const ImageShape& shape, std::vector<std::string> classes)
-      : ImageFiles(SizesOfImages::any), paths_(std::move(paths)), classes_(std::move(classes)) {
+  ImageList(std::vector<std::string> paths, const ImageShape& shape, ExifOrientation exif,
+            std::vector<std::string> classes)
+      : ImageFiles(true, exif), paths_(std::move(paths)), classes_(std::move(classes)) {
     shape_ = shape;
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t classes() const override { return static_cast<std::int64_t>(classes_.size()); }
+  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
+    try {
+      return ImageFiles::read_own_size(index, least, image);
+    } catch (const IoError& error) {
+      throw DataError(error.what());
+    }
+  }
   std::vector<std::string> class_names() const override { return classes_; }
 
  protected:
@@ -219,14 +232,13 @@ class ImageList final : public ImageFiles {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
-                                           SizesOfImages sizes) {
-  return std::make_unique<ImageFolder>(folder, split, sizes);
+std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split split) {
+  return std::make_unique<ImageFolder>(options, split);
 }
 
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         std::vector<std::string> classes) {
-  return std::make_unique<ImageList>(std::move(paths), shape, std::move(classes));
+                                         ExifOrientation exif, std::vector<std::string> classes) {
+  return std::make_unique<ImageList>(std::move(paths), shape, exif, std::move(classes));
 }
 
 }  // namespace lockstep

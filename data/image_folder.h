@@ -4,7 +4,6 @@
 // names are held in memory; each image is read and decoded by the thread that asks for it.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,25 +12,20 @@
 
 namespace lockstep {
 
-enum class SizesOfImages {
-  same,  // of all images
-  any,   // they are read by read_own_size(); the shape is then only the first one's
-};
-
-// The shape is that of the first image of train/, 1 channel where that one is grayscale and 3 (RGB)
-// otherwise; all others are converted to as many channels.
+// The shape is that of the first image of train/ that can be read, but for its channels: options.images says
+// them, or, from the headers of some training images (data/common_shape.h), what most have. All images are
+// converted to as many. Where options.resize makes all images one size, they are read by read_own_size().
 //
 // An image that is decoded with a warning (data/jpeg_decoder.h) is counted by damaged(), and logged.
 //
-// Throws what ImageNames does, and DataError where the first image of train/ is broken. read() throws
-// DataError for an image that cannot be decoded or has another size, IoError for a file that cannot be read;
-// probe() reads the file's header only.
-std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder, Split split,
-                                           SizesOfImages sizes = SizesOfImages::same);
+// Throws what ImageNames does, and DataError where none of the training images that are looked at can be
+// read. read() throws DataError for an image that cannot be decoded or has another size, IoError for a file
+// that cannot be read; probe() reads the file's header only.
+std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split split);
 
-// The files of these paths, whose classes nobody knows: read() returns 0. Of any size, to be resized; they
-// are converted to the shape's channels.
+// The files of these paths, whose classes nobody knows: read_own_size() returns 0, and throws DataError for a
+// file that cannot be read, too. Of any size, to be resized; they are converted to the shape's channels.
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         std::vector<std::string> classes);
+                                         ExifOrientation exif, std::vector<std::string> classes);
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 #include "data/image_names.h"
 
 #include <algorithm>
-#include <functional>
+#include <fstream>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -22,8 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kExpected =
     "data.path must name a folder that holds train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/ in "
-    "place "
-    "of test/)";
+    "place of test/)";
+
+using Names = std::vector<std::string>;
 
 // In lower case, with its dot; "" where there is none.
 std::string suffix_of(const fs::path& name) {
@@ -33,53 +35,129 @@ std::string suffix_of(const fs::path& name) {
   return suffix;
 }
 
-bool is_read(std::string_view suffix) { return suffix == ".jpg" || suffix == ".jpeg" || suffix == ".png"; }
+bool is_read(std::string_view suffix) {
+  constexpr std::string_view kRead[] = {".jfif", ".jpe", ".jpeg", ".jpg", ".png"};
+  return std::ranges::count(kRead, suffix) > 0;
+}
 
 bool is_other_image(std::string_view suffix) {
-  constexpr std::string_view kOthers[] = {".avif", ".bmp", ".gif", ".heic", ".jp2",  ".jpe", ".jxl",
+  constexpr std::string_view kOthers[] = {".avif", ".bmp", ".gif", ".heic", ".heif", ".jp2", ".jxl",
                                           ".pgm",  ".ppm", ".tga", ".tif",  ".tiff", ".webp"};
   return std::ranges::count(kOthers, suffix) > 0;
 }
 
-// Images that are left out, by how they end: nobody shall train on half of the images and not know it.
-using LeftOut = std::map<std::string, std::int64_t>;
-
-void tell(const LeftOut& left_out, const fs::path& folder) {
-  if (left_out.empty()) return;
-  std::vector<std::string> counts;
-  for (const auto& [suffix, count] : left_out) counts.push_back(fmt::format("{} {}", count, suffix));
-  log::shared_warning(
-      "{}: images other than .jpg, .jpeg and .png are left out ({}); convert them to have them read",
-      folder.string(), fmt::join(counts, ", "));
+bool begins_as_image(const fs::path& path) {
+  constexpr std::string_view kJpeg = "\xff\xd8\xff", kPng = "\x89PNG\r\n\x1a\n";
+  std::ifstream file(path, std::ios::binary);
+  char begin[kPng.size()] = {};
+  file.read(begin, sizeof(begin));
+  const std::string_view read(begin, static_cast<std::size_t>(file.gcount()));
+  return read.starts_with(kJpeg) || read.starts_with(kPng);
 }
 
-// Entries' names, sorted. What an entry is comes with its name from most file systems, without a look at the
-// file; a link that leads nowhere counts as a file, so that reading it fails.
-std::vector<std::string> sorted_names(const fs::path& folder, bool folders,
-                                      const std::function<bool(const fs::path& name)>& wanted) {
-  std::vector<std::string> names;
+// What is left out of a split, by kind: nobody shall train on half of the images and not know it.
+class LeftOut {
+ public:
+  void add_image(const std::string& kind) { ++images_[kind]; }
+  void add_other(const std::string& kind) { ++others_[kind]; }
+  void add_of_a_system(const std::string& name) { ++of_systems_[name.starts_with("._") ? "._*" : name]; }
+
+  void tell(const fs::path& folder) const {
+    Names kinds;
+    for (const auto& [kind, count] : images_) kinds.push_back(fmt::format("{} {}", count, kind));
+    for (const auto& [kind, count] : others_) kinds.push_back(fmt::format("{} {}", count, kind));
+    for (const auto& [name, count] : of_systems_)
+      kinds.push_back(count == 1 ? name : fmt::format("{} {}", count, name));
+    constexpr std::size_t kNamed = 8;
+    if (kinds.size() > kNamed) {
+      const std::size_t more = kinds.size() - kNamed;
+      kinds.resize(kNamed);
+      kinds.push_back(fmt::format("and {} kinds more", more));
+    }
+    const std::string left_out = fmt::format("{}", fmt::join(kinds, ", "));
+    if (!images_.empty()) {
+      log::shared_warning(
+          "{}: left out, images among them: {}; JPEG and PNG files are read (.jpg, .jpeg, .jpe, .jfif, .png, "
+          "or "
+          "without an ending), and folders within classes unless data.recursive = false",
+          folder.string(), left_out);
+    } else if (!kinds.empty()) {
+      log::info("{}: left out, for they are no images: {}", folder.string(), left_out);
+    }
+  }
+
+ private:
+  std::map<std::string, std::int64_t> images_, others_, of_systems_;
+};
+
+// Visits what a folder holds but the systems' own. What an entry is comes with its name from most file
+// systems, without a look at the file; a link that leads nowhere counts as a file, so that reading it fails.
+template <typename Visit>
+void visit_entries(const fs::path& folder, LeftOut& left_out, Visit visit) {
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const fs::path name = entry->path().filename();
+    const std::string name = entry->path().filename().string();
     std::error_code unknown;
-    if (wanted(name) && entry->is_directory(unknown) == folders) names.push_back(name.string());
+    if (is_of_a_system(name)) {
+      left_out.add_of_a_system(name);
+    } else {
+      visit(name, entry->is_directory(unknown));
+    }
   }
   if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::sort(names.begin(), names.end());
+}
+
+Names folders_in(const fs::path& folder, LeftOut& left_out) {
+  Names names;
+  visit_entries(folder, left_out, [&](const std::string& name, bool is_folder) {
+    if (is_folder) names.push_back(name);
+  });
+  std::ranges::sort(names);
   return names;
 }
 
-std::vector<std::string> folders_in(const fs::path& folder) {
-  return sorted_names(folder, true, [](const fs::path&) { return true; });
-}
+// Of a folder of a class, and of those within it: paths from there, sorted.
+class ImagesOfClass {
+ public:
+  ImagesOfClass(const fs::path& folder, bool recursive, LeftOut& left_out)
+      : folder_(folder), recursive_(recursive), left_out_(left_out) {
+    add("", 0);
+    std::ranges::sort(names_);
+  }
+  Names names() && { return std::move(names_); }
 
-std::vector<std::string> images_in(const fs::path& folder, LeftOut& left_out) {
-  return sorted_names(folder, false, [&](const fs::path& name) {
-    const std::string suffix = suffix_of(name);
-    if (is_other_image(suffix)) ++left_out[suffix];
-    return is_read(suffix);
-  });
+ private:
+  // below: the folder within that of the class, with a slash behind it.
+  void add(const std::string& below, int depth) {
+    constexpr int kMostDepth = 32;  // links may lead in circles
+    if (depth > kMostDepth)
+      throw DataError(fmt::format("{}/{}: more than {} folders deep, or a link that leads in a circle",
+                                  folder_.string(), below, kMostDepth));
+    visit_entries(folder_ / below, left_out_, [&](const std::string& name, bool is_folder) {
+      if (is_folder) return add(below + name + "/", depth + 1);
+      const std::string suffix = suffix_of(name);
+      const bool is_image = is_read(suffix) || (suffix.empty() && begins_as_image(folder_ / below / name));
+      if (is_image && (recursive_ || below.empty())) {
+        names_.push_back(below + name);
+      } else if (is_image) {
+        left_out_.add_image("in folders within classes");
+      } else if (is_other_image(suffix)) {
+        left_out_.add_image(suffix);
+      } else {
+        left_out_.add_other(suffix.empty() ? "without an ending" : suffix);
+      }
+    });
+  }
+
+  const fs::path& folder_;
+  bool recursive_;
+  LeftOut& left_out_;
+  Names names_;
+};
+
+Names images_in(const fs::path& folder, const DatasetOptions& options, LeftOut& left_out) {
+  return ImagesOfClass(folder, options.recursive, left_out).names();
 }
 
 void require_folder(const fs::path& folder) {
@@ -89,70 +167,131 @@ void require_folder(const fs::path& folder) {
       fmt::format("{}: {}; {}", folder.string(), error ? error.message() : "not a folder", kExpected));
 }
 
-fs::path split_folder(const fs::path& folder, Split split) {
-  require_folder(folder);
-  require_folder(folder / "train");
-  if (split == Split::train) return folder / "train";
-  for (const char* name : {"test", "val"}) {
-    std::error_code error;
-    if (fs::is_directory(folder / name, error)) return folder / name;
-  }
-  throw IoError(fmt::format("{}: holds neither test/ nor val/; {}", folder.string(), kExpected));
+// An empty one would be a class that is never seen, left by a mistake in preparing the images.
+Names training_images(const fs::path& class_folder, const DatasetOptions& options, LeftOut& left_out) {
+  Names names = images_in(class_folder, options, left_out);
+  if (names.empty())
+    throw DataError(fmt::format("{}: no JPEG or PNG files in this folder of a class; {}",
+                                class_folder.string(), kExpected));
+  return names;
 }
 
-// An empty one would be a class that is never seen, left by a mistake in preparing the images.
-std::vector<std::string> training_images(const fs::path& class_folder, LeftOut& left_out) {
-  std::vector<std::string> names = images_in(class_folder, left_out);
-  if (names.empty()) {
-    throw DataError(
-        fmt::format("{}: no .jpg, .jpeg or .png files in this folder of a class (folders within it are not "
-                    "searched); {}",
-                    class_folder.string(), kExpected));
+// A folder that may be what is tested with.
+struct TestFolder {
+  fs::path folder;
+  Names known, unknown;  // classes: train/ has them or not
+  bool has_images = false;
+
+  TestFolder(const fs::path& path, const Names& classes, const DatasetOptions& options) : folder(path) {
+    LeftOut not_told;
+    for (const std::string& name : folders_in(folder, not_told))
+      (std::ranges::binary_search(classes, name) ? known : unknown).push_back(name);
+    has_images = std::ranges::any_of(
+        known, [&](const std::string& name) { return !images_in(folder / name, options, not_told).empty(); });
   }
-  return names;
+};
+
+constexpr const char* kOtherWays =
+    "data.test_split names another folder, and data.validation_share keeps a part "
+    "of the training images to test with";
+
+fs::path test_folder(const fs::path& folder, const Names& classes, const DatasetOptions& options) {
+  std::vector<TestFolder> found;
+  Names names;
+  for (const Names& group : split_words(Split::test, options.test_split)) {
+    for (const std::string& name : group) {
+      std::error_code error;
+      if (fs::is_directory(folder / name, error) && std::ranges::count(names, name) == 0) {
+        names.push_back(name);
+        found.emplace_back(folder / name, classes, options);
+      }
+    }
+  }
+  if (found.empty() && options.test_split != "auto")
+    throw IoError(fmt::format("{}: there is no folder {}, which data.test_split names", folder.string(),
+                              options.test_split));
+  if (found.empty())
+    throw IoError(
+        fmt::format("{}: holds neither test/ nor val/; {}; {}", folder.string(), kExpected, kOtherWays));
+  const auto usable = std::ranges::find_if(found, [](const TestFolder& each) { return each.has_images; });
+  const TestFolder& taken = usable == found.end() ? found.front() : *usable;
+  if (!taken.unknown.empty()) {
+    throw DataError(fmt::format("{}: a class that train/ has no folder of; the two must have the same; {}",
+                                (taken.folder / taken.unknown.front()).string(), kOtherWays));
+  }
+  if (!taken.has_images) {
+    throw DataError(fmt::format("{}: no JPEG or PNG files in folders of train/'s classes; {}; {}",
+                                taken.folder.string(), kExpected, kOtherWays));
+  }
+  const std::string name = taken.folder.filename().string();
+  if (usable != found.begin()) {
+    log::shared_warning(
+        "{}: {}/ is what is tested with, for {}/ has no folders of train/'s classes "
+        "(data.test_split decides)",
+        folder.string(), name, names.front());
+  } else if (found.size() > 1) {
+    log::info("{}: {}/ is what is tested with, and not {}/ (data.test_split decides)", folder.string(), name,
+              names[1]);
+  }
+  return taken.folder;
+}
+
+Names some_of(const Names& all, std::size_t most) {
+  Names some;
+  for (const std::int64_t index : some_samples(std::ssize(all), static_cast<std::int64_t>(most)))
+    some.push_back(all[static_cast<std::size_t>(index)]);
+  return some;
+}
+
+// The same for both splits.
+Names some_training_images(const fs::path& train, const Names& classes, const DatasetOptions& options) {
+  constexpr std::size_t kClasses = 32, kImages = 256;
+  LeftOut not_told;
+  Names paths;
+  const Names looked_at = some_of(classes, kClasses);
+  for (const std::string& name : looked_at) {
+    for (const std::string& file :
+         some_of(training_images(train / name, options, not_told), kImages / looked_at.size()))
+      paths.push_back((train / name / file).string());
+  }
+  return paths;
 }
 
 }  // namespace
 
-bool is_image_name(const fs::path& name) { return is_read(suffix_of(name)); }
-
-ImageNames::ImageNames(const fs::path& folder, Split split) : folder_(split_folder(folder, split)) {
-  const fs::path train = folder / "train";
-  classes_ = folders_in(train);
-  if (classes_.empty())
-    throw DataError(fmt::format("{}: no folders of classes; {}", train.string(), kExpected));
-  LeftOut left_out;
-  if (split == Split::train) {
-    for (const std::string& name : classes_) add_class(training_images(train / name, left_out));
-    tell(left_out, folder_);
-    first_of_training_ = path(0);
-  } else {
-    add_test_images();
-    const fs::path first = train / classes_[0];
-    first_of_training_ = (first / training_images(first, left_out).front()).string();
-  }
-  names_.shrink_to_fit();
-  ends_.shrink_to_fit();
+bool is_of_a_system(std::string_view name) {
+  constexpr std::string_view kOfSystems[] = {"$RECYCLE.BIN", "@eaDir",    "System Volume Information",
+                                             "Thumbs.db",    "__MACOSX",  "__pycache__",
+                                             "desktop.ini",  "lost+found"};
+  return name.starts_with('.') || std::ranges::count(kOfSystems, name) > 0;
 }
 
-void ImageNames::add_test_images() {
-  LeftOut left_out;
-  const std::vector<std::string> found = folders_in(folder_);
-  for (const std::string& name : found) {
-    if (!std::binary_search(classes_.begin(), classes_.end(), name)) {
-      throw DataError(fmt::format("{}: a class that train/ has no folder of; the two must have the same",
-                                  (folder_ / name).string()));
-    }
+bool is_image_name(const fs::path& name) {
+  return is_read(suffix_of(name)) && !is_of_a_system(name.filename().string());
+}
+
+ImageNames::ImageNames(const DatasetOptions& options, Split split) {
+  const fs::path folder = options.path, train = folder / "train";
+  require_folder(folder);
+  require_folder(train);
+  LeftOut left_out, not_told;
+  classes_ = folders_in(train, split == Split::train ? left_out : not_told);
+  if (classes_.empty())
+    throw DataError(fmt::format("{}: no folders of classes; {}", train.string(), kExpected));
+  if (split == Split::train) {
+    folder_ = train;
+    for (const std::string& name : classes_) add_class(training_images(train / name, options, left_out));
+  } else {
+    folder_ = test_folder(folder, classes_, options);
+    const Names found = folders_in(folder_, left_out);
+    for (const std::string& name : classes_)
+      add_class(std::ranges::binary_search(found, name) ? images_in(folder_ / name, options, left_out)
+                                                        : Names());
   }
-  for (const std::string& name : classes_) {
-    const bool there = std::binary_search(found.begin(), found.end(), name);
-    add_class(there ? images_in(folder_ / name, left_out) : std::vector<std::string>());
-  }
-  if (size() == 0) {
-    throw DataError(fmt::format("{}: no .jpg, .jpeg or .png files in its folders of classes; {}",
-                                folder_.string(), kExpected));
-  }
-  tell(left_out, folder_);
+  left_out.tell(folder_);
+  some_of_training_ = some_training_images(train, classes_, options);
+  names_.shrink_to_fit();
+  ends_.shrink_to_fit();
 }
 
 void ImageNames::add_class(const std::vector<std::string>& names) {

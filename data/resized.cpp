@@ -73,6 +73,7 @@ class Resized final : public Dataset {
   bool decodes() const override { return true; }
   bool resizes() const override { return true; }
   ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
+  std::uint64_t content_hash(std::int64_t index) const override { return dataset_->content_hash(index); }
   void probe(std::int64_t index) const override { dataset_->probe(index); }
   bool verified() const override { return dataset_->verified(); }
   std::int64_t damaged() const override { return dataset_->damaged(); }

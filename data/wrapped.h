@@ -39,6 +39,7 @@ class Wrapped : public Dataset {
   std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
     return dataset_->read_stored(index, bytes);
   }
+  std::uint64_t content_hash(std::int64_t index) const override { return dataset_->content_hash(index); }
   void probe(std::int64_t index) const override { dataset_->probe(index); }
   bool verified() const override { return dataset_->verified(); }
   std::int64_t damaged() const override { return dataset_->damaged(); }

@@ -25,7 +25,8 @@ constexpr const char* kOfTraining[] = {"model.freeze", "model.reset_head"};
 
 // Of data, what is made of an image before the network sees it. Paths are nobody's business.
 bool is_of_the_network(std::string_view key) {
-  constexpr std::array kOfData = {"data.resize", "data.center_crop", "data.mean", "data.deviation"};
+  constexpr std::array kOfData = {"data.resize", "data.center_crop", "data.exif_orientation", "data.mean",
+                                  "data.deviation"};
   if (std::ranges::find(kOfTraining, key) != std::end(kOfTraining)) return false;
   return key.starts_with("model.") || std::ranges::find(kOfData, key) != kOfData.end();
 }

@@ -12,17 +12,19 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kIndexMagic = "LSINDEX1";
+constexpr std::string_view kIndexMagic = "LSINDEX2";
 
 struct IndexHeader {
   char magic[8] = {};
   std::uint64_t file_bytes = 0;  // of the file that this is of
   std::int64_t changed_ns = 0;
   std::uint64_t images = 0;
+  std::uint32_t asked = 0;
+  std::uint32_t unused = 0;
   std::uint32_t images_crc = 0;
   std::uint32_t header_crc = 0;  // of what is before
 };
-static_assert(sizeof(IndexHeader) == 40);
+static_assert(sizeof(IndexHeader) == 48);
 
 std::string_view checked_part(const IndexHeader& header) {
   return {reinterpret_cast<const char*>(&header), offsetof(IndexHeader, header_crc)};
@@ -36,7 +38,7 @@ std::filesystem::path index_path(const ReadableFile& file) { return file.name() 
 
 }  // namespace
 
-std::optional<std::vector<StoredImage>> read_index(const ReadableFile& file) try {
+std::optional<std::vector<StoredImage>> read_index(const ReadableFile& file, std::uint32_t asked) try {
   const ReadableFile index(index_path(file));
   IndexHeader header;
   if (index.bytes() < sizeof(header)) return std::nullopt;
@@ -44,7 +46,7 @@ std::optional<std::vector<StoredImage>> read_index(const ReadableFile& file) try
   const std::uint64_t room = (index.bytes() - sizeof(header)) / sizeof(StoredImage);
   if (std::string_view(header.magic, sizeof(header.magic)) != kIndexMagic ||
       crc32c(checked_part(header)) != header.header_crc || header.file_bytes != file.bytes() ||
-      header.changed_ns != file.changed_ns() || header.images != room) {
+      header.changed_ns != file.changed_ns() || header.asked != asked || header.images != room) {
     return std::nullopt;
   }
   std::vector<StoredImage> images(static_cast<std::size_t>(room));
@@ -55,10 +57,11 @@ std::optional<std::vector<StoredImage>> read_index(const ReadableFile& file) try
   return std::nullopt;
 }
 
-void write_index(const ReadableFile& file, const std::vector<StoredImage>& images) try {
+void write_index(const ReadableFile& file, std::uint32_t asked, const std::vector<StoredImage>& images) try {
   IndexHeader header{.file_bytes = file.bytes(),
                      .changed_ns = file.changed_ns(),
                      .images = images.size(),
+                     .asked = asked,
                      .images_crc = checksum_of(images)};
   std::memcpy(header.magic, kIndexMagic.data(), kIndexMagic.size());
   header.header_crc = crc32c(checked_part(header));

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
+#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -27,33 +30,53 @@ bool ends_as_shard(std::string_view name) {
 
 }  // namespace
 
-std::vector<fs::path> split_files(const fs::path& folder, Split split, const SplitNames& names) {
+std::vector<fs::path> split_files(const DatasetOptions& options, Split split, const SplitNames& names) {
+  const fs::path folder = options.path;
+  const auto front_of = [&](const fs::path& path) {
+    const std::string name = path.filename().string();
+    return name.substr(0, name.find(names.mark));
+  };
   std::vector<fs::path> all;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos) continue;
-    if (name.find(names.mark) != std::string::npos || (names.shard_suffices && ends_as_shard(name)))
-      all.push_back(entry->path());
+    if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos ||
+        name.find(kUnpackedSuffix) != std::string::npos)
+      continue;
+    if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
+      continue;
+    if (names_both_splits(front_of(entry->path()))) {
+      throw DataError(
+          fmt::format("{}: its name has words of training and of another split, so its samples would "
+                      "be in both; rename it, or take it out of the folder",
+                      entry->path().string()));
+    }
+    all.push_back(entry->path());
   }
   if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
   std::ranges::sort(all);
-  const auto with = [&](std::string_view word) {
-    std::vector<fs::path> found;
-    for (const fs::path& path : all) {
-      const std::string name = path.filename().string();
-      if (name.substr(0, name.find(names.mark)).find(word) != std::string::npos) found.push_back(path);
-    }
-    return found;
-  };
-  std::vector<fs::path> found = with(split == Split::train ? "train" : "test");
-  if (found.empty() && split == Split::test) found = with("val");
-  if (found.empty()) {
-    throw IoError(fmt::format("{}: no files with {} images; expected are {}", folder.string(),
-                              split == Split::train ? "training" : "test", names.expected));
+  std::vector<std::vector<fs::path>> found;
+  for (const std::vector<std::string>& words : split_words(split, options.test_split)) {
+    std::vector<fs::path> files;
+    for (const fs::path& path : all)
+      if (has_word(front_of(path), words)) files.push_back(path);
+    if (!files.empty()) found.push_back(std::move(files));
   }
-  return found;
+  if (found.empty()) {
+    throw IoError(fmt::format("{}: no files with {} samples; expected are {}{}", folder.string(),
+                              split == Split::train ? "training" : "test", names.expected,
+                              split == Split::train
+                                  ? ""
+                                  : "; data.test_split names another word, and "
+                                    "data.validation_share keeps a part of the training samples "
+                                    "to test with"));
+  }
+  if (found.size() > 1 && options.test_split == "auto") {
+    log::info("{}: {} is what is tested with, and not {} (data.test_split decides)", folder.string(),
+              found[0].front().filename().string(), found[1].front().filename().string());
+  }
+  return found.front();
 }
 
 }  // namespace lockstep

@@ -9,6 +9,8 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "data/common_shape.h"
+#include "data/containers/unpacked_file.h"
 #include "data/damage_log.h"
 #include "data/image_decoder.h"
 #include "data/readable_file.h"
@@ -43,12 +45,12 @@ std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
 class StoredImages final : public Dataset {
  public:
   // test: empty where the training split is meant.
-  StoredImages(std::vector<IndexedFile> train, std::vector<IndexedFile> test, bool any_size)
-      : any_size_(any_size) {
+  StoredImages(const DatasetOptions& options, std::vector<IndexedFile> train, std::vector<IndexedFile> test)
+      : any_size_(options.resize.size > 0), exif_(options.images.exif_orientation) {
     const std::vector<std::int64_t> trained = counts_of(train);
     if (trained.empty())
       throw DataError(fmt::format("{}: no images in the files of training", train.front().path.string()));
-    shape_ = first_shape(train);
+    shape_ = shape_of_most(options, train, test.empty() ? Split::train : Split::test);
     files_ = test.empty() ? std::move(train) : std::move(test);
     counts_ = counts_of(files_);
     if (counts_.empty()) throw DataError(fmt::format("{}: no images in it", files_.front().path.string()));
@@ -116,16 +118,20 @@ class StoredImages final : public Dataset {
     ImageShape shape;  // of the image itself
   };
 
-  static ImageShape first_shape(const std::vector<IndexedFile>& files) {
-    for (const IndexedFile& file : files) {
-      if (file.images.empty()) continue;
-      const ReadableFile readable(file.path);
-      std::vector<std::uint8_t> bytes;
-      const Place first{.image = file.images.front(), .file = readable};
-      load(first, bytes);
-      return ImageDecoder::of_this_thread().open(first.name(), bytes);
-    }
-    return {};
+  static ImageShape shape_of_most(const DatasetOptions& options, const std::vector<IndexedFile>& files,
+                                  Split split) {
+    std::vector<std::pair<const IndexedFile*, const StoredImage*>> all;
+    for (const IndexedFile& file : files)
+      for (const StoredImage& image : file.images) all.emplace_back(&file, &image);
+    const std::vector<std::int64_t> some = some_samples(std::ssize(all), kImagesLookedAt);
+    std::vector<std::uint8_t> bytes;
+    return common_shape(options, split, std::ssize(some), [&](std::int64_t at) {
+      const auto& [file, image] = all[static_cast<std::size_t>(some[static_cast<std::size_t>(at)])];
+      const ReadableFile readable(file->path);
+      const Place place{.image = *image, .file = readable};
+      load(place, bytes);
+      return ImageDecoder::of_this_thread().open(place.name(), bytes, options.images.exif_orientation);
+    });
   }
 
   Place find(std::int64_t index) const {
@@ -151,7 +157,7 @@ class StoredImages final : public Dataset {
     thread_local std::vector<std::uint8_t> bytes;
     const Place at = find(index);
     load(at, bytes);
-    const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes, check);
+    const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes, exif_, check);
     if (!any_size_ && (found.height != shape_.height || found.width != shape_.width))
       throw of_another_size(at.name(), found, shape_);
     return {.label = at.image.label, .shape = found};
@@ -165,6 +171,7 @@ class StoredImages final : public Dataset {
   }
 
   bool any_size_;
+  ExifOrientation exif_;
   std::vector<IndexedFile> files_;
   std::vector<ReadableFile> open_;
   std::vector<std::int64_t> ends_;  // of each file, in samples
@@ -175,17 +182,19 @@ class StoredImages final : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Split split,
-                                        const ContainerFormat& format, bool any_size) {
+std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split split,
+                                        const ContainerFormat& format) {
   const auto indexed = [&](Split wanted) {
     std::vector<IndexedFile> files;
-    for (const std::filesystem::path& path : split_files(folder, wanted, format.names))
+    for (const std::filesystem::path& named : split_files(options, wanted, format.names)) {
+      const std::filesystem::path path = unpacked_file(named);
       files.push_back({.path = path, .images = format.index(path)});
+    }
     return files;
   };
   std::vector<IndexedFile> train = indexed(Split::train), test;
   if (split == Split::test) test = indexed(Split::test);
-  return std::make_unique<StoredImages>(std::move(train), std::move(test), any_size);
+  return std::make_unique<StoredImages>(options, std::move(train), std::move(test));
 }
 
 }  // namespace lockstep

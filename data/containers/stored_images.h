@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,15 +28,16 @@ static_assert(sizeof(StoredImage) == 24);
 // A format of such files.
 struct ContainerFormat {
   SplitNames names;  // of its files
-  std::vector<StoredImage> (*index)(const std::filesystem::path& file);
+  std::function<std::vector<StoredImage>(const std::filesystem::path& file)> index;
 };
 
-// The first image of training gives the number of channels and, unless images may have any size to be
-// resized, the size of all; training's labels say how many classes there are. Throws what finding and
-// indexing files throws, and DataError where there is no image, the first one is broken, or a label is
-// negative, 2^20 or more, or one that training has not. read() throws DataError, with file and offset, for an
-// image that cannot be decoded, is not what the index saw or has another size.
-std::unique_ptr<Dataset> open_container(const std::filesystem::path& folder, Split split,
-                                        const ContainerFormat& format, bool any_size);
+// Files that gzip has packed are unpacked (data/containers/unpacked_file.h). The shape is that of the first
+// image of training, with the channels that most have (data/common_shape.h); training's labels say how many
+// classes there are. Throws what finding and indexing files throws, and DataError where there is no image,
+// none that is looked at can be read, or a label is negative, 2^20 or more, or one that training has not.
+// read() throws DataError, with file and offset, for an image that cannot be decoded, is not what the index
+// saw or has another size.
+std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split split,
+                                        const ContainerFormat& format);
 
 }  // namespace lockstep

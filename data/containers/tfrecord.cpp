@@ -8,9 +8,12 @@
 #include <string>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "data/containers/image_index.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
@@ -108,20 +111,31 @@ std::optional<std::int64_t> first_number(std::string_view int64_list) {
 struct Example {
   std::optional<std::string_view> image;
   std::optional<std::int64_t> label;
+  std::vector<std::string_view> keys;  // of all features
 };
 
-// The longer names are those of ImageNet's scripts, the shorter ones those of tensorflow_datasets.
-void take_feature(std::string_view key, std::string_view feature, Example& example) {
-  if (key == "image/encoded" || key == "image") {
-    if (const auto list = field_of(feature, kBytesList)) example.image = field_of(*list, 1);
-  } else if (key == "image/class/label" || key == "label") {
-    if (const auto list = field_of(feature, kInt64List)) example.label = first_number(*list);
+// The names of the features: what options say, or, in this order, those of ImageNet's scripts, of
+// tensorflow_datasets, and of Kaggle's.
+struct FeatureNames {
+  std::vector<std::string_view> image, label;
+
+  explicit FeatureNames(const TfRecordOptions& options)
+      : image{"image/encoded", "image"}, label{"image/class/label", "label", "class"} {
+    if (options.image != "auto") image = {options.image};
+    if (options.label != "auto") label = {options.label};
   }
-}
+  std::string text(const std::vector<std::string_view>& names) const {
+    return fmt::format("\"{}\"", fmt::join(names, "\" or \""));
+  }
+};
 
 // Nothing for what is no message of that kind.
-std::optional<Example> parse_example(std::string_view text) {
+std::optional<Example> parse_example(std::string_view text, const FeatureNames& names) {
   Example example;
+  std::size_t image_rank = names.image.size(), label_rank = names.label.size();  // of what was found
+  const auto rank_in = [](const std::vector<std::string_view>& wanted, std::string_view key) {
+    return static_cast<std::size_t>(std::ranges::find(wanted, key) - wanted.begin());
+  };
   ProtoFields messages(text);
   while (messages.next()) {
     if (messages.number() != 1) continue;
@@ -129,7 +143,18 @@ std::optional<Example> parse_example(std::string_view text) {
     while (features.next()) {
       if (features.number() != 1) continue;
       const auto key = field_of(features.text(), 1), value = field_of(features.text(), 2);
-      if (key && value) take_feature(*key, *value, example);
+      if (!key || !value) continue;
+      example.keys.push_back(*key);
+      if (const std::size_t rank = rank_in(names.image, *key); rank < image_rank) {
+        const auto list = field_of(*value, kBytesList);
+        const auto image = list ? field_of(*list, 1) : std::nullopt;
+        if (image) example.image = image, image_rank = rank;
+      }
+      if (const std::size_t rank = rank_in(names.label, *key); rank < label_rank) {
+        const auto list = field_of(*value, kInt64List);
+        const auto label = list ? first_number(*list) : std::nullopt;
+        if (label) example.label = label, label_rank = rank;
+      }
     }
     if (!features.sound()) return std::nullopt;
   }
@@ -141,7 +166,7 @@ constexpr std::uint64_t kFrame = sizeof(std::uint64_t) + sizeof(std::uint32_t);
 
 class TfRecordIndexer {
  public:
-  explicit TfRecordIndexer(const ReadableFile& file) : file_(file) {}
+  TfRecordIndexer(const ReadableFile& file, const FeatureNames& names) : file_(file), names_(names) {}
 
   std::vector<StoredImage> images() {
     std::vector<StoredImage> images;
@@ -163,7 +188,7 @@ class TfRecordIndexer {
     std::memcpy(&length, frame, sizeof(length));
     std::memcpy(&crc, frame + sizeof(length), sizeof(crc));
     if (masked_crc32c({frame, sizeof(length)}) != crc)
-      fail(at, at == 0 ? "not a TFRecord file (or a compressed one; unpack it)"
+      fail(at, at == 0 ? "not a TFRecord file (or one that something other than gzip has packed; unpack it)"
                        : "the length of a record is damaged");
     if (length > file_.bytes() - at - kFrame || file_.bytes() - at - kFrame - length < sizeof(crc))
       fail(at, "the file ends within a record");
@@ -177,11 +202,14 @@ class TfRecordIndexer {
   }
 
   StoredImage image_in(std::uint64_t at) const {
-    const std::optional<Example> example = parse_example(record_);
+    const std::optional<Example> example = parse_example(record_, names_);
     if (!example) fail(at, "a record is no tf.Example");
-    if (!example->image) fail(at, "a tf.Example without \"image/encoded\" or \"image\" as bytes");
+    if (!example->image)
+      fail(at, fmt::format("a tf.Example without {} as bytes; {}", names_.text(names_.image),
+                           features_of(*example, "data.tfrecord.image")));
     if (!example->label)
-      fail(at, "a tf.Example without \"image/class/label\" or \"label\" as a whole number");
+      fail(at, fmt::format("a tf.Example without {} as a whole number; {}", names_.text(names_.label),
+                           features_of(*example, "data.tfrecord.label")));
     const std::int64_t label = *example->label;
     if (label < 0 || label > std::numeric_limits<std::int32_t>::max())
       fail(at, fmt::format("label {}", label));
@@ -192,32 +220,43 @@ class TfRecordIndexer {
             .has_crc = 1};
   }
 
+  static std::string features_of(const Example& example, std::string_view key) {
+    if (example.keys.empty()) return "it has no features";
+    return fmt::format("its features are {}, and {} names the right one",
+                       printable(fmt::format("{}", fmt::join(example.keys, ", "))), key);
+  }
+
   [[noreturn]] void fail(std::uint64_t at, const std::string& what) const {
     throw DataError(fmt::format("{}: at byte {}: {}", file_.name(), at, what));
   }
 
   const ReadableFile& file_;
+  const FeatureNames& names_;
   std::string record_;
 };
 
-std::vector<StoredImage> index_of_records(const fs::path& path) {
+std::vector<StoredImage> index_of_records(const fs::path& path, const TfRecordOptions& options) {
   const ReadableFile file(path);
-  if (std::optional<std::vector<StoredImage>> known = read_index(file)) return std::move(*known);
+  // An index is of the features that were asked for.
+  const std::uint32_t asked = crc32c(fmt::format("{}\n{}", options.image, options.label));
+  if (std::optional<std::vector<StoredImage>> known = read_index(file, asked)) return std::move(*known);
   log::info("{} is read as a whole, to know where its images are", path.string());
-  std::vector<StoredImage> images = TfRecordIndexer(file).images();
-  write_index(file, images);
+  const FeatureNames names(options);
+  std::vector<StoredImage> images = TfRecordIndexer(file, names).images();
+  write_index(file, asked, images);
   return images;
 }
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_tfrecord(const fs::path& folder, Split split, bool any_size) {
-  const SplitNames names{.mark = ".tfrecord",
+std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split split) {
+  const SplitNames names{.mark = ".tfrec",
                          .shard_suffices = true,
                          .expected =
-                             "train*.tfrecord* and test*.tfrecord* (or validation*), or "
+                             "train*.tfrecord* (or .tfrec) and test*.tfrecord* (or validation*), or "
                              "train-00000-of-00010 and so on"};
-  return open_container(folder, split, {.names = names, .index = index_of_records}, any_size);
+  const auto index = [&](const fs::path& path) { return index_of_records(path, options.tfrecord); };
+  return open_container(options, split, {.names = names, .index = index});
 }
 
 }  // namespace lockstep

@@ -19,6 +19,6 @@ namespace lockstep {
 // or end as shards do ("train-00003-of-01024"). Throws IoError for what is missing or cannot be read;
 // DataError, with file and offset, for what is damaged or cut off, is no tf.Example, or has no image or
 // label.
-std::unique_ptr<Dataset> open_tfrecord(const std::filesystem::path& folder, Split split, bool any_size);
+std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -227,9 +227,9 @@ std::vector<StoredImage> index_of_tar(const fs::path& path) { return TarIndexer(
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_webdataset(const fs::path& folder, Split split, bool any_size) {
+std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
   const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
-  return open_container(folder, split, {.names = names, .index = index_of_tar}, any_size);
+  return open_container(options, split, {.names = names, .index = index_of_tar});
 }
 
 }  // namespace lockstep

@@ -17,6 +17,6 @@ namespace lockstep {
 // cannot be read at random and are refused. The headers of all members are read at the start. Throws IoError
 // for what is missing or cannot be read; DataError, with file and offset, for what is no tar file, is damaged
 // or cut off, and for a sample without an image or a label.
-std::unique_ptr<Dataset> open_webdataset(const std::filesystem::path& folder, Split split, bool any_size);
+std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -17,11 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "data/containers/split_files.h"
 #include "data/hdf5/hdf5_protocol.h"
+#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -31,13 +34,22 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kLongestAnswer{600};
 constexpr std::int32_t kMostLabels = 1 << 20;
 
-// Asks a program of its own for one file: one thread at a time.
+// The files of a split.
+struct Hdf5Files {
+  std::vector<fs::path> paths;
+  std::vector<std::string> words, others;  // of this split, and of the others
+  bool shared = false;                     // they hold other splits, too
+};
+
+// Asks a program of its own for a split: one thread at a time.
 class Hdf5Reader {
  public:
-  Hdf5Reader(const fs::path& path, const Hdf5Options& options) : path_(path.string()) {
-    std::error_code error;
-    if (!fs::is_regular_file(path, error)) throw IoError(fmt::format("{}: no such file", path_));
-    start(options);
+  Hdf5Reader(const Hdf5Files& files, const Hdf5Options& options) : path_(files.paths.front().string()) {
+    for (const fs::path& path : files.paths) {
+      std::error_code error;
+      if (!fs::is_regular_file(path, error)) throw IoError(fmt::format("{}: no such file", path.string()));
+    }
+    start(files, options);
     try {
       take_answer();
       take(&facts_, sizeof(facts_));
@@ -60,6 +72,7 @@ class Hdf5Reader {
     return {.height = facts_.height, .width = facts_.width, .channels = facts_.channels};
   }
   const std::vector<std::int32_t>& labels() const { return labels_; }
+  bool is_scaled() const { return facts_.largest == 1; }
 
   void read(std::int64_t index, std::span<std::uint8_t> image) const {
     const std::lock_guard lock(mutex_);
@@ -70,7 +83,7 @@ class Hdf5Reader {
 
  private:
   // The program beside this one, or the one that is installed.
-  void start(const Hdf5Options& options) {
+  void start(const Hdf5Files& files, const Hdf5Options& options) {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}", std::strerror(errno));
     socket_ = ends[0];
@@ -79,13 +92,21 @@ class Hdf5Reader {
     std::error_code ignored;
     std::string program = fs::read_symlink("/proc/self/exe", ignored).parent_path() / kHdf5Program;
     if (!fs::exists(program, ignored)) program = kHdf5Program;
-    std::string path = path_, images = options.images, labels = options.labels;
-    char* arguments[] = {program.data(), path.data(), images.data(), labels.data(), nullptr};
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, ends[1], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+    std::vector<std::string> texts = {program,
+                                      fmt::format("{}", fmt::join(files.words, ",")),
+                                      fmt::format("{}", fmt::join(files.others, ",")),
+                                      files.shared ? "1" : "0",
+                                      options.images,
+                                      options.labels};
+    for (const fs::path& path : files.paths) texts.push_back(path.string());
+    std::vector<char*> arguments;
+    for (std::string& text : texts) arguments.push_back(text.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t descriptors;
+    posix_spawn_file_actions_init(&descriptors);
+    posix_spawn_file_actions_adddup2(&descriptors, ends[1], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&descriptors, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&descriptors, STDERR_FILENO + 1);
     // What ends a job comes to its whole group, and this is needed until the ranks have saved.
     sigset_t of_jobs;
     sigemptyset(&of_jobs);
@@ -94,9 +115,10 @@ class Hdf5Reader {
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&attributes, &of_jobs);
-    const int error = posix_spawnp(&process_, program.c_str(), &files, &attributes, arguments, environ);
+    const int error =
+        posix_spawnp(&process_, program.c_str(), &descriptors, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
+    posix_spawn_file_actions_destroy(&descriptors);
     close(ends[1]);
     if (error == 0) return;
     close(socket_);
@@ -196,24 +218,52 @@ class Hdf5Images final : public Dataset {
   std::vector<std::int64_t> counts_;
 };
 
-std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split) {
-  const fs::path folder = options.path;
-  constexpr std::string_view kExpected = "train.h5 and test.h5, or val.h5 (or .hdf5)";
-  std::vector<fs::path> files = split_files(folder, split, {.mark = ".h", .expected = kExpected});
-  std::erase_if(
-      files, [](const fs::path& path) { return path.extension() != ".h5" && path.extension() != ".hdf5"; });
-  if (files.empty()) throw IoError(fmt::format("{}: expected are {}", folder.string(), kExpected));
-  if (files.size() > 1) {
-    throw DataError(fmt::format("{}: {} and {} are both of one split; there may be one file of each",
-                                folder.string(), files[0].filename().string(), files[1].filename().string()));
+bool is_hdf5_name(const fs::path& path) {
+  return path.extension() == ".h5" || path.extension() == ".hdf5" || path.extension() == ".hdf";
+}
+
+// The one file of a folder whose name tells of no split.
+std::vector<fs::path> shared_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return {path};
+  std::vector<fs::path> found;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (is_hdf5_name(entry->path())) found.push_back(entry->path());
+  return found.size() == 1 ? found : std::vector<fs::path>();
+}
+
+Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
+  Hdf5Files files;
+  for (const Split each : {Split::train, Split::test}) {
+    std::vector<std::string>& words = each == split ? files.words : files.others;
+    for (const std::vector<std::string>& group :
+         split_words(each, each == split ? options.test_split : "auto"))
+      words.insert(words.end(), group.begin(), group.end());
   }
-  return std::make_unique<Hdf5Reader>(files.front(), options.hdf5);
+  files.paths = shared_file(options.path);
+  files.shared = !files.paths.empty() && !has_word(files.paths[0].stem().string(), files.words) &&
+                 !has_word(files.paths[0].stem().string(), files.others);
+  if (files.shared) return files;
+  constexpr std::string_view kExpected =
+      "train.h5 and test.h5, or val.h5 (or .hdf5), or one file with arrays of both";
+  files.paths = split_files(options, split, {.mark = ".h", .expected = kExpected});
+  std::erase_if(files.paths, [](const fs::path& path) { return !is_hdf5_name(path); });
+  if (files.paths.empty()) throw IoError(fmt::format("{}: expected are {}", options.path, kExpected));
+  return files;
+}
+
+std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split) {
+  return std::make_unique<Hdf5Reader>(hdf5_files_of(options, split), options.hdf5);
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
   std::unique_ptr<Hdf5Reader> train = reader_of(options, Split::train);
+  if (split == Split::train && train->is_scaled())
+    log::info(
+        "{}: its images are floating-point numbers from 0 to 1, and are read as whole ones from 0 to 255",
+        train->path());
   if (split == Split::train) return std::make_unique<Hdf5Images>(std::move(train), 0);
   const std::int64_t classes = classes_of(*train);
   std::unique_ptr<Hdf5Reader> test = reader_of(options, Split::test);

@@ -4,8 +4,10 @@
 // data/hdf5/hdf5_protocol.h.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include <hdf5.h>
 
 #include "data/hdf5/hdf5_protocol.h"
+#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -135,16 +138,105 @@ class Numbers {
   std::vector<hsize_t> shape_;
 };
 
-// What is asked for, or the first that is there of those that others use.
-std::string name_of(hid_t file, const std::string& wanted, std::initializer_list<const char*> usual,
-                    const char* key) {
-  if (wanted != "auto") return wanted;
-  std::string names;
-  for (const char* name : usual) {
-    if (H5Lexists(file, name, H5P_DEFAULT) > 0) return name;
-    names += (names.empty() ? "" : ", ") + std::string(name);
+// What is asked for.
+struct Request {
+  std::vector<std::string> words, others;  // of the split, and of other splits
+  bool shared = false;
+  std::string images, labels;
+};
+
+// The arrays of a file, by their paths.
+std::vector<std::string> arrays_in(hid_t file) {
+  constexpr std::size_t kMost = 10000;
+  std::vector<std::string> names;
+#if H5_VERSION_GE(1, 12, 0)
+  using Info = H5O_info2_t;
+#else
+  using Info = H5O_info_t;
+#endif
+  const auto take = [](hid_t, const char* name, const Info* info, void* into) -> herr_t {
+    auto& found = *static_cast<std::vector<std::string>*>(into);
+    if (info->type == H5O_TYPE_DATASET) found.emplace_back(name);
+    return found.size() < kMost ? 0 : 1;
+  };
+#if H5_VERSION_GE(1, 12, 0)
+  H5Ovisit3(file, H5_INDEX_NAME, H5_ITER_INC, take, &names, H5O_INFO_BASIC);
+#else
+  H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_INC, take, &names, H5O_INFO_BASIC);
+#endif
+  return names;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// How well a name fits, the least best; nothing where it does not. usual: names in the order of preference.
+std::optional<std::size_t> rank_of(const std::string& name, const std::vector<std::string>& usual,
+                                   const Request& request) {
+  std::size_t of_split = request.words.size();
+  std::vector<std::string> rest;
+  for (const std::string& word : words_in(name)) {
+    const auto own = std::find(request.words.begin(), request.words.end(), word);
+    if (own != request.words.end()) {
+      of_split = static_cast<std::size_t>(own - request.words.begin());
+    } else if (has(request.others, word)) {
+      return std::nullopt;
+    } else {
+      rest.push_back(word);
+    }
   }
-  fail(std::string("it has none of the arrays ") + names + "; name it with " + key);
+  if (request.shared && of_split == request.words.size()) return std::nullopt;
+  // "train_set_x", "data/train/x"
+  while (rest.size() > 1 && (rest.front() == "set" || rest.front() == "data")) rest.erase(rest.begin());
+  if (rest.size() > 1 && rest.back() == "set") rest.pop_back();
+  const auto found = rest.size() == 1 ? std::find(usual.begin(), usual.end(), rest[0]) : usual.end();
+  if (found == usual.end()) return std::nullopt;
+  return of_split * usual.size() + static_cast<std::size_t>(found - usual.begin());
+}
+
+struct Place {
+  hid_t file;
+  std::string array;
+};
+
+// The array that is wanted, or the one whose name fits best.
+Place place_of(const std::vector<Handle>& files, const std::string& wanted,
+               const std::vector<std::string>& usual, const Request& request, const char* key) {
+  std::optional<std::size_t> best;
+  Place found{};
+  bool twice = false;
+  const auto offer = [&](hid_t file, const std::string& name, std::size_t rank) {
+    if (best && rank > *best) return;
+    twice = best == rank && found.file != file;
+    best = rank;
+    found = {file, name};
+  };
+  std::string there;
+  for (const Handle& file : files) {
+    for (const std::string& name : arrays_in(file.id())) {
+      there += (there.empty() ? "" : ", ") + name;
+      const auto rank = wanted == "auto" ? rank_of(name, usual, request) : std::nullopt;
+      if (rank) offer(file.id(), name, *rank);
+    }
+    if (wanted == "auto") continue;
+    constexpr std::string_view kSplit = "{split}";
+    const std::size_t at = wanted.find(kSplit);
+    for (std::size_t i = 0; i < (at == std::string::npos ? 1 : request.words.size()); ++i) {
+      std::string name = wanted;
+      if (at != std::string::npos) name.replace(at, kSplit.size(), request.words[i]);
+      if (H5Lexists(file.id(), name.c_str(), H5P_DEFAULT) > 0) offer(file.id(), name, i);
+    }
+  }
+  if (twice)
+    fail("two files have an array \"" + found.array + "\": there may be one file of images for each split");
+  if (best) return found;
+  fail("it has " + (there.empty() ? "no arrays" : "the arrays " + there) + "; " +
+       (wanted == "auto"
+            ? "none is called as usual (" + usual[0] + ", " + usual[1] + ", ...)" +
+                  (request.shared ? ", with a word for the split beside it" : "") + "; name it with " + key
+            : std::string(key) + " = \"" + wanted +
+                  "\" is not among them; {split} in it stands for the word of either split"));
 }
 
 Handle open_file(const char* path) {
@@ -156,25 +248,26 @@ Handle open_file(const char* path) {
 bool are_channels(hsize_t side) { return side == 1 || side == 3 || side == 4; }
 
 struct Images {
-  Images(const char* path, const char* images_name, const char* labels_name)
-      : file(open_file(path)),
-        images(file.id(),
-               name_of(file.id(), images_name, {"images", "image", "x", "X", "data"}, "data.hdf5.images")),
-        labels(file.id(), name_of(file.id(), labels_name, {"labels", "label", "y", "Y", "targets"},
-                                  "data.hdf5.labels")) {
+  Images(const std::vector<const char*>& paths, const Request& request)
+      : files(open_files(paths)),
+        images(numbers(request.images, {"images", "image", "x", "img", "data"}, request, "data.hdf5.images")),
+        labels(numbers(request.labels, {"labels", "label", "y", "targets", "target"}, request,
+                       "data.hdf5.labels")) {
     find_shape();
     hsize_t count = 1;
     for (const hsize_t side : labels.shape()) count *= side;
     if (labels.shape().empty() || labels.shape()[0] != images.shape()[0] || count != images.shape()[0])
       fail("\"" + labels.name() + "\" is " + shape_text(labels.shape()) + ", expected a label for each of " +
            std::to_string(images.shape()[0]) + " images");
-    if (!labels.has_type(H5T_INTEGER)) fail("\"" + labels.name() + "\" holds no whole numbers");
+    if (!labels.has_type(H5T_INTEGER) && !labels.has_type(H5T_FLOAT))
+      fail("\"" + labels.name() + "\" holds no whole numbers");
   }
 
   void find_shape() {
     const std::vector<hsize_t>& shape = images.shape();
-    if (!images.has_type(H5T_INTEGER, 1) || !images.is_unsigned())
-      fail("\"" + images.name() + "\" holds no numbers from 0 to 255 in one byte (uint8)");
+    are_bytes = images.has_type(H5T_INTEGER, 1) && images.is_unsigned();
+    if (!are_bytes && !images.has_type(H5T_INTEGER) && !images.has_type(H5T_FLOAT))
+      fail("\"" + images.name() + "\" holds no numbers");
     channels_first = shape.size() == 4 && !are_channels(shape[3]) && are_channels(shape[1]);
     const bool is_color = shape.size() == 4 && (channels_first || are_channels(shape[3]));
     if (shape.size() != 3 && !is_color)
@@ -191,25 +284,85 @@ struct Images {
     facts.height = side(channels_first ? 2 : 1);
     facts.width = side(channels_first ? 3 : 2);
     facts.channels = shape.size() == 3 ? 1 : side(channels_first ? 1 : 3);
+    constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;  // data/dataset.h refuses more
+    if (facts.height * facts.width > kMostPixels) fail("\"" + images.name() + "\" is " + shape_text(shape));
+    pixels = static_cast<std::size_t>(facts.height * facts.width * facts.channels);
+    if (!are_bytes) find_largest();
+  }
+
+  // Floating-point numbers are from 0 to 1 or from 0 to 255, which some samples tell; others from 0 to 255.
+  void find_largest() {
+    constexpr std::int64_t kLooked = 16;
+    float most = 0;
+    for (std::int64_t i = 0; i < std::min(kLooked, facts.samples); ++i) {
+      read_numbers(i * (facts.samples - 1) / std::max<std::int64_t>(std::min(kLooked, facts.samples) - 1, 1));
+      most = std::max(most, *std::max_element(wide.begin(), wide.end()));
+    }
+    facts.largest = most <= 1 && images.has_type(H5T_FLOAT) ? 1 : 255;
+  }
+
+  void read_numbers(std::int64_t index) {
+    wide.resize(pixels);
+    images.read_one(index, H5T_NATIVE_FLOAT, wide.data());
   }
 
   // [H, W, C].
   void read(std::int64_t index, std::vector<std::uint8_t>& image) {
     if (index < 0 || index >= facts.samples) fail("there is no sample " + std::to_string(index));
-    if (!channels_first) return images.read_one(index, H5T_NATIVE_UINT8, image.data());
-    const auto channels = static_cast<std::size_t>(facts.channels);
-    const auto pixels = static_cast<std::size_t>(facts.height * facts.width);
-    planes.resize(channels * pixels);
-    images.read_one(index, H5T_NATIVE_UINT8, planes.data());
+    planes.resize(pixels);
+    std::uint8_t* stored = channels_first ? planes.data() : image.data();
+    if (are_bytes) {
+      images.read_one(index, H5T_NATIVE_UINT8, stored);
+    } else {
+      read_numbers(index);
+      const float factor = 255.0f / static_cast<float>(facts.largest);
+      for (std::size_t i = 0; i < pixels; ++i) {
+        const float value = wide[i] * factor;
+        if (!(value > -0.5f && value < 255.5f))
+          fail("\"" + images.name() + "\", number " + std::to_string(index) + " holds " +
+               std::to_string(wide[i]) + "; pixels from 0 to " + std::to_string(facts.largest) +
+               " are expected, as in the first images");
+        stored[i] = static_cast<std::uint8_t>(value + 0.5f);
+      }
+    }
+    if (!channels_first) return;
+    const auto channels = static_cast<std::size_t>(facts.channels), plane = pixels / channels;
     for (std::size_t c = 0; c < channels; ++c)
-      for (std::size_t i = 0; i < pixels; ++i) image[i * channels + c] = planes[c * pixels + i];
+      for (std::size_t i = 0; i < plane; ++i) image[i * channels + c] = planes[c * plane + i];
   }
 
-  Handle file;
+  std::vector<std::int32_t> all_labels() const {
+    std::vector<double> numbers(static_cast<std::size_t>(facts.samples));
+    labels.read_all(H5T_NATIVE_DOUBLE, numbers.data());
+    std::vector<std::int32_t> whole;
+    for (const double number : numbers) {
+      if (!(number == std::floor(number) && std::abs(number) <= std::numeric_limits<std::int32_t>::max()))
+        fail("\"" + labels.name() + "\" holds " + std::to_string(number) + ", which is no whole number");
+      whole.push_back(static_cast<std::int32_t>(number));
+    }
+    return whole;
+  }
+
+  std::vector<Handle> files;
   Numbers images, labels;
   Hdf5Facts facts;
-  bool channels_first = false;
+
+ private:
+  static std::vector<Handle> open_files(const std::vector<const char*>& paths) {
+    std::vector<Handle> opened;
+    for (const char* path : paths) opened.push_back(open_file(path));
+    return opened;
+  }
+  Numbers numbers(const std::string& wanted, const std::vector<std::string>& usual, const Request& request,
+                  const char* key) const {
+    const Place place = place_of(files, wanted, usual, request, key);
+    return {place.file, place.array};
+  }
+
+  bool are_bytes = false, channels_first = false;
+  std::size_t pixels = 0;
   std::vector<std::uint8_t> planes;  // of one image
+  std::vector<float> wide;           // the same
 };
 
 void write_all(const void* data, std::size_t bytes) {
@@ -227,10 +380,9 @@ void answer_success() {
   write_all(&answer, sizeof(answer));
 }
 
-void serve(const char* path, const char* images_name, const char* labels_name) {
-  Images images(path, images_name, labels_name);
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(images.facts.samples));
-  images.labels.read_all(H5T_NATIVE_INT32, labels.data());
+void serve(const Request& request, const std::vector<const char*>& paths) {
+  Images images(paths, request);
+  const std::vector<std::int32_t> labels = images.all_labels();
   answer_success();
   write_all(&images.facts, sizeof(images.facts));
   write_all(labels.data(), labels.size() * sizeof(std::int32_t));
@@ -253,13 +405,18 @@ void serve(const char* path, const char* images_name, const char* labels_name) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "lockstep-hdf5 FILE IMAGES LABELS: reads for lockstep, which starts it\n");
+  if (argc < 7) {
+    std::fprintf(stderr, "lockstep-hdf5 reads for lockstep, which starts it\n");
     return 64;
   }
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // it is told by us
   try {
-    lockstep::serve(argv[1], argv[2], argv[3]);
+    const lockstep::Request request{.words = lockstep::words_in(argv[1]),
+                                    .others = lockstep::words_in(argv[2]),
+                                    .shared = argv[3][0] == '1',
+                                    .images = argv[4],
+                                    .labels = argv[5]};
+    lockstep::serve(request, {argv + 6, argv + argc});
   } catch (const std::exception& error) {
     lockstep::answer_failure(error.what());
     std::fflush(stdout);

@@ -5,7 +5,12 @@
 // library crashes on some damaged files, and brings thirty other libraries, and ten milliseconds, to the
 // start of whoever links it.
 //
-//   lockstep-hdf5 FILE IMAGES LABELS     names of arrays, or "auto"
+//   lockstep-hdf5 WORDS OTHERS SHARED IMAGES LABELS FILE...
+//
+// WORDS: of the split that is wanted ("train,training"); OTHERS: of the other splits. SHARED: 1 where the
+// files hold several splits, so that an array's own name must tell which it is of; 0 where all is of this
+// one. IMAGES and LABELS: names of arrays, in which {split} stands for each of WORDS, or "auto". They may be
+// in two files.
 //
 // Every answer begins with an Hdf5Answer. The first follows at once: of a file that can be read Hdf5Facts and
 // a label (int32) for each sample. Then each number of a sample (int64) is answered by its image, uint8 [H,
@@ -24,6 +29,7 @@ struct Hdf5Answer {
 struct Hdf5Facts {
   std::int64_t samples = 0;
   std::int64_t height = 0, width = 0, channels = 0;
+  std::int64_t largest = 255;  // that stands for 255: 1 where pixels are floating-point numbers from 0 to 1
 };
 
 inline constexpr const char* kHdf5Program = "lockstep-hdf5";

@@ -17,6 +17,7 @@
 #include "data/damage_log.h"
 #include "data/image_decoder.h"
 #include "data/records/record_file.h"
+#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -63,20 +64,19 @@ RecordFile::Access access_of(const std::vector<fs::path>& paths) {
 
 class Records final : public Dataset {
  public:
-  Records(const fs::path& folder, Split split, bool any_size) {
-    const std::vector<fs::path> paths = record_files(folder, split);
+  Records(const DatasetOptions& options, Split split) : exif_(options.images.exif_orientation) {
+    const std::vector<fs::path> paths = record_files(options, split);
     const RecordFile::Access access = access_of(paths);
     for (const fs::path& path : paths) add(std::make_unique<RecordFile>(path, access));
     const RecordHeader& header = files_.front()->header();
     if (files_.size() != header.shards) {
-      throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing",
-                                  folder.string(), files_.size(), header.shards,
+      throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing", options.path,
+                                  files_.size(), header.shards,
                                   fs::path(files_.back()->path()).filename().string()));
     }
-    if (header.own_sizes != 0 && !any_size) {
-      throw ConfigError(
-          fmt::format("{}: its images have sizes of their own: data.resize says which size they are made",
-                      folder.string()));
+    if (header.own_sizes != 0 && options.resize.size == 0) {
+      throw ConfigError(fmt::format(
+          "{}: its images have sizes of their own: data.resize says which size they are made", options.path));
     }
     own_sizes_ = header.own_sizes != 0;
     shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
@@ -198,7 +198,7 @@ class Records final : public Dataset {
     const std::span<const std::uint8_t> stored = file.look_at(record, scratch);
     ImageDecoder& decoder = ImageDecoder::of_this_thread();
     try {
-      work(decoder.open(file.path(), stored, HeaderCheck::size));
+      work(decoder.open(file.path(), stored, exif_, HeaderCheck::size));
     } catch (const DataError& error) {
       throw DataError(
           fmt::format("{} (record {}, at byte {})", error.what(), record, file.entry(record).offset));
@@ -208,6 +208,7 @@ class Records final : public Dataset {
                                      file.place(record), decoder.warning()));
   }
 
+  ExifOrientation exif_;
   std::vector<std::unique_ptr<RecordFile>> files_;
   std::vector<std::int64_t> ends_;  // of each file, in samples
   std::vector<std::int64_t> counts_;
@@ -223,20 +224,21 @@ std::string shard_name(const std::string& split, std::int64_t shard, std::int64_
   return fmt::format("{}-{:05}-of-{:05}{}", split, shard, shards, kRecordSuffix);
 }
 
-std::vector<fs::path> record_files(const fs::path& folder, Split split) {
-  FilesOfSplits files = record_files_in(folder);
-  const std::vector<std::string> names =
-      split == Split::train ? std::vector<std::string>{"train"} : std::vector<std::string>{"test", "val"};
+std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
+  FilesOfSplits files = record_files_in(options.path);
+  std::vector<std::string> names;
+  for (const std::vector<std::string>& group : split_words(split, options.test_split))
+    names.insert(names.end(), group.begin(), group.end());
   for (const std::string& name : names) {
     if (files.contains(name)) return files.at(name);
   }
   throw IoError(
       fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack has written",
-                  folder.string(), fmt::join(names, "-* or "), kRecordSuffix));
+                  options.path, split == Split::train ? "train" : "test-* or val", kRecordSuffix));
 }
 
-std::unique_ptr<Dataset> open_records(const fs::path& folder, Split split, bool any_size) {
-  return std::make_unique<Records>(folder, split, any_size);
+std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split) {
+  return std::make_unique<Records>(options, split);
 }
 
 }  // namespace lockstep

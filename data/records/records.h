@@ -18,14 +18,12 @@ inline constexpr const char* kRecordSuffix = ".lsr";
 std::string shard_name(const std::string& split, std::int64_t shard, std::int64_t shards);
 
 // Of a split, in order; one or more. Throws IoError.
-std::vector<std::filesystem::path> record_files(const std::filesystem::path& folder, Split split);
+std::vector<std::filesystem::path> record_files(const DatasetOptions& options, Split split);
 
 // All shards of a split, in order. Throws IoError for a missing folder or file; DataError for what RecordFile
 // refuses, for shards of different sets, and for shards that are not there. read() throws DataError, with
 // file, record and offset, for an image whose checksum is wrong: it is looked at when it is first read.
-// any_size: images may have sizes of their own, for whoever resizes them; else such sets are refused
-// (ConfigError).
-std::unique_ptr<Dataset> open_records(const std::filesystem::path& folder, Split split,
-                                      bool any_size = false);
+// Images with sizes of their own are refused (ConfigError) unless options.resize makes them one size.
+std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -100,6 +100,19 @@ std::vector<Key> keys_of(const Registry& registry) {
        "classes than the file's"},
       {"data.format", MEMBER(dataset.format), "file format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(dataset.path), "folder of the dataset"},
+      {"data.test_split", MEMBER(dataset.test_split),
+       "what is tested with: the folder, or a word in names of files, such as val; auto: the first that has "
+       "labelled samples of test, testing, val, valid, validation, dev and eval"},
+      {"data.channels",
+       MEMBER(dataset.images.channels),
+       "image files: 1 (grayscale) or 3 (RGB), which all are converted to; 0: what most of the training "
+       "images "
+       "have that are looked at",
+       {0, 3}},
+      {"data.exif_orientation", MEMBER(dataset.images.exif_orientation),
+       "image files: turn and mirror an image as its EXIF says, or leave it as it is stored"},
+      {"data.recursive", MEMBER(dataset.recursive),
+       "image_folder: read folders within those of classes, too"},
       {"data.synthetic.height", MEMBER(dataset.synthetic.height),
        "synthetic: pixels of an image, from top to bottom", kSide},
       {"data.synthetic.width", MEMBER(dataset.synthetic.width),
@@ -120,20 +133,32 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(dataset.synthetic.test_samples),
        "synthetic: images to test with",
        {1, kMostSyntheticSamples}},
+      {"data.csv.delimiter", MEMBER(dataset.csv.delimiter),
+       "csv: what stands between cells; auto: what makes the first rows a table of numbers"},
+      {"data.csv.header", MEMBER(dataset.csv.header),
+       "csv: whether the first row holds the columns' names; auto: what it looks like beside the rows below"},
       {"data.csv.label", MEMBER(dataset.csv.label),
-       "csv: the column of labels, by its name or its number from 1 on; auto: the one called label, or the "
-       "last"},
+       "csv: the column of labels, by its name or its number from 1 on; auto: the one called label, labels, "
+       "class, target or y, or the last"},
       {"data.csv.ignore", MEMBER(dataset.csv.ignore),
        "csv: columns that are no features, by names or numbers with commas between them; none: all others "
        "are"},
       {"data.csv.scaling", MEMBER(dataset.csv.scaling),
        "csv: numbers as they are, or by column made to lie in [0, 1], or to have mean 0 and deviation 1, in "
        "the training set"},
+      {"data.tfrecord.image", MEMBER(dataset.tfrecord.image),
+       "tfrecord: the feature that holds the image; auto: image/encoded or image"},
+      {"data.tfrecord.label", MEMBER(dataset.tfrecord.label),
+       "tfrecord: the feature that holds the label; auto: image/class/label, label or class"},
       {"data.hdf5.images", MEMBER(dataset.hdf5.images),
-       "hdf5: the array of images, such as group/images; auto: the first there is of images, image, x, X and "
-       "data"},
+       "hdf5: the array of images, such as group/images; {split} stands for train, and for what the other "
+       "split is called; auto: the one called images, image, img, x or data, also beside a word for the "
+       "split "
+       "(train_set_x, X_train)"},
       {"data.hdf5.labels", MEMBER(dataset.hdf5.labels),
-       "hdf5: the array of their labels; auto: the first there is of labels, label, y, Y and targets"},
+       "hdf5: the array of their labels, in the same file or in another one of the split; auto: the one "
+       "called "
+       "labels, label, y, targets or target, also beside a word for the split"},
       {"data.validation_share",
        MEMBER(dataset.validation_share),
        "for data without test images: this share of the training images, chosen by their names, is tested "

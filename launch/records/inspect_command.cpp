@@ -48,9 +48,11 @@ struct Found {
 };
 
 Found find(const std::string& folder, Split split) {
+  // Any size, for they are resized.
+  const DatasetOptions options{.path = folder, .resize = {.size = kSheetSide}};
   Found found{.name = split == Split::train ? "train" : "test",
-              .dataset = open_records(folder, split, true),
-              .files = record_files(folder, split)};
+              .dataset = open_records(options, split),
+              .files = record_files(options, split)};
   found.header = RecordFile(found.files.front()).header();
   if (found.own_sizes()) found.dataset = resized(std::move(found.dataset), {.size = kSheetSide});
   for (const auto& file : found.files) found.bytes += std::filesystem::file_size(file);

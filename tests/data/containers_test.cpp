@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -89,7 +90,7 @@ TEST(TfRecord, ReadsImagesAndLabelsOfAllShardsInOrder) {
   Bytes stored;
   EXPECT_EQ(train->read_stored(1, stored), 5);
   EXPECT_EQ(stored, colours(20));
-  const auto test = open_tfrecord(folder.path(), Split::test, false);
+  const auto test = open_tfrecord({.path = folder.path()}, Split::test);
   ASSERT_EQ(test->size(), 1);
   EXPECT_EQ(test->classes(), 6);
   expect_red(*test, 0, 40, 3);
@@ -102,9 +103,85 @@ TEST(TfRecord, ReadsTheNamesOfTensorflowDatasetsAndPngs) {
       example(number_feature("label", 1, Numbers::single) + bytes_feature("image", text_of(png)));
   folder.write("mnist-train.tfrecord-00000-of-00001", as_bytes(record));
   folder.write("mnist-test.tfrecord-00000-of-00001", as_bytes(record));
-  const auto train = open_tfrecord(folder.path(), Split::train, false);
+  const auto train = open_tfrecord({.path = folder.path()}, Split::train);
   EXPECT_EQ(train->image_shape(), (ImageShape{5, 6, 1}));
   EXPECT_EQ(read(*train, 0), noise({5, 6, 1}, 1));
+}
+
+// A file that Kaggle gives: another ending, another name of the label.
+TEST(TfRecord, FeaturesMayHaveOtherNames) {
+  const TemporaryFolder folder;
+  const std::string image = text_of(colours(10));
+  folder.write("00-train.tfrec", as_bytes(example(bytes_feature("image", image) + number_feature("class", 3) +
+                                                  bytes_feature("photo", text_of(colours(99))) +
+                                                  number_feature("species", 5))));
+  DatasetOptions options{.path = folder.path()};
+  expect_red(*open_tfrecord(options, Split::train), 0, 10, 3);
+  options.tfrecord = {.image = "photo", .label = "species"};
+  expect_red(*open_tfrecord(options, Split::train), 0, 99, 5);
+  options.tfrecord = {};
+  expect_red(*open_tfrecord(options, Split::train), 0, 10, 3);  // the index of other features does not serve
+  options.tfrecord.label = "kind";
+  expect_parts(message_of<DataError>([&] { open_tfrecord(options, Split::train); }),
+               {"\"kind\"", "image, class, photo, species", "data.tfrecord.label"});
+}
+
+Bytes gzipped(const Bytes& bytes) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  Bytes packed(deflateBound(&stream, bytes.size()) + 32);
+  stream.next_in = const_cast<std::uint8_t*>(bytes.data());
+  stream.avail_in = static_cast<unsigned>(bytes.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<unsigned>(packed.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+TEST(TfRecord, FilesThatGzipHasPackedAreUnpackedOnce) {
+  const TemporaryFolder folder;
+  const auto unpacked = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder.path()))
+      if (entry.path().extension() == ".lsunpacked") names.push_back(entry.path().filename());
+    return names;
+  };
+  const Bytes both = as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0));
+  folder.write("train.tfrecord.gz", gzipped(both));
+  for (int i = 0; i < 2; ++i) {
+    const auto train = open_tfrecord({.path = folder.path()}, Split::train);
+    ASSERT_EQ(train->size(), 2);
+    expect_red(*train, 1, 20, 0);
+    EXPECT_EQ(unpacked().size(), 1u);
+  }
+  Bytes damaged = gzipped(both);
+  damaged.resize(damaged.size() / 2);
+  folder.write("train.tfrecord.gz", damaged);
+  expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
+               {"train.tfrecord.gz", "gzip"});
+}
+
+TEST(TfRecord, SplitsAreWholeWordsOfNames) {
+  const TemporaryFolder folder;
+  const Bytes one = as_bytes(image_example(colours(10), 1));
+  folder.write("constrained.tfrecord", one);  // has no word for a split, though "train" is in it
+  folder.write("birds-Train-0.tfrecord", one);
+  folder.write("contest.tfrecord", one);
+  folder.write("birds-Valid-0.tfrecord", one);
+  EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->size(), 1);
+  EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::test)->size(), 1);
+  folder.write("train_and_test.tfrecord", one);
+  expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
+               {"train_and_test.tfrecord", "rename"});
+}
+
+TEST(TfRecord, ChannelsAreThoseOfMostTrainingImages) {
+  const TemporaryFolder folder;
+  folder.write("train.tfrecord", as_bytes(image_example(flat_jpeg({7}), 0) + image_example(colours(10), 1) +
+                                          image_example(colours(20), 1)));
+  EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->image_shape(), kColour);
 }
 
 TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
@@ -112,7 +189,7 @@ TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
   const fs::path file = folder.path() / "train.tfrecord", index = file.string() + ".lsindex";
   const auto opens = [&] {
     testing::internal::CaptureStderr();
-    const auto train = open_tfrecord(folder.path(), Split::train, false);
+    const auto train = open_tfrecord({.path = folder.path()}, Split::train);
     const std::string log = testing::internal::GetCapturedStderr();
     return std::pair(train->size(), log.find("read as a whole") != std::string::npos);
   };
@@ -140,7 +217,7 @@ TEST(TfRecord, AnImageThatChangesBelowItsIndexIsNamed) {
   const TemporaryFolder folder;
   Bytes bytes = as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0));
   folder.write("train.tfrecord", bytes);
-  const auto train = open_tfrecord(folder.path(), Split::train, false);
+  const auto train = open_tfrecord({.path = folder.path()}, Split::train);
   const Bytes image = colours(20);
   const auto at = std::search(bytes.begin(), bytes.end(), image.begin(), image.end());
   at[60] ^= 1;
@@ -156,7 +233,7 @@ TEST(TfRecord, EveryFlippedBitAndEveryTruncationIsNamed) {
   const auto complaint = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("train.tfrecord", as_bytes(text));
-    return message_of<DataError>([&] { open_tfrecord(folder.path(), Split::train, false); });
+    return message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); });
   };
   EXPECT_EQ(complaint(both), "");
   for (std::size_t at = 0; at < both.size(); at += 3) {
@@ -175,7 +252,7 @@ TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
   const auto complaint = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("train.tfrecord", as_bytes(text));
-    return message_of<DataError>([&] { open_tfrecord(folder.path(), Split::train, false); });
+    return message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); });
   };
   const std::string image = bytes_feature("image/encoded", text_of(colours(1)));
   expect_parts(complaint(example(image)), {"at byte 0: ", "without \"image/class/label\" or \"label\""});
@@ -189,11 +266,11 @@ TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
   expect_parts(complaint(""), {"no images in the files of training"});
 
   const TemporaryFolder folder;
-  expect_parts(message_of<IoError>([&] { open_tfrecord(folder.path(), Split::train, false); }),
-               {"no files with training images", "train-00000-of-00010"});
+  expect_parts(message_of<IoError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
+               {"no files with training samples", "train-00000-of-00010"});
   folder.write("train.tfrecord", as_bytes(image_example(colours(1), 1)));
   folder.write("test.tfrecord", as_bytes(image_example(colours(1), 2)));
-  expect_parts(message_of<DataError>([&] { open_tfrecord(folder.path(), Split::test, false); }),
+  expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::test); }),
                {"test.tfrecord: label 2, where those of training end at 1"});
 }
 
@@ -236,7 +313,7 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   expect_red(*train, 0, 10, 1);
   expect_red(*train, 1, 20, 0);
   expect_red(*train, 2, 30, 2);
-  const auto test = open_webdataset(folder.path(), Split::test, false);
+  const auto test = open_webdataset({.path = folder.path()}, Split::test);
   ASSERT_EQ(test->size(), 1);
   expect_red(*test, 0, 40, 1);
 }
@@ -252,7 +329,7 @@ TEST(WebDataset, LongNamesOfBothKinds) {
   folder.write("train.tar", as_bytes(member("././@LongLink", long_name + ".jpg" + std::string(1, '\0'), 'L') +
                                      member(long_name.substr(0, 99), text_of(colours(10))) +
                                      pax(long_name + ".cls") + member("short", "1") + kEnd));
-  const auto train = open_webdataset(folder.path(), Split::train, false);
+  const auto train = open_webdataset({.path = folder.path()}, Split::train);
   ASSERT_EQ(train->size(), 1);
   expect_red(*train, 0, 10, 1);
 }
@@ -262,7 +339,7 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
     const TemporaryFolder folder;
     folder.write("train.tar", as_bytes(text));
     return message_of<DataError>([&] {
-      const auto dataset = open_webdataset(folder.path(), Split::train, false);
+      const auto dataset = open_webdataset({.path = folder.path()}, Split::train);
       for (std::int64_t i = 0; i < dataset->size(); ++i) read(*dataset, i);
     });
   };
@@ -288,7 +365,7 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
   const TemporaryFolder folder;
   folder.write("train.tar.gz", {1});
   folder.write("train", {1});
-  EXPECT_NE(message_of<DataError>([&] { open_webdataset(folder.path(), Split::train, false); }), "");
+  EXPECT_NE(message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train); }), "");
 }
 
 TEST(StoredImages, OfAnySizeAreResized) {
@@ -296,8 +373,9 @@ TEST(StoredImages, OfAnySizeAreResized) {
   const ImageShape wide{10, 30, 3};
   folder.write("train.tar", as_bytes(sample("a", colours(10), "0") +
                                      sample("b", encode(wide, noise(wide, 1)), "1") + kEnd));
-  expect_parts(message_of<DataError>([&] { open_webdataset(folder.path(), Split::train, false)->probe(1); }),
-               {"train.tar: at byte ", "30 pixels wide and 10 high", "data.resize"});
+  expect_parts(
+      message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train)->probe(1); }),
+      {"train.tar: at byte ", "30 pixels wide and 10 high", "data.resize"});
   const auto resized = open_dataset(
       {.format = "webdataset", .path = folder.path(), .resize = {.size = 8}, .synthetic = {}}, Split::train);
   EXPECT_EQ(resized->image_shape(), (ImageShape{8, 8, 3}));

@@ -200,7 +200,7 @@ TEST_F(CsvTables, TestRowsHaveTheClassesOfTrainingRows) {
 
 TEST_F(CsvTables, WhatIsNoTableIsRefused) {
   EXPECT_EQ(error<IoError>(),
-            ": no files with training images; expected are train.csv and test.csv, or val.csv");
+            ": no files with training samples; expected are train.csv and test.csv, or val.csv");
   write("train.csv", "");
   EXPECT_EQ(error<DataError>(), "/train.csv: the file is empty");
   write("train.csv", "a,b\n");
@@ -220,6 +220,96 @@ TEST_F(CsvTables, WhatIsNoTableIsRefused) {
   EXPECT_EQ(error<ConfigError>(), "data.csv.label = \"species\": /train.csv has the columns a, kind");
   options_.csv = {.ignore = "a, b"};
   EXPECT_EQ(error<ConfigError>(), "data.csv.ignore = \"b\": /train.csv has the columns a, kind");
+}
+
+// As spreadsheets save tables: a byte order mark, lines that end in CRLF, and the label where they like.
+TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
+  write("train.csv", "\xef\xbb\xbflabel,x,visit\r\n1,2.5,0\r\n0,-1,2\r\n");
+  write("test.csv", "\xef\xbb\xbflabel,x,visit\r\n1,4,1\r\n");
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{2.5f, 0}, 1}, {{-1, 2}, 0}}));
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4, 1}, 1}}));
+  write("train.csv", std::string_view("\xff\xfel\0a\0", 6));
+  EXPECT_NE(error<DataError>().find("UTF-16"), std::string::npos);
+}
+
+// Of countries where a comma parts a number's whole from its rest.
+TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
+  write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n3;4,0;blau\n");
+  const std::vector<Row> expected = {{{1.5f, -2.25f}, 1}, {{3, 4}, 0}};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(rows(*open()), expected);
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1,5"});
+  write("train.csv", "1.5\t-2.25\trot\n3\t4.0\tblau\n");
+  EXPECT_EQ(rows(*open()), expected);
+  // Text with commas does not make a table of semicolons one of commas.
+  write("train.csv", "1.5;-2.25;\"rot, hell\"\n3;4.0;blau\n");
+  EXPECT_EQ(rows(*open()), expected);
+  options_.csv.delimiter = CsvDelimiter::semicolon;
+  EXPECT_EQ(rows(*open()), expected);
+}
+
+TEST_F(CsvTables, AFirstRowOfNamesIsToldByItsSigns) {
+  struct Case {
+    std::string text;
+    std::size_t rows;
+    bool guessed;  // and told as a warning
+  };
+  const Case cases[] = {{"a,b,kind\n1,2,0\n3,4,1\n", 2, false},       // no numbers
+                        {"1,2,0\n3,4,1\n", 2, false},                 // numbers alone
+                        {"5.1,3.5,setosa\n4.9,3,other\n", 2, false},  // a text above texts
+                        {"id,2019,2020\n1,2,0\n3,4,1\n", 2, true},    // a text above numbers
+                        {"2019,2020,class\n1,2,cat\n3,4,dog\n", 2, true},
+                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},           // pandas, without names
+                        {"?,2,0\n3,4,1\n5,6,0\n7,8,1\n", 3, false}};  // a number that is missing
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.text);
+    write("train.csv", each.text);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(static_cast<std::size_t>(open()->size()), each.rows);
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(told.find("data.csv.header decides") != std::string::npos, each.guessed) << told;
+  }
+  write("train.csv", "0,1,2\n7,2,0\n3,4,1\n");
+  options_.csv.header = CsvHeader::no;
+  EXPECT_EQ(open()->size(), 3);
+}
+
+TEST_F(CsvTables, ALabelColumnThatHoldsNoClassesIsRefusedOrTold) {
+  std::string every, many;
+  for (int i = 0; i < 100; ++i) {
+    every += fmt::format("{},{:.2f}\n", i % 7, 0.37 * i);
+    many += fmt::format("{},{:.1f}\n", i % 7, 0.1 * (i % 60));
+  }
+  write("train.csv", every);
+  expect_parts(error<DataError>(), {"column 2", "100 rows", "data.csv.label"});
+  write("train.csv", many);
+  testing::internal::CaptureStderr();
+  open();
+  expect_parts(testing::internal::GetCapturedStderr(),
+               {"warning", "column 2", "60 different values in 100 rows", "data.csv.label"});
+  // Whole numbers that another program wrote as fractions are classes.
+  write("train.csv", "1,0.0\n2,1.0\n3,2.0\n");
+  EXPECT_EQ(row(*open(), 2), (Row{{3}, 2}));
+}
+
+TEST_F(CsvTables, AColumnThatCountsTheRowsIsTold) {
+  std::string text = ",x,label\n";
+  for (int i = 0; i < 20; ++i) text += fmt::format("{},{},{}\n", i, i % 3, i % 2);
+  write("train.csv", text);
+  testing::internal::CaptureStderr();
+  open();
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "column 1", "data.csv.ignore = \"1\""});
+}
+
+TEST_F(CsvTables, TestRowsWithoutLabelsGiveWayToThoseOfVal) {
+  write("train.csv", "a,label\n1,0\n2,1\n");
+  write("test.csv", "a\n3\n");
+  expect_parts(error<DataError>(Split::test),
+               {"test.csv", "\"label\"", "data.test_split", "data.validation_share"});
+  write("val.csv", "a,label\n4,1\n");
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
+  options_.test_split = "test";
+  EXPECT_NE(error<DataError>(Split::test), "");
 }
 
 TEST_F(CsvTables, AreToldApartByWhatTheyHold) {

@@ -35,7 +35,7 @@ class JpegFingerprint : public testing::Test {
       folder.write(name, flat_jpeg({20}));
   }
   static std::uint64_t of(const TemporaryFolder& folder) {
-    return open_image_folder(folder.path(), Split::train)->fingerprint();
+    return open_image_folder({.path = folder.path()}, Split::train)->fingerprint();
   }
   JpegFingerprint() { fill(folder_); }
   std::uint64_t fingerprint() const { return of(folder_); }

@@ -45,7 +45,7 @@ TEST(JpegDamage, CmykIsConvertedToRgb) {
   folder.write("train/a/3.jpg", ycck({0, 255, 255, 128}));    // cyan, half black
   folder.write("train/a/4.jpg", ycck({80, 80, 80, 200}));
   folder.write("train/a/5.jpg", as_cmyk(ycck({100, 100, 100, 153})));  // its planes are 155, 128, 128, 153
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   ASSERT_EQ(dataset->image_shape(), kColour);
   expect_colour(read(*dataset, 1), {255, 255, 255});
   expect_colour(read(*dataset, 2), {255, 0, 0});
@@ -61,7 +61,8 @@ TEST(JpegDamage, CmykIsConvertedToTheGrayOfAGrayDataset) {
   folder.write("train/a/0.jpg", flat_jpeg({7}));
   folder.write("train/a/1.jpg", ycck({255, 0, 0, 255}));
   folder.write("train/a/2.jpg", ycck({255, 255, 255, 99}));
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset =
+      open_image_folder({.path = folder.path(), .images = {.channels = 1}}, Split::train);
   ASSERT_EQ(dataset->image_shape(), kGray);
   expect_colour(read(*dataset, 1), {76});  // 0.299 * 255
   expect_colour(read(*dataset, 2), {99});
@@ -70,7 +71,7 @@ TEST(JpegDamage, CmykIsConvertedToTheGrayOfAGrayDataset) {
 TEST(JpegDamage, AFolderMayBeginWithACmykImage) {
   const TemporaryFolder folder;
   folder.write("train/a/0.jpg", ycck({255, 255, 255, 50}));
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   EXPECT_EQ(dataset->image_shape(), kColour);
   expect_colour(read(*dataset, 0), {50, 50, 50});
 }
@@ -83,7 +84,7 @@ TEST(JpegDamage, AWarningIsNoError) {
   stray.insert(stray.end() - 2, 20, 1);
   folder.write("train/a/0.jpg", sound);
   folder.write("train/a/1.jpg", stray);
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(read(*dataset, 1), read(*dataset, 0));
@@ -102,7 +103,7 @@ TEST(JpegDamage, ATruncatedImageIsDecodedAsFarAsItGoes) {
   folder.write("train/a/0.jpg", sound);
   folder.write("train/a/1.jpg",
                {sound.begin(), sound.begin() + static_cast<std::ptrdiff_t>(sound.size() * 3 / 4)});
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   const Bytes whole = read(*dataset, 0);
   const Bytes part = read(*dataset, 1);
   EXPECT_TRUE(std::equal(part.begin(), part.begin() + 16 * 12 * 3, whole.begin())) << "the rows at the top";
@@ -118,7 +119,7 @@ TEST(JpegDamage, EveryTruncationIsRefusedOrCounted) {
     const Bytes whole = encode(kColour, noise(kColour, 1), {.flags = flags});
     for (std::size_t length = 0; length <= whole.size(); ++length) {
       folder.write("train/a/2.jpg", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
-      const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+      const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
       testing::internal::CaptureStderr();
       const std::string error = message_of<DataError>([&] { read(*dataset, 1); });
       const std::string log = testing::internal::GetCapturedStderr();
@@ -153,7 +154,7 @@ TEST(JpegDamage, AnImageWithoutTablesTakesNoneFromTheOneBeforeIt) {
   ASSERT_LT(without.size(), sound.size());
   folder.write("train/a/1.jpg", sound);
   folder.write("train/a/2.jpg", without);
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(read(*dataset, 0), decode(sound, kColour));
     expect_parts(message_of<DataError>([&] { read(*dataset, 1); }), {"train/a/2.jpg: ", "uantization table"});
@@ -168,7 +169,7 @@ TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
   const Bytes expected = decode(sound, kColour);
   folder.write("train/a/1.jpg", sound);
   folder.write("train/a/2.jpg", sound);
-  const std::unique_ptr<Dataset> dataset = open_image_folder(folder.path(), Split::train);
+  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   std::mt19937 random(3);
   int refused = 0;
   testing::internal::CaptureStderr();

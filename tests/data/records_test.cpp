@@ -102,9 +102,10 @@ TEST(Records, SplitsLieSideBySide) {
   const TemporaryFolder folder;
   const NoiseDataset train(5), test(3);
   pack({{.name = "train", .dataset = &train}, {.name = "val", .dataset = &test}}, folder.path() / "r", {});
-  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 5);
-  EXPECT_EQ(open_records(folder.path() / "r", Split::test)->size(), 3);
-  EXPECT_EQ(record_files(folder.path() / "r", Split::test).front().filename(), "val-00000-of-00001.lsr");
+  EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 5);
+  EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::test)->size(), 3);
+  EXPECT_EQ(record_files({.path = folder.path() / "r"}, Split::test).front().filename(),
+            "val-00000-of-00001.lsr");
 }
 
 TEST(Records, BytesDoNotDependOnThreads) {
@@ -125,7 +126,7 @@ TEST(Records, FingerprintHoldsEveryPixel) {
   const auto print_of = [](const Dataset& dataset) {
     const TemporaryFolder folder;
     pack_train(dataset, folder.path() / "r");
-    return open_records(folder.path() / "r", Split::train)->fingerprint();
+    return open_records({.path = folder.path() / "r"}, Split::train)->fingerprint();
   };
   const std::uint64_t print = print_of(NoiseDataset(9));
   EXPECT_EQ(print_of(NoiseDataset(9)), print);
@@ -137,18 +138,18 @@ TEST(Records, ImageFilesStayAsTheyAre) {
   const TemporaryFolder folder;
   for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/b/2.jpg", "test/a/1.jpg"})
     folder.write(name, encode(kColour, noise(kColour, static_cast<std::uint32_t>(name[8]))));
-  const auto images = open_image_folder(folder.path(), Split::train);
+  const auto images = open_image_folder({.path = folder.path()}, Split::train);
   pack_train(*images, folder.path() / "r", {.coding = ImageCoding::file});
-  const auto records = open_records(folder.path() / "r", Split::train);
+  const auto records = open_records({.path = folder.path() / "r"}, Split::train);
   expect_same(*records, *images);
   Bytes stored;
   EXPECT_EQ(records->read_stored(2, stored), 1);
   EXPECT_EQ(stored, bytes_in(folder.path() / "train/b/2.jpg"));
   // And again from those.
   pack_train(*records, folder.path() / "again", {.coding = ImageCoding::file});
-  expect_same(*open_records(folder.path() / "again", Split::train), *images);
+  expect_same(*open_records({.path = folder.path() / "again"}, Split::train), *images);
   pack_train(*records, folder.path() / "pixels");
-  expect_same(*open_records(folder.path() / "pixels", Split::train), *images);
+  expect_same(*open_records({.path = folder.path() / "pixels"}, Split::train), *images);
 
   expect_parts(message_of<ConfigError>(
                    [&] { pack_train(NoiseDataset(3), folder.path() / "no", {.coding = ImageCoding::file}); }),
@@ -165,7 +166,7 @@ TEST(Records, JpegIsMadeOfPixels) {
   const auto packed = [&](int quality) {
     const std::string name = fmt::format("r{}", quality);
     pack_train(*images, folder.path() / name, {.coding = ImageCoding::file, .jpeg_quality = quality});
-    return open_records(folder.path() / name, Split::train);
+    return open_records({.path = folder.path() / name}, Split::train);
   };
   const auto good = packed(95), bad = packed(5);
   EXPECT_EQ(good->image_shape(), (ImageShape{16, 16, 3}));
@@ -190,7 +191,7 @@ TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
                {"r.partial", "with other options", "remove"});
   fs::remove_all(folder.path() / "r.partial");
   EXPECT_EQ(pack_train(dataset, folder.path() / "r", options).left_out, 1);
-  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 19);
+  EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 19);
 }
 
 // As a process that is killed leaves it: some files whole, one begun.
@@ -209,9 +210,9 @@ TEST(Records, PackingGoesOnToTheSameBytes) {
                      Bytes(bytes.begin(), bytes.begin() + 40));
     }
     fs::create_directories(folder.path() / "r.partial");
-    EXPECT_THROW(open_records(folder.path() / "r", Split::train), IoError);
+    EXPECT_THROW(open_records({.path = folder.path() / "r"}, Split::train), IoError);
     if (there < whole.size()) {
-      EXPECT_ANY_THROW(open_records(folder.path() / "r.partial", Split::train));
+      EXPECT_ANY_THROW(open_records({.path = folder.path() / "r.partial"}, Split::train));
     }
     EXPECT_EQ(pack_train(dataset, folder.path() / "r", kSevenInAShard).kept_shards,
               static_cast<std::int64_t>(there));
@@ -229,7 +230,7 @@ TEST(Records, PackingGoesOnToTheSameBytes) {
 TEST(Records, ASlashBehindTheFolderMeansNothing) {
   const TemporaryFolder folder;
   pack_train(NoiseDataset(3), folder.path().string() + "/r//");
-  EXPECT_EQ(open_records(folder.path() / "r", Split::train)->size(), 3);
+  EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 3);
 }
 
 TEST(Records, PackingKeepsWhatIsThere) {
@@ -262,7 +263,7 @@ class OneFile {
   // What opening it and reading all of it says.
   std::string complaint() const {
     return message_of<DataError>([&] {
-      const auto records = open_records(folder_.path() / "r", Split::train);
+      const auto records = open_records({.path = folder_.path() / "r"}, Split::train);
       for (std::int64_t i = 0; i < records->size(); ++i) read(*records, i);
     });
   }
@@ -308,7 +309,7 @@ TEST(Records, ADamagedImageIsFoundWhenItIsRead) {
   const auto at = std::ranges::search(bytes, second).begin();
   *at ^= 1;
   file.put(bytes);
-  const auto records = open_records(file.path().parent_path(), Split::train);
+  const auto records = open_records({.path = file.path().parent_path()}, Split::train);
   EXPECT_EQ(read(*records, 0), read(dataset, 0));
   for (int turn = 0; turn < 2; ++turn) {
     expect_parts(message_of<DataError>([&] { read(*records, 1); }),
@@ -426,7 +427,7 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
   std::string().swap(table);
 
   const std::size_t before = resident_bytes();
-  const auto records = open_records(folder.path(), Split::train);
+  const auto records = open_records({.path = folder.path()}, Split::train);
   ASSERT_EQ(records->size(), static_cast<std::int64_t>(kRecords));
   Bytes image(black.size());
   std::mt19937_64 random(1);
@@ -446,21 +447,23 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
 TEST(Records, MissingAndForeignFiles) {
   const TemporaryFolder folder;
   const fs::path records = folder.path() / "r";
-  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }), {"r", "No such file"});
+  expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::train); }),
+               {"r", "No such file"});
   fs::create_directories(records);
-  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }),
+  expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::train); }),
                {"no record files train-*.lsr", "lockstep pack"});
   fs::remove(records);
   const NoiseDataset dataset(20);
   pack_train(dataset, records, kSevenInAShard);
-  expect_parts(message_of<IoError>([&] { open_records(records, Split::test); }), {"test-* or val-*"});
+  expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::test); }),
+               {"test-* or val-*"});
   const std::string error_without[] = {
       "it is shard 1 of 3, and number 0", "it is shard 2 of 3, and number 1",
       "2 of 3 shards are there; what follows train-00001-of-00003.lsr is missing"};
   for (std::int64_t shard = 0; shard < 3; ++shard) {
     const fs::path one = records / shard_name("train", shard, 3);
     fs::rename(one, folder.path() / "away");
-    expect_parts(message_of<DataError>([&] { open_records(records, Split::train); }),
+    expect_parts(message_of<DataError>([&] { open_records({.path = records}, Split::train); }),
                  {error_without[static_cast<std::size_t>(shard)]});
     fs::rename(folder.path() / "away", one);
   }
@@ -468,11 +471,13 @@ TEST(Records, MissingAndForeignFiles) {
   pack_train(NoiseDataset(21), folder.path() / "other", kSevenInAShard);
   fs::copy_file(folder.path() / "other" / shard_name("train", 1, 3), records / shard_name("train", 1, 3),
                 fs::copy_options::overwrite_existing);
-  expect_parts(message_of<DataError>([&] { open_records(records, Split::train); }), {"different sets"});
+  expect_parts(message_of<DataError>([&] { open_records({.path = records}, Split::train); }),
+               {"different sets"});
   // What is no file.
   fs::remove(records / shard_name("train", 1, 3));
   fs::create_directory(records / shard_name("train", 1, 3));
-  expect_parts(message_of<IoError>([&] { open_records(records, Split::train); }), {"not a regular file"});
+  expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::train); }),
+               {"not a regular file"});
 }
 
 }  // namespace

@@ -179,15 +179,16 @@ TEST(ReducedJpeg, ColourPixelsAreMeansOfSquares) {
 }
 
 // One image in memory, read as an image of a folder is.
-class OneFile final : public Dataset {
+class OneJpegFile final : public Dataset {
  public:
-  OneFile(Bytes file, std::int64_t channels) : file_(std::move(file)), channels_(channels) {}
+  OneJpegFile(Bytes file, std::int64_t channels) : file_(std::move(file)), channels_(channels) {}
   std::int64_t size() const override { return 1; }
   ImageShape image_shape() const override { return {1, 1, channels_}; }
   std::int64_t classes() const override { return 1; }
   std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { return 0; }
   std::int32_t read_own_size(std::int64_t, const LeastSize& least, OwnSizeImage& image) const override {
-    decode_own_size(ImageDecoder::of_this_thread().open("x.jpg", file_), channels_, least, image);
+    decode_own_size(ImageDecoder::of_this_thread().open("x.jpg", file_, ExifOrientation::apply), channels_,
+                    least, image);
     reduction_ = image.reduction;
     return 0;
   }
@@ -208,8 +209,8 @@ struct Made {
 // draw: a random crop; null: the middle.
 Made made(const Bytes& file, const ImageShape& shape, std::int64_t size, const Draw* draw = nullptr) {
   const ResizeOptions options{.size = size, .random_crop = draw != nullptr};
-  auto owned = std::make_unique<OneFile>(file, shape.channels);
-  const OneFile& one = *owned;
+  auto owned = std::make_unique<OneJpegFile>(file, shape.channels);
+  const OneJpegFile& one = *owned;
   const std::unique_ptr<Dataset> dataset = resized(std::move(owned), options);
   Made result{.image = Bytes(static_cast<std::size_t>(size * size * shape.channels)),
               .box = draw == nullptr ? center_box(shape, options) : random_box(shape, *draw, 0)};

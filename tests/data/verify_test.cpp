@@ -27,7 +27,7 @@ class Images {
   std::string path(int i) const { return (folder_.path() / name(i)).string(); }
   const TemporaryFolder& folder() const { return folder_; }
 
-  std::unique_ptr<Dataset> open() const { return open_image_folder(folder_.path(), Split::train); }
+  std::unique_ptr<Dataset> open() const { return open_image_folder({.path = folder_.path()}, Split::train); }
   template <typename E>
   std::string error(const VerifyOptions& options) const {
     const std::unique_ptr<Dataset> dataset = open();

@@ -77,8 +77,9 @@ void try_input(std::string_view input) {
   put(tar ? "container/train.tar" : "container/train.tfrecord", bytes);
   if ((kinds & kIndex) != 0) put("container/train.tfrecord.lsindex", index);
 
-  const std::unique_ptr<Dataset> dataset = tar ? open_webdataset(folder() / "container", Split::train, false)
-                                               : open_tfrecord(folder() / "container", Split::train, false);
+  const std::unique_ptr<Dataset> dataset =
+      tar ? open_webdataset({.path = folder() / "container"}, Split::train)
+          : open_tfrecord({.path = folder() / "container"}, Split::train);
   read_some(*dataset);
 }
 

@@ -18,6 +18,8 @@ void try_input(std::string_view input) {
   options.on_error = (kinds & 1) != 0 ? OnError::stop : OnError::leave_out;
   options.csv.scaling = static_cast<ColumnScaling>((kinds >> 1) % 3);
   if ((kinds & 8) != 0) options.csv.label = "1";
+  if ((kinds & 32) != 0) options.csv.header = CsvHeader::no;
+  if ((kinds & 64) != 0) options.csv.delimiter = CsvDelimiter::semicolon;
   if ((kinds & 16) != 0) options.csv.ignore = "2";
   const std::unique_ptr<Dataset> dataset = open_csv(options, Split::train);
   read_some(*dataset);
@@ -25,8 +27,14 @@ void try_input(std::string_view input) {
 
 std::vector<std::string> seeds() {
   const std::string named = "id,length,species\n1,2.5,cat\n2,-3e4,\"a \"\"dog\"\"\"\n";
-  return {std::string("\0", 1) + "1,2,0\n3,4,1\n", "\4" + named, "\x0c" + named, "\x13" + named,
-          std::string("\2") + "1,,0\r\n,4,1\r\n1,2,3\r1,2,3"};
+  return {std::string("\0", 1) + "1,2,0\n3,4,1\n",
+          "\4" + named,
+          "\x0c" + named,
+          "\x13" + named,
+          std::string("\2") + "1,,0\r\n,4,1\r\n1,2,3\r1,2,3",
+          "\x44\xef\xbb\xbfx;y;label\r\n1,5;2;0\r\n-3,25;4;1\r\n",
+          "\x20"
+          "0,1,2\n5,6,1\n7,8,0\n"};
 }
 
 }  // namespace lockstep::fuzz

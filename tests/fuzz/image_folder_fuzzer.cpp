@@ -44,7 +44,7 @@ void try_input(std::string_view input) {
                                                          .synthetic = {}},
                                                         Split::train);
   std::vector<std::uint8_t> small(static_cast<std::size_t>(dataset->image_shape().bytes()));
-  const std::unique_ptr<Dataset> as_it_is = open_image_folder(top, Split::train);
+  const std::unique_ptr<Dataset> as_it_is = open_image_folder({.path = top}, Split::train);
   const ImageShape shape = as_it_is->image_shape();
   require(dataset->size() == 1 && dataset->classes() == 1, "one class, one image");
   dataset->fingerprint();
@@ -65,7 +65,13 @@ std::vector<std::string> seeds() {
   wide[75] = wide[77] = '\xff';
   const ImageShape shape{.height = 3, .width = 2, .channels = 3};
   const std::vector<std::uint8_t> png = encode_png(shape, std::vector<std::uint8_t>(18, 7));
-  return {input("cat", "a.png", {reinterpret_cast<const char*>(png.data()), png.size()}),
+  // Behind the first marker: turned to the right.
+  std::string turned = gray;
+  turned.insert(2, std::string("\xff\xe1\0\x22"
+                               "Exif\0\0II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0",
+                               36));
+  return {input("cat", "turned.jpg", turned),
+          input("cat", "a.png", {reinterpret_cast<const char*>(png.data()), png.size()}),
           input("cat", "a.jpg", gray),
           input("cat", "A.JPEG", gray.substr(0, 100)),
           input("c\x1b[2J", "\x1b]0;x\a.jpg", "no image"),

@@ -82,7 +82,8 @@ void try_input(std::string_view input) {
   const std::string bytes(parts.rest());
   std::filesystem::remove_all(folder() / "records");
   put("records/test-00000-of-00001.lsr", make_right ? with_right_checksums(bytes) : bytes);
-  const std::unique_ptr<Dataset> dataset = open_records(folder() / "records", Split::test, true);
+  const std::unique_ptr<Dataset> dataset =
+      open_records({.path = folder() / "records", .resize = {.size = 8}}, Split::test);
   for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 8); ++i) {
     OwnSizeImage image;
     if (dataset->own_shape(i).bytes() > 1 << 20) continue;

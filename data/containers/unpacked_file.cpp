@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/containers/unpacked_file.h"
+
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include <zlib.h>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "data/containers/split_files.h"
+#include "data/readable_file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_packed(const ReadableFile& file) {
+  unsigned char begin[2] = {};
+  if (file.bytes() < sizeof(begin)) return false;
+  file.read(0, begin, sizeof(begin));
+  return begin[0] == 0x1f && begin[1] == 0x8b;
+}
+
+void unpack(const fs::path& from, const fs::path& to) {
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> packed(gzopen(from.c_str(), "rb"), &gzclose);
+  if (packed == nullptr) throw IoError(fmt::format("{}: cannot be read", from.string()));
+  AtomicFile unpacked(to);
+  std::vector<char> piece(std::size_t{1} << 20);
+  int bytes = 0;
+  while ((bytes = gzread(packed.get(), piece.data(), static_cast<unsigned>(piece.size()))) > 0)
+    unpacked.write(piece.data(), static_cast<std::size_t>(bytes));
+  int error = Z_OK;
+  const char* reason = gzerror(packed.get(), &error);
+  if (error != Z_OK)
+    throw DataError(fmt::format("{}: packed by gzip, and damaged or cut off: {}", from.string(), reason));
+  unpacked.commit();
+}
+
+}  // namespace
+
+fs::path unpacked_file(const fs::path& path) {
+  const ReadableFile file(path);
+  if (!is_packed(file)) return path;
+  fs::path to = path;
+  to += fmt::format(".{:x}-{:x}{}", file.bytes(), file.changed_ns(), kUnpackedSuffix);
+  std::error_code error;
+  if (fs::is_regular_file(to, error)) return to;
+  log::info("{} is packed by gzip: it is unpacked once, to {}", path.string(), to.filename().string());
+  try {
+    unpack(path, to);
+  } catch (const IoError& unwritten) {
+    throw IoError(
+        fmt::format("{}; {} is packed by gzip and is unpacked beside itself: make room there and "
+                    "allow writing, or unpack it by gunzip",
+                    unwritten.what(), path.string()));
+  }
+  return to;
+}
+
+}  // namespace lockstep

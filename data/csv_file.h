@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables as text, row by row (RFC 4180, by libcsv), as spreadsheets of all countries save them, and their
+// numbers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <csv.h>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+using Cells = std::vector<std::string>;
+
+// The rows of a file, one by one. A byte order mark of UTF-8 is left out. Throws IoError for what cannot be
+// read, DataError for UTF-16.
+class CsvFile {
+ public:
+  CsvFile(const std::filesystem::path& path, char delimiter);
+  ~CsvFile();
+  CsvFile(const CsvFile&) = delete;
+  CsvFile& operator=(const CsvFile&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Of the row that next() gave: where it begins, from 1 on.
+  std::int64_t line() const { return line_; }
+
+  // False: there is no more. Blank lines are none. Throws DataError for quotes that make no sense.
+  bool next(Cells& cells);
+
+ private:
+  struct Row {
+    Cells cells;
+    std::int64_t line;
+  };
+
+  bool parse_line();
+  static void add_cell(void* text, std::size_t bytes, void* self);
+  static void end_row(int, void* self);
+
+  std::string name_;
+  std::ifstream file_;
+  csv_parser parser_ = {};
+  std::string text_;
+  std::int64_t lines_ = 0, line_ = 0;
+  Row begun_ = {};
+  std::deque<Row> rows_;
+};
+
+// How a file's numbers are written and its cells are told apart.
+struct CsvDialect {
+  char delimiter = ',';
+  bool decimal_comma = false;  // "1,5", where cells are not told apart by commas
+};
+// Of its first rows: the delimiter that makes rows of one length, two cells at least, with the most cells
+// that are numbers; a comma where none does. wanted: data.csv.delimiter.
+CsvDialect dialect_of(const std::filesystem::path& path, CsvDelimiter wanted);
+
+// The first 50 rows of a file, or as many as there are before one that makes no sense.
+std::vector<Cells> first_rows(const std::filesystem::path& path, char delimiter);
+
+// Finite as fp32; nothing for other cells.
+std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect);
+// A class: a whole number from 0 to 1,000,000, also as "2.0"; nothing for other cells.
+std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialect& dialect);
+// What programs write for a number that is not known: an empty cell, "NA", "nan", "null", "?", ...
+bool is_missing(std::string_view cell);
+
+}  // namespace lockstep

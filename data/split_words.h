@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which split a name tells of: a folder's, a file's or an array's.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+// Runs of letters, in lower case: "X_train01" has x and train. A capital letter behind a small one begins a
+// word, too.
+std::vector<std::string> words_in(std::string_view name);
+
+// The words for a split, in groups of which the first that is found is taken: train or training; test or
+// testing; where there is none, val, valid, validation, dev or eval. wanted: data.test_split, which is one
+// word unless it is "auto".
+std::vector<std::vector<std::string>> split_words(Split split, const std::string& wanted);
+
+// Whether a name has one of the words, as a whole word.
+bool has_word(std::string_view name, std::span<const std::string> words);
+
+// Of names that tell of training and of another split, too: "train_test.csv".
+bool names_both_splits(std::string_view name);
+
+}  // namespace lockstep
