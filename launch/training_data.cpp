@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "data/device_batches.h"
+#include "data/set_checks.h"
 #include "data/verify.h"
 #include "kernels/host_augmentation.h"
 #include "launch/engine_options.h"
@@ -87,6 +88,8 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
       each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
     verify(*set, each);
   }
+  const bool is_computed = config.dataset.format == "synthetic";
+  if (world.rank() == 0 && !is_computed) tell_of_sets(*train_set, *test_set, config.dataset.path);
 }
 
 std::size_t TrainingData::device_bytes(std::int64_t batch) const {

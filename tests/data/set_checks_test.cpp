@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/set_checks.h"
+
+#include <gtest/gtest.h>
+
+#include "data/held_images.h"
+#include "data/image_folder.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr ImageShape kPixel{.height = 1, .width = 1, .channels = 1};
+
+HeldImages held(const Bytes& pixels, std::int64_t classes = 2) {
+  std::vector<std::int32_t> labels(pixels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % classes);
+  return {kPixel, classes, pixels, labels};
+}
+
+std::string told(const Dataset& train, const Dataset& test) {
+  testing::internal::CaptureStderr();
+  tell_of_sets(train, test, "here");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(SetChecks, TestSamplesThatAreTrainingSamplesAreTold) {
+  const HeldImages train = held({1, 2, 3, 4}), apart = held({5, 6, 7}), mixed = held({9, 3, 8, 1});
+  EXPECT_EQ(shared_samples(train, apart).shared, 0);
+  EXPECT_EQ(told(train, apart), "");
+  const SharedSamples found = shared_samples(train, mixed);
+  EXPECT_EQ(found.looked_at, 4);
+  EXPECT_EQ(found.shared, 2);
+  EXPECT_EQ(found.first_test, 1);
+  EXPECT_EQ(found.first_train, 2);
+  expect_parts(told(train, mixed),
+               {"warning", "2 of 4 test samples", "50.0 %", "test sample 1, training sample 2"});
+}
+
+// Rows of a few whole numbers are equal by chance, in training as beside it.
+TEST(SetChecks, SamplesThatRepeatAnywayAreNoFault) {
+  Bytes train(100), test(50);
+  for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<std::uint8_t>(i % 5);
+  for (std::size_t i = 0; i < test.size(); ++i) test[i] = static_cast<std::uint8_t>(i % 5);
+  EXPECT_EQ(shared_samples(held(train), held(test)).shared, 50);
+  EXPECT_EQ(told(held(train), held(test)), "");
+}
+
+TEST(SetChecks, FilesAreComparedByTheirBytesWhateverTheyAreCalled) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 6; ++i)
+    folder.write(fmt::format("{}/{}/{}.jpg", i < 4 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
+                 flat_jpeg({static_cast<std::uint8_t>(20 * i), 9, 9}));
+  folder.write("test/a/copy.jpg", flat_jpeg({40, 9, 9}));
+  for (const std::int64_t size : {0, 4}) {
+    const DatasetOptions options{.format = "image_folder", .path = folder.path(), .resize = {.size = size}};
+    const SharedSamples found =
+        shared_samples(*open_dataset(options, Split::train), *open_dataset(options, Split::test));
+    EXPECT_EQ(found.looked_at, 3);
+    EXPECT_EQ(found.shared, 1);
+  }
+}
+
+TEST(SetChecks, ClassesThatTeachNothingAreTold) {
+  const HeldImages test = held({200, 201});
+  expect_parts(told(held({1, 2, 3, 4}, 1), test), {"warning", "one class only"});
+  const HeldImages gap(kPixel, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 1, 1, 1, 1, 2, 3, 3});
+  expect_parts(told(gap, test),
+               {"classes without training samples: 0;", "classes with a single training sample: 2"});
+}
+
+}  // namespace
+}  // namespace lockstep
