@@ -240,7 +240,8 @@ struct BatchLoader::State {
       slot.undecodable.offer(piece, filled.undecodable);
       slot.error.offer(piece, filled.error);
       if (--slot.pieces_left == 0 && slot.error.error == nullptr &&
-          2 * slot.left_out > options.batch - slot.copies) {
+          static_cast<double>(slot.left_out) >
+              options.most_left_out * static_cast<double>(options.batch - slot.copies)) {
         slot.error = slot.undecodable;
       }
       if (slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&

@@ -54,6 +54,7 @@ struct LoaderOptions {
   std::int64_t accumulation = 1;
   Tail tail = Tail::drop;
   OnError on_error = OnError::leave_out;
+  double most_left_out = 0.5;  // share of a batch's samples; more of them end it
   std::uint64_t seed = 0;
   int threads = 1;       // 0: one, and more (up to most_threads) as long as batches are waited for
   int most_threads = 1;  // of threads = 0
@@ -99,8 +100,8 @@ class BatchLoader {
   // comes the next epoch's first (with Tail::pad: the same samples again). A sample for which the dataset
   // throws a DataError is left out, unless on_error says otherwise, as padding is: a black image of label 0
   // and weight 0; in training the others of its micro-batch share its weight. Rethrows anything else that the
-  // dataset threw for this micro-batch, and the DataError where more than half of the batch would be left
-  // out, each time until a seek; copies that fill up a short batch (Tail::exact) do not count.
+  // dataset threw for this micro-batch, and the DataError where more than options.most_left_out of the batch
+  // would be left out, each time until a seek; copies that fill up a short batch (Tail::exact) do not count.
   const Batch& next();
   // How many samples were left out so far. The first are logged by name, the others by their number.
   std::int64_t left_out() const;

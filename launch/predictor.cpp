@@ -59,6 +59,7 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
   const DeviceBatchesOptions staging{.device = options.device};
   LoaderOptions loading{.batch = network_->batch(),
                         .tail = Tail::pad,
+                        .most_left_out = 1,
                         .threads = 0,
                         .most_threads = options.loader_threads,
                         .kept = DeviceBatches::loader_keeps(staging),

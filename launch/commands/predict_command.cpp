@@ -41,23 +41,27 @@ struct PredictFlags {
   bool logits = false;
 };
 
-// Files as they are given, and of folders what lies in them, sorted.
+// Files as they are given, there or not, and of folders the images that lie in them, sorted.
 std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   std::vector<std::string> paths;
   for (const std::string& each : given) {
     std::error_code error;
     if (!std::filesystem::is_directory(each, error)) {
-      if (!std::filesystem::exists(each, error))
-        throw IoError(fmt::format("{}: there is no such file", each));
       paths.push_back(each);
       continue;
     }
     const auto begin = static_cast<std::ptrdiff_t>(paths.size());
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(each))
-      if (is_image_name(entry.path())) paths.push_back(entry.path().string());
+    std::filesystem::recursive_directory_iterator entry(each, error);
+    for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+      const bool is_folder = entry->is_directory();
+      if (is_folder && is_of_a_system(entry->path().filename().string())) entry.disable_recursion_pending();
+      if (!is_folder && is_image_name(entry->path())) paths.push_back(entry->path().string());
+    }
+    if (error) throw IoError(fmt::format("{}: cannot be read: {}", each, error.message()));
     std::sort(paths.begin() + begin, paths.end());
   }
-  if (paths.empty()) throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .png)", fmt::join(given, ", ")));
+  if (paths.empty())
+    throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", fmt::join(given, ", ")));
   return paths;
 }
 
@@ -126,7 +130,11 @@ class Printer {
     const bool finite = std::ranges::all_of(scores.logits, [](float x) { return std::isfinite(x); });
     if (!decoded) ++undecoded_;
     if (!finite) ++not_finite_;
-    const char* error = !decoded ? "it cannot be decoded" : !finite ? kNotFinite : nullptr;
+    std::error_code unknown;
+    const char* error = !decoded  ? std::filesystem::exists(path, unknown) ? "it cannot be read as an image"
+                                                                           : "there is no such file"
+                        : !finite ? kNotFinite
+                                  : nullptr;
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
@@ -254,7 +262,7 @@ void tell_end(std::size_t images, const Predictor& predictor, const Printer& pri
                        fmt::format("{} of {} images have no class: {}; the network needs other weights",
                                    all.not_finite, images, kNotFinite)));
   if (all.undecoded > 0)
-    throw_agreed(DataError(fmt::format("{} of {} images cannot be decoded", all.undecoded, images)));
+    throw_agreed(DataError(fmt::format("{} of {} images cannot be read", all.undecoded, images)));
 }
 
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
@@ -271,7 +279,9 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
     config = config_of(overrides, command.registry);
     paths = image_paths(flags.images);
-    images = resized(open_image_list(paths, facts.image, facts.classes), resize_of(facts, config));
+    images =
+        resized(open_image_list(paths, facts.image, config.dataset.images.exif_orientation, facts.classes),
+                resize_of(facts, config));
   });
   require_same_images(host, paths);
   const DeviceChoice choice = choose_device(config.device, world, host);

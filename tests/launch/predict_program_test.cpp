@@ -143,7 +143,7 @@ TEST_F(Predicted, WhatIsNoImageIsToldApart) {
   folder_.write("test/ant/61.jpg", {1, 2, 3});
   const ProgramResult result = predict(weights() + " " + test_images());
   EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
-  EXPECT_NE(result.output.find("1 of 31 images cannot be decoded"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("1 of 31 images cannot be read"), std::string::npos) << result.output;
   const std::vector<PredictJson> answers = json_lines(result);
   ASSERT_EQ(answers.size(), 31u);
   int wrong = 0;
@@ -153,6 +153,21 @@ TEST_F(Predicted, WhatIsNoImageIsToldApart) {
     EXPECT_TRUE(answer["file"].get<std::string>().ends_with("ant/61.jpg"));
   }
   EXPECT_EQ(wrong, 1);
+}
+
+// Every input has its line, in order, whatever share cannot be read.
+TEST_F(Predicted, EveryInputHasItsLine) {
+  const std::string broken = (folder_.path() / "broken.jpg").string();
+  folder_.write("broken.jpg", {1, 2, 3});
+  for (const std::string& good : {std::string(), (folder_.path() / "test/ant/60.jpg").string()}) {
+    const ProgramResult result = predict(weights() + " /nowhere.jpg " + broken + " " + broken + " " + good);
+    EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), good.empty() ? 3u : 4u) << result.output;
+    EXPECT_EQ(answers[0]["file"], "/nowhere.jpg");
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(answers[i].contains("error")) << answers[i];
+    if (!good.empty()) EXPECT_TRUE(answers[3].contains("class")) << answers[3];
+  }
 }
 
 // As PyTorch writes it: tensors and nothing else.
@@ -182,7 +197,6 @@ TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
 }
 
 TEST_F(Predicted, WrongQuestionsAreAnswered) {
-  EXPECT_EQ(predict(weights() + " /nowhere.jpg").exit_code, exit_code::io);
   EXPECT_EQ(predict("/nowhere.safetensors " + test_images()).exit_code, exit_code::io);
   const std::string run = (folder_.path() / "run").string();
   EXPECT_EQ(predict(folder_.path().string() + " " + test_images()).exit_code, exit_code::data)
