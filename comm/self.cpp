@@ -2,17 +2,19 @@
 #include <utility>
 
 #include "comm/communicator.h"
+#include "comm/self.h"
 
 namespace lockstep {
 namespace {
 
-// On any device: all it needs is a stream that copies.
+// On any device: all it needs is a stream that copies. On a CPU that is the calling thread: handing work to another
+// one and waking it costs more than a small network's collectives, and there is nobody to wait for.
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(Device device, std::shared_ptr<JobState> job)
       : Communicator("self", 0, 1, std::move(job)),
         device_(device),
-        stream_(device, StreamUse::communication) {}
+        stream_(device, is_host_memory(device) ? StreamUse::compute : StreamUse::communication) {}
 
   std::string_view name() const override { return "self"; }
   Stream& stream() override { return stream_; }
@@ -41,7 +43,11 @@ class SelfCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_self_communicator(Device device) {
-  return std::make_unique<SelfCommunicator>(device, std::make_shared<JobState>());
+  return make_self_communicator(device, std::make_shared<JobState>());
+}
+
+std::unique_ptr<Communicator> make_self_communicator(Device device, std::shared_ptr<JobState> job) {
+  return std::make_unique<SelfCommunicator>(device, std::move(job));
 }
 
 }  // namespace lockstep

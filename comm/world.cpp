@@ -9,6 +9,7 @@
 #include "comm/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
+#include "comm/self.h"
 #include "comm/watchdog/watchdog.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -85,7 +86,10 @@ std::unique_ptr<Communicator> World::across_nodes(Communicator& all) {
   return all.split(local_rank(), rank());
 }
 
-std::unique_ptr<Communicator> World::communicator() { return make_mpi_communicator(state_->session); }
+std::unique_ptr<Communicator> World::communicator() {
+  return size() == 1 ? make_self_communicator(Device{}, state_->session->job)
+                     : make_mpi_communicator(state_->session);
+}
 
 std::unique_ptr<Communicator> World::communicator(Device device, Communicator& host,
                                                   const DeviceCommunicatorOptions& options) {
