@@ -45,7 +45,7 @@ void get_into_trouble(const std::string& kind) {
   if (kind == "killed") std::raise(SIGKILL);
   if (kind == "stopped") std::raise(SIGSTOP);
   if (kind == "memory") exhaust_memory();
-  if (kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(4));
+  if (kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(15));
 }
 
 class BreakingDataset final : public Dataset {
