@@ -41,6 +41,13 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.train", synthetic.train_samples);
   tell("dataset.test", synthetic.test_samples);
   const CsvOptions& csv = config.dataset.csv;
+  tell("dataset.test_split", config.dataset.test_split);
+  tell("dataset.channels", config.dataset.images.channels);
+  tell("dataset.exif_orientation", name_of(config.dataset.images.exif_orientation, {"apply", "ignore"}));
+  tell("dataset.recursive", config.dataset.recursive);
+  tell("dataset.delimiter", name_of(csv.delimiter, {"auto", "comma", "semicolon", "tab"}));
+  tell("dataset.header", name_of(csv.header, {"auto", "yes", "no"}));
+  tell("dataset.tfrecord", config.dataset.tfrecord.image + config.dataset.tfrecord.label);
   tell("dataset.label", csv.label);
   tell("dataset.ignore", csv.ignore);
   tell("dataset.scaling", name_of(csv.scaling, {"none", "min_max", "standard"}));
@@ -263,6 +270,17 @@ std::vector<Case> cases() {
       {"data.format=hdf5", {"dataset.format=hdf5"}},
       {"data.hdf5.images=train/x", {"dataset.images=train/x"}},
       {"data.hdf5.labels=train/y", {"dataset.labels=train/y"}},
+      {"data.test_split=val", {"dataset.test_split=val"}},
+      {"data.channels=3", {"dataset.channels=3"}},
+      {"data.exif_orientation=ignore", {"dataset.exif_orientation=ignore"}},
+      {"data.recursive=false", {"dataset.recursive=false"}},
+      {"data.csv.delimiter=comma", {"dataset.delimiter=comma"}},
+      {"data.csv.delimiter=semicolon", {"dataset.delimiter=semicolon"}},
+      {"data.csv.delimiter=tab", {"dataset.delimiter=tab"}},
+      {"data.csv.header=yes", {"dataset.header=yes"}},
+      {"data.csv.header=no", {"dataset.header=no"}},
+      {"data.tfrecord.image=photo", {"dataset.tfrecord=photoauto"}},
+      {"data.tfrecord.label=kind", {"dataset.tfrecord=autokind"}},
       {"data.csv.label=species", {"dataset.label=species"}},
       {"data.csv.ignore=id, name", {"dataset.ignore=id, name"}},
       {"data.csv.scaling=none", {"dataset.scaling=none"}},
@@ -557,9 +575,10 @@ TEST(EngineOptions, NoKeyIsForgotten) {
 TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
-  for (const char* key : {"model.stem", "data.tail", "train.precision", "optimizer.name",
-                          "optimizer.scale_rate", "schedule.name", "kernels.choose", "data.format",
-                          "data.on_error", "data.verify", "data.loader", "data.csv.scaling"}) {
+  for (const char* key :
+       {"model.stem", "data.tail", "train.precision", "optimizer.name", "optimizer.scale_rate",
+        "schedule.name", "kernels.choose", "data.format", "data.on_error", "data.verify", "data.loader",
+        "data.csv.scaling", "data.csv.delimiter", "data.csv.header", "data.exif_orientation"}) {
     const auto& words = std::ranges::find(detail::keys(), key, &detail::Key::name)->words;
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {

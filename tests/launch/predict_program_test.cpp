@@ -166,7 +166,8 @@ TEST_F(Predicted, EveryInputHasItsLine) {
     ASSERT_EQ(answers.size(), good.empty() ? 3u : 4u) << result.output;
     EXPECT_EQ(answers[0]["file"], "/nowhere.jpg");
     for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(answers[i].contains("error")) << answers[i];
-    if (!good.empty()) EXPECT_TRUE(answers[3].contains("class")) << answers[3];
+    if (good.empty()) continue;
+    EXPECT_TRUE(answers[3].contains("class")) << answers[3];
   }
 }
 
@@ -215,7 +216,7 @@ TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
         run_ranks(ranks, program("lockstep") + " predict " + weights() + " " + test_images() + flags +
                              " --set world.device=cpu --set train.threads=1 >" + file);
     EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
-    EXPECT_EQ(count(result.output, "1 of 31 images cannot be decoded"), 1) << result.output;
+    EXPECT_EQ(count(result.output, "1 of 31 images cannot be read"), 1) << result.output;
     return text_of(file);
   };
   for (const std::string flags : {" --batch 7 --top 3", " --batch 7 --csv", " --batch 20"}) {
