@@ -23,7 +23,9 @@ parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="f
 parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
 parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--only", nargs="*", default=[], help="parts: step, ddp, engine, ranks, recompute")
+parser.add_argument("--only", nargs="*", default=[], help="parts: step, ddp, engine, ranks, recompute, before")
+parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
+                    help="of an older build, which part \"before\" compares with")
 parser.add_argument("--models", nargs="*", default=[], help="of the steps (\"resnet18 bf16\"); all without")
 parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
 options = parser.parse_args()
@@ -88,6 +90,29 @@ def compare_steps(case):
         text += f"   memory {row['memory_over_plan']:.2f} of plan"
     print(text, flush=True)
     return row
+
+
+def beside_older_build():
+    """Steps of this build beside an older one's, in turns, by the ratio of samples/s."""
+    rows = []
+    cases = [*STEPS, {"model": "vgg11_bn", "batch": 64, "image": 32, "channels": 3}]
+    for case in cases:
+        if options.models and label(case) not in options.models:
+            continue
+        commands = [[f"{folder}/step_bench", *flags(case), "--no-peak", "--warmup", "1", "--steps"]
+                    for folder in (options.bin, options.before[1])]
+        # So that the kernels are chosen, and steps counted for some seconds, before anything is timed.
+        first = [run(command + ["2"]) for command in commands]
+        if None in first:
+            continue
+        steps = max(2, round(4 * first[0]["samples_per_second"] / case["batch"]))
+        sides = [functools.partial(run, command + [str(steps)]) for command in commands]
+        turns = suite.take_turns({"now": sides[0], "before": sides[1]}, options.rounds)
+        row = {"model": label(case), "batch": case["batch"], "image": case["image"],
+               **suite.paired(turns.get("now", []), turns.get("before", []))}
+        print(f"{row['model']:<14} now over before {suite.with_spread(row) if 'ratio' in row else 'failed'}", flush=True)
+        rows.append(row)
+    return {"steps": rows, "before": options.before[0]}
 
 
 def engine_cost():
@@ -181,6 +206,8 @@ if "engine" in wanted:
     keep("engine", engine_cost())
 if "ranks" in wanted:
     keep("ranks against threads", ranks_against_threads())
+if "before" in wanted:
+    keep("beside the build before", beside_older_build())
 if "recompute" in wanted:
     for model in ("resnet20", "resnet50"):
         keep(f"recompute {model}", recomputation(model))
