@@ -153,6 +153,8 @@ CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) 
     log::info("{}: no room for the record of collectives ({}); only this process can read it", path_.string(),
               system_words());
     path_.clear();
+  } else {
+    removed_at_end_.emplace(path_);
   }
   void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, shared, descriptor_, 0);
   if (memory == MAP_FAILED) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "core/last_words.h"
 
 namespace lockstep {
 
@@ -74,7 +75,8 @@ class CollectiveLog {
   Slot* find(std::uint64_t sequence) const;
 
   std::filesystem::path path_;
-  int descriptor_ = -1;  // locked while this is alive
+  std::optional<RemovedAtEnd> removed_at_end_;  // where there is a file
+  int descriptor_ = -1;                         // locked while this is alive
   std::uint64_t newest_ = 0;
   Memory* memory_ = nullptr;
 };

@@ -17,6 +17,7 @@
 #include "core/backtrace.h"
 #include "core/error.h"
 #include "core/host_name.h"
+#include "core/last_words.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -138,15 +139,14 @@ void StartGuard::run() {
     if (changed_.wait_for(lock, std::chrono::seconds(1), [this] { return started_; })) return;
   }
   const std::string others = describe_other_ranks();
-  log::error(
+  end_within(std::chrono::seconds(5), exit_code::resumable);
+  log::last_error(fmt::format(
       "not all of the job's {} processes have started MPI in {} s, and it is ended with code {}: one is "
-      "stopped "
-      "or hangs, or machines do not reach each other; {} gives them more time\n{}",
+      "stopped or hangs, or machines do not reach each other; {} gives them more time\n{}",
       launch.size, limit_.count(), exit_code::resumable, kStartSecondsVariable,
       others.empty() ? host_name() + " has none of the other ranks"
-                     : fmt::format("what {} tells of the other ranks:\n{}", host_name(), others));
-  std::fflush(nullptr);
-  _exit(exit_code::resumable);
+                     : fmt::format("what {} tells of the other ranks:\n{}", host_name(), others)));
+  end_process(exit_code::resumable, {});
 }
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "comm/self.h"
 #include "comm/watchdog/watchdog.h"
 #include "core/error.h"
+#include "core/last_words.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -63,11 +63,12 @@ void World::watch(Communicator& host, std::chrono::milliseconds silence) {
   state_->watchdog = std::make_unique<Watchdog>(
       host,
       Watchdog::Options{.silence = silence, .host = this->host(), .end_job = [](const std::string& report) {
-                          log::error(
-                              "the job hangs and is ended with code {}; --resume auto goes on from "
-                              "the last checkpoint\n{}",
-                              exit_code::resumable, report);
-                          std::fflush(nullptr);
+                          end_within(std::chrono::seconds(5), exit_code::resumable);
+                          log::last_error(
+                              fmt::format("the job hangs and is ended with code {}; --resume auto goes on "
+                                          "from the last checkpoint\n{}",
+                                          exit_code::resumable, report));
+                          flush_output();
                           abort_stuck_job(exit_code::resumable);
                         }});
 }

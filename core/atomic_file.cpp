@@ -40,6 +40,7 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   descriptor_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
   temporary_ = temporary;
+  removed_at_end_.emplace(temporary_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -65,6 +66,7 @@ void AtomicFile::commit() {
   if (temporary_.empty()) return;
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
+  removed_at_end_.reset();
   // The new name is only safe once the folder is on disk, too.
   sync_folder(target_.parent_path());
 }

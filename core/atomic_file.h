@@ -8,7 +8,10 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string_view>
+
+#include "core/last_words.h"
 
 namespace lockstep {
 
@@ -34,8 +37,9 @@ class AtomicFile {
  private:
   [[noreturn]] void fail(int error) const;
 
-  std::filesystem::path path_;       // as given
-  std::filesystem::path target_;     // without symbolic links
+  std::filesystem::path path_;                  // as given
+  std::filesystem::path target_;                // without symbolic links
+  std::optional<RemovedAtEnd> removed_at_end_;  // temporary_
   std::filesystem::path temporary_;  // empty where the target is written in place, and once it is renamed
   int descriptor_ = -1;
 };

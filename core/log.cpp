@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "core/error.h"
+#include "core/last_words.h"
 #include "core/printable.h"
 #include "core/wrapped_text.h"
 
@@ -79,6 +80,12 @@ void write(Level level, std::string_view message) {
   std::string line = fmt::format("[rank {}] {}", rank, printable(message));
   if (columns > 0) line = fitted(to_spdlog(level), line);
   logger().log(to_spdlog(level), "{}", line);
+}
+
+void last_error(std::string_view message) {
+  std::string line = fmt::format("[rank {}] {}", current_rank(), printable(message));
+  if (columns > 0) line = fitted(spdlog::level::err, line);
+  write_last_words(fmt::format("error {}\n", line));
 }
 
 }  // namespace lockstep::log

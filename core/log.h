@@ -31,6 +31,9 @@ void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
+// An error of a process that ends now (core/last_words.h): dropped where standard error takes no more.
+void last_error(std::string_view message);
+
 template <typename... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::debug, fmt::format(format, std::forward<Args>(args)...));

@@ -9,15 +9,21 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/last_words.h"
 #include "core/printable.h"
 #include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
 
+std::string error_line(const std::string& message) {
+  return fitted("lockstep: " + printable(message), find_terminal(STDERR_FILENO)) + '\n';
+}
+
 [[noreturn]] void abort_job(World& world, int code, const std::string& message) {
-  print_error(fmt::format("{}: {}", current_place(), message));
-  std::fflush(nullptr);
+  end_within(std::chrono::seconds(10), code);
+  write_last_words(error_line(fmt::format("{}: {}", current_place(), message)));
+  flush_output();
   world.abort(code);
 }
 
@@ -25,7 +31,7 @@ namespace {
 
 // Not by fmt::print, which throws where nobody reads standard error any more.
 void print_error(const std::string& message) {
-  const std::string text = fitted("lockstep: " + printable(message), find_terminal(STDERR_FILENO)) + '\n';
+  const std::string text = error_line(message);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

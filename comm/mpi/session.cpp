@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <thread>
 
@@ -16,6 +14,7 @@
 #include "comm/mpi/node_window.h"
 #include "comm/start_guard.h"
 #include "core/error.h"
+#include "core/last_words.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -236,14 +235,7 @@ void abort_mpi(MpiSession& session, int exit_code) noexcept {
 }
 
 [[noreturn]] void abort_stuck_job(int exit_code) noexcept {
-  static std::atomic<int> code;
-  code = exit_code;
-  std::signal(SIGALRM, [](int) { _exit(code); });
-  sigset_t alarm_signal;
-  sigemptyset(&alarm_signal);
-  sigaddset(&alarm_signal, SIGALRM);
-  pthread_sigmask(SIG_UNBLOCK, &alarm_signal, nullptr);
-  alarm(3);
+  end_within(std::chrono::seconds(3), exit_code);
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);

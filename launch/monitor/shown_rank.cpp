@@ -66,6 +66,7 @@ ShownRank::ShownRank(RankIdentity identity, const std::filesystem::path& folder)
     path_.clear();
     return;
   }
+  removed_at_end_.emplace(path_);
   file_ = std::construct_at(static_cast<RankFile*>(memory));  // of zeros
   file_->version = kRankStateVersion;
   file_->identity.show(identity_);

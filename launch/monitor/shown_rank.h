@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/last_words.h"
 #include "launch/monitor/latest_value.h"
 #include "launch/monitor/rank_state.h"
 
@@ -61,7 +63,8 @@ class ShownRank {
   RankIdentity identity_;
   RankProgress progress_;
   std::filesystem::path path_;
-  int descriptor_ = -1;  // locked
+  std::optional<RemovedAtEnd> removed_at_end_;  // where a file is shown
+  int descriptor_ = -1;                         // locked
   RankFile* file_ = nullptr;
 };
 
