@@ -4,16 +4,20 @@
 #include "launch/run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "comm/launcher.h"
 #include "comm/start_guard.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/checkpoint/stop_signals.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/job_end.h"
@@ -56,19 +60,26 @@ void allow_many_open_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Open MPI's ranks end within a second of their launcher, however that ends: time to save a step.
+void stop_with_launcher() {
+  if (find_launch(&std::getenv).launcher == Launcher::mpirun) prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
 }  // namespace
 
 int run(int argc, char** argv, const Registry& registry) {
+  block_job_signals();
+  stop_with_launcher();
   allow_many_open_files();
   if (const Terminal terminal = find_terminal(STDERR_FILENO); terminal.present)
     log::set_columns(static_cast<std::size_t>(terminal.columns));
   try {
     const Command command = parse_command_line(argc, argv, registry);
+    if (command.entry->in_world != nullptr) bound_waiting(argv);
+    StopSignals::of_process();
     if (command.entry->text != nullptr) return print_text(command);
     log::set_level(command.log_level);
-    if (command.entry->alone != nullptr) return command.entry->alone(command);
-    bound_waiting(argv);
-    return run_in_world(command);
+    return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
   } catch (const Error& error) {
     if (launched_rank() == 0) {
       print_error(error.what());

@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/job_signals.h"
 #include "core/log.h"
 #include "data/containers/split_files.h"
 #include "data/hdf5/hdf5_protocol.h"
@@ -108,9 +109,7 @@ class Hdf5Reader {
     posix_spawn_file_actions_adddup2(&descriptors, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclosefrom_np(&descriptors, STDERR_FILENO + 1);
     // What ends a job comes to its whole group, and this is needed until the ranks have saved.
-    sigset_t of_jobs;
-    sigemptyset(&of_jobs);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&of_jobs, signal);
+    const sigset_t of_jobs = job_signals();
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);

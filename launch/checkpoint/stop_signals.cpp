@@ -1,155 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/checkpoint/stop_signals.h"
 
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
-#include <cstdint>
-#include <cstdio>
+#include <chrono>
 #include <cstdlib>
-#include <ctime>
+#include <thread>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include "comm/launcher.h"
+#include "core/backtrace.h"
 #include "core/error.h"
+#include "core/job_signals.h"
+#include "core/last_words.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array kStopping = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
-constexpr std::int64_t kSameRequestNs = 1'000'000'000;
-
-// A handler finds nothing but what is global.
+// For the handlers.
 std::atomic<int> stop_asked{0};
-std::atomic<std::int64_t> stop_asked_ns{0};
 std::atomic<bool> save_asked{false};
-std::atomic<bool> trains{false};
-std::atomic<bool> speaks{false};
 std::atomic<int> wake_watcher{-1};
-static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-std::array<struct sigaction, kStopping.size() + 1> handlers_before;
-
-std::int64_t clock_ns() {
-  timespec time = {};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
-}
-
-// SIGTERM is what a launcher sends where another rank has failed, too, which has told why.
-void end_before_training(int number) {
-  static constexpr char kLine[] =
-      "lockstep: stopped before the first step: there is nothing to save, the same command starts again\n";
-  if (speaks && number != SIGTERM) static_cast<void>(!write(STDERR_FILENO, kLine, sizeof(kLine) - 1));
-  _exit(exit_code::resumable);
-}
-
-// Only what signal-safety(7) allows.
 void ask_to_stop(int number) {
-  if (!trains) end_before_training(number);
   const int saved = errno;
   int none = 0;
-  if (stop_asked.compare_exchange_strong(none, number)) {
-    stop_asked_ns = clock_ns();
-    if (const int descriptor = wake_watcher; descriptor >= 0) static_cast<void>(!write(descriptor, "s", 1));
-  } else if (clock_ns() - stop_asked_ns > kSameRequestNs) {
-    signal(number, SIG_DFL);
-    raise(number);
-  }
+  if (stop_asked.compare_exchange_strong(none, number)) static_cast<void>(!write(wake_watcher, "s", 1));
   errno = saved;
 }
 
 void ask_to_save(int) { save_asked = true; }
 
-void handle_signal(int number, void (*handler)(int), struct sigaction& old) {
-  sigaction(number, nullptr, &old);
-  if (old.sa_handler == SIG_IGN) return;
+void handle_signal(int number, void (*handler)(int)) {
   struct sigaction action = {};
+  sigaction(number, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return;
+  action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
   sigaction(number, &action, nullptr);
+}
+
+// One rank prints the line. A launcher also sends SIGTERM after another rank has failed and reported why.
+bool tells_of(int number) {
+  const Launch launch = find_launch(&std::getenv);
+  return launch.launcher == Launcher::none || (launch.rank == 0 && number != SIGTERM);
 }
 
 }  // namespace
 
-StopSignals::StopSignals(double grace_seconds) {
-  CHECK(pipe2(pipe_, O_CLOEXEC) == 0, "no pipe");
-  stop_asked = 0;
-  save_asked = false;
-  trains = false;
-  speaks = current_rank() == 0;
-  wake_watcher = pipe_[1];
-  sigset_t ours, all, others;
-  sigemptyset(&ours);
-  for (const int number : kStopping) sigaddset(&ours, number);
-  sigaddset(&ours, SIGUSR2);
+void block_job_signals() {
+  const sigset_t signals = job_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+StopSignals& StopSignals::of_process() {
+  static auto* const signals = new StopSignals;
+  return *signals;
+}
+
+StopSignals::StopSignals() {
+  int pipe[2];
+  CHECK(pipe2(pipe, O_CLOEXEC) == 0, "no pipe");
+  wake_ = pipe[0];
+  wake_watcher = pipe[1];
+  for (const JobSignal& each : kStopSignals) handle_signal(each.number, ask_to_stop);
+  handle_signal(SIGUSR2, ask_to_save);
+  sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &masked_before_);
-  watcher_ = std::thread([this, grace_seconds, ours] {
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([this] {
+    name_thread("signals");  // without kThreadPrefix: it answers no request for its stack
+    const sigset_t ours = job_signals();
     pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
-    watch(grace_seconds);
-  });
-  sigorset(&others, &masked_before_, &ours);
-  pthread_sigmask(SIG_SETMASK, &others, nullptr);
-  for (std::size_t i = 0; i < kStopping.size(); ++i)
-    handle_signal(kStopping[i], ask_to_stop, handlers_before[i]);
-  handle_signal(SIGUSR2, ask_to_save, handlers_before.back());
+    watch();
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  block_job_signals();
 }
 
-StopSignals::~StopSignals() {
-  for (std::size_t i = 0; i < kStopping.size(); ++i) sigaction(kStopping[i], &handlers_before[i], nullptr);
-  sigaction(SIGUSR2, &handlers_before.back(), nullptr);
-  wake_watcher = -1;
-  close(pipe_[1]);
-  watcher_.join();
-  pthread_sigmask(SIG_SETMASK, &masked_before_, nullptr);
-  close(pipe_[0]);
-}
-
-// The end of the pipe is the end of this.
-void StopSignals::watch(double grace_seconds) {
+void StopSignals::watch() {
   char byte = 0;
-  while (read(pipe_[0], &byte, 1) < 0 && errno == EINTR) {
+  while (read(wake_, &byte, 1) < 0 && errno == EINTR) continue;
+  const double grace = grace_seconds_;
+  if (grace < 0) {
+    end_process(exit_code::resumable,
+                tells_of(stop()) ? fmt::format("lockstep: {}: stopped with nothing to save; the same command "
+                                               "starts again\n",
+                                               signal_name(stop()))
+                                 : std::string());
   }
-  if (byte == 0) return;
-  pollfd ended = {.fd = pipe_[0], .events = POLLIN, .revents = 0};
-  const std::int64_t deadline = clock_ns() + static_cast<std::int64_t>(1e9 * grace_seconds);
-  for (std::int64_t left; (left = deadline - clock_ns()) > 0;) {
-    if (poll(&ended, 1, static_cast<int>(std::min<std::int64_t>(left / 1'000'000 + 1, 1'000'000))) > 0)
-      return;
-  }
-  std::fprintf(stderr,
-               "lockstep: rank %d: %s, and what it was doing did not end in run.grace_seconds = %g: it ends "
-               "now, and --resume auto goes on from the last checkpoint\n",
-               current_rank(), signal_name(stop()), grace_seconds);
-  std::fflush(nullptr);
-  std::_Exit(exit_code::resumable);
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(grace));
+  write_last_words(
+      fmt::format("lockstep: rank {}: {} asks to stop; within {:g} s this ends and what was trained is "
+                  "saved\n",
+                  current_rank(), signal_name(stop()), grace));
+  std::this_thread::sleep_until(deadline);
+  end_process(
+      exit_code::resumable,
+      fmt::format("lockstep: rank {}: {}, and what it was doing did not end in run.grace_seconds = {:g}: "
+                  "it ends now, and --resume auto goes on from the last checkpoint\n",
+                  current_rank(), signal_name(stop()), grace));
 }
 
-void StopSignals::begin_training() { trains = true; }
+void StopSignals::allow_grace(double seconds) { grace_seconds_ = seconds; }
 
 int StopSignals::stop() const { return stop_asked; }
 
 bool StopSignals::take_request() { return save_asked.exchange(false); }
-
-const char* signal_name(int number) {
-  switch (number) {
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGINT:
-      return "SIGINT";
-    case SIGHUP:
-      return "SIGHUP";
-    default:
-      return "a signal";
-  }
-}
 
 }  // namespace lockstep

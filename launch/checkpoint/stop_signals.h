@@ -1,47 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StopSignals: what the system, a scheduler or a person asks of a training while it runs. SIGUSR1, SIGTERM,
-// SIGINT and SIGHUP ask it to save and stop; SIGUSR2 to save and go on. A second one that asks to stop, more
-// than a second after the first (schedulers and launchers send the same one twice), ends the process at once,
-// as the system does. Before training begins there is nothing to save, and the first one ends the process
-// with exit_code::resumable. Where the process is still there run.grace_seconds after the first, it ends with
-// exit_code::resumable: what was saved before stays.
+// StopSignals: what the system, a scheduler or a person asks of this process while it runs. Each of
+// kStopSignals asks it to stop, and SIGUSR2 asks a training to save. Any number of stop signals is one
+// request: schedulers, launchers and hooks send the same signal to a rank and to the whole job. A process
+// with nothing to save ends at once with exit_code::resumable. A training or a sweep polls stop(), saves and
+// ends by itself; at the end of its grace it is ended with the same code.
 //
 // Handlers run on a thread of this object alone, never on one that computes: oneDNN's products of matrices
 // let the stack pointer point into memory of theirs, below which a handler's frame would overwrite the heap.
 #pragma once
 
-#include <csignal>
-#include <thread>
+#include <atomic>
 
 namespace lockstep {
 
 class StopSignals {
  public:
-  // One at a time in a process, made before the threads that compute, which inherit that they get no such
-  // signals from the thread that makes this. Signals that are ignored (nohup) stay so.
-  explicit StopSignals(double grace_seconds);
-  // Signals mean what they meant before. On the thread that made this.
-  ~StopSignals();
+  // The object of this process, which lives as long as the process does: a signal that comes while it ends
+  // does not change its exit code. The first call is made before there is any other thread. Signals that are
+  // ignored (nohup) stay so.
+  static StopSignals& of_process();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // From now on there is something to save, and somebody who looks.
-  void begin_training();
-  // The first that asked to stop; 0: none yet.
+  // The caller can save from now on and polls stop(). If the process still runs `seconds` after the first
+  // request, it ends with exit_code::resumable.
+  void allow_grace(double seconds);
+  // The signal that asked to stop first; 0: none did.
   int stop() const;
-  // Whether one asked to save, since the last call.
+  // True if SIGUSR2 came since the last call.
   bool take_request();
 
  private:
-  void watch(double grace_seconds);
+  StopSignals();
+  void watch();
 
-  int pipe_[2] = {-1, -1};
-  sigset_t masked_before_;
-  std::thread watcher_;
+  int wake_ = -1;                          // end of a pipe: a byte for the first request to stop
+  std::atomic<double> grace_seconds_{-1};  // negative: a request ends the process at once
 };
 
-// "SIGTERM"
-const char* signal_name(int number);
+// Blocks the job's signals in this thread, and so in those that it starts: one that comes waits for the first
+// call of of_process(), also across exec.
+void block_job_signals();
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/job_signals.h"
 #include "core/log.h"
 #include "launch/replicas.h"
 #include "launch/run_files/own_command.h"
@@ -79,11 +80,11 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
   });
 }
 
-TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, StopSignals& signals,
-                               Communicator& host, Training& training, Trainer& trainer,
-                               std::function<void(StateVisitor&)> also)
+TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Communicator& host,
+                               Training& training, Trainer& trainer, std::function<void(StateVisitor&)> also)
     : threads_(training.threads()), planned_threads_(training.planned_threads()) {
-  signals.begin_training();
+  StopSignals& signals = StopSignals::of_process();
+  signals.allow_grace(config.checkpoints.grace_seconds);
   const Device device = training.network().device();
   Manifest manifest{.lockstep = kVersion,
                     .ranks = host.size(),

@@ -26,8 +26,8 @@ class TrainingKeeper {
   // Collective. From now on signals are heeded. config_text: as to_toml writes it. also: state of the run
   // that is saved, too.
   TrainingKeeper(
-      const Config& config, std::string config_text, StopSignals& signals, Communicator& host,
-      Training& training, Trainer& trainer, std::function<void(StateVisitor&)> also = [](StateVisitor&) {});
+      const Config& config, std::string config_text, Communicator& host, Training& training, Trainer& trainer,
+      std::function<void(StateVisitor&)> also = [](StateVisitor&) {});
   TrainingKeeper(const TrainingKeeper&) = delete;
   TrainingKeeper& operator=(const TrainingKeeper&) = delete;
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/job_signals.h"
 
 namespace lockstep {
 namespace {
@@ -27,15 +28,12 @@ int code_of_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) 
 }  // namespace
 
 ChildProcesses::ChildProcesses() {
-  sigemptyset(&heeded_);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction now = {};
-    sigaction(signal, nullptr, &now);
-    if (now.sa_handler != SIG_IGN || signal == SIGCHLD) sigaddset(&heeded_, signal);  // nohup
-  }
-  sigprocmask(SIG_BLOCK, &heeded_, &masked_before_);
-  signals_ = signalfd(-1, &heeded_, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals_ < 0) throw IoError(fmt::format("cannot wait for signals: {}", std::strerror(errno)));
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &ends, &masked_before_);
+  ends_ = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (ends_ < 0) throw IoError(fmt::format("cannot wait for processes: {}", std::strerror(errno)));
 }
 
 ChildProcesses::~ChildProcesses() {
@@ -43,7 +41,7 @@ ChildProcesses::~ChildProcesses() {
     kill(process);
     waitpid(process, nullptr, 0);
   }
-  close(signals_);
+  close(ends_);
   sigprocmask(SIG_SETMASK, &masked_before_, nullptr);
 }
 
@@ -51,7 +49,10 @@ void ChildProcesses::become(const ChildCommand& command, int output, pid_t paren
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kCannotExecute);  // it was killed meanwhile
+  // This process blocks the job's signals; a child handles them itself.
+  const sigset_t signals = job_signals();
   sigprocmask(SIG_SETMASK, &masked_before_, nullptr);
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
@@ -81,21 +82,20 @@ pid_t ChildProcesses::start(const ChildCommand& command) {
   return process;
 }
 
-ChildProcesses::News ChildProcesses::wait(double seconds) {
-  pollfd waits = {.fd = signals_, .events = POLLIN, .revents = 0};
+std::vector<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
+  pollfd waits = {.fd = ends_, .events = POLLIN, .revents = 0};
   poll(&waits, 1, static_cast<int>(std::max(0.0, seconds) * 1000));
-  News news;
+  std::vector<Ended> ended;
   signalfd_siginfo told = {};
-  while (read(signals_, &told, sizeof told) == sizeof told)
-    if (told.ssi_signo != SIGCHLD) news.signal = static_cast<int>(told.ssi_signo);
+  while (read(ends_, &told, sizeof told) == sizeof told) continue;
   // One SIGCHLD may stand for several.
   std::erase_if(running_, [&](pid_t process) {
     int status = 0;
     if (waitpid(process, &status, WNOHANG) != process) return false;
-    news.ended.push_back({.process = process, .code = code_of_status(status)});
+    ended.push_back({.process = process, .code = code_of_status(status)});
     return true;
   });
-  return news;
+  return ended;
 }
 
 void ChildProcesses::send(pid_t process, int signal) const {

@@ -2,7 +2,7 @@
 //
 // ChildProcesses: other programs that this one starts, waits for and stops. Each has a process group of its
 // own, so that Ctrl-C reaches this process alone, and gets SIGTERM from the system where this process is
-// killed. SIGINT, SIGTERM and SIGHUP are no longer deadly as long as this lives: wait() tells of them.
+// killed.
 #pragma once
 
 #include <csignal>
@@ -28,12 +28,8 @@ class ChildProcesses {
     pid_t process = 0;
     int code = 0;  // its exit code; 128 and the signal's number, where one ended it
   };
-  struct News {
-    std::vector<Ended> ended = {};
-    int signal = 0;  // that asks this process to stop; 0: none came
-  };
 
-  // One at a time, in a process without other threads. Throws IoError.
+  // One at a time, in a process whose other threads block SIGCHLD. Throws IoError.
   ChildProcesses();
   // Kills those that run.
   ~ChildProcesses();
@@ -42,8 +38,8 @@ class ChildProcesses {
 
   // Throws IoError where the system has no room for a process, or the output cannot be opened.
   pid_t start(const ChildCommand& command);
-  // Returns as soon as there is any news, or after so many seconds.
-  News wait(double seconds);
+  // Returns those that ended as soon as there are any, or after so many seconds.
+  std::vector<Ended> wait(double seconds);
   void send(pid_t process, int signal) const;
   // To all of its group.
   void kill(pid_t process) const;
@@ -51,8 +47,8 @@ class ChildProcesses {
  private:
   [[noreturn]] void become(const ChildCommand& command, int output, pid_t parent) const;
 
-  sigset_t heeded_, masked_before_;
-  int signals_ = -1;  // a descriptor that tells of them
+  sigset_t masked_before_;
+  int ends_ = -1;  // a descriptor that can be read when one has ended
   std::set<pid_t> running_;
 };
 

@@ -12,6 +12,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/timeline.h"
+#include "launch/checkpoint/stop_signals.h"
 #include "launch/config/config_keys.h"
 #include "launch/sweep/report.h"
 #include "launch/terminal/progress_line.h"
@@ -138,6 +139,7 @@ void Sweep::replay() {
 
 // A sweep that was killed has told its jobs to save and end, which takes them a moment.
 void Sweep::wait_for_orphans() {
+  const StopSignals& signals = StopSignals::of_process();
   for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial) {
     std::error_code unknown;
     if (!std::filesystem::exists(folder_of(trial) / "run.lock", unknown)) continue;
@@ -147,7 +149,8 @@ void Sweep::wait_for_orphans() {
         break;
       } catch (const ConfigError&) {
         if (seconds_now() - begin > plan_.base.checkpoints.grace_seconds + 10) throw;
-        stopped_by_ = children_.wait(0.05).signal;
+        children_.wait(0.05);
+        stopped_by_ = signals.stop();
         if (stopped_by_ != 0) return;
       }
     }
@@ -155,6 +158,9 @@ void Sweep::wait_for_orphans() {
 }
 
 int Sweep::run() {
+  StopSignals& signals = StopSignals::of_process();
+  // Longer than the grace of its trainings, which this waits for.
+  signals.allow_grace(plan_.base.checkpoints.grace_seconds + 30);
   wait_for_orphans();
   if (speaks_) {
     say_line(sweep_header(plan_, slots_, search_.expected_epochs(), epochs_before_));
@@ -163,9 +169,8 @@ int Sweep::run() {
   for (;;) {
     if (stopped_by_ == 0) fill_slots();
     if (running_.empty()) break;
-    const ChildProcesses::News news = children_.wait(kLookEverySeconds);
-    for (const ChildProcesses::Ended& ended : news.ended) heed_end(ended);
-    if (news.signal != 0) heed_signal(news.signal);
+    for (const ChildProcesses::Ended& ended : children_.wait(kLookEverySeconds)) heed_end(ended);
+    if (const int signal = signals.stop(); signal != 0 && stopped_by_ == 0) stop_running(signal);
     show_progress();
   }
   meter_.reset();
@@ -289,20 +294,11 @@ void Sweep::record(SweepResult result) {
                              plan_.base.trainer.epochs));
 }
 
-// mpirun hands SIGUSR1 on to its ranks, and ends them itself on others. A second signal, by somebody who does
-// not want to wait, ends all at once.
-void Sweep::heed_signal(int signal) {
-  constexpr double kSameSeconds = 1;  // schedulers and shells send the same one twice
-  const double now = seconds_now();
-  if (stopped_by_ != 0 && now - stop_asked_ < kSameSeconds) return;
-  for (const auto& [process, running] : running_) {
-    if (stopped_by_ != 0)
-      children_.kill(process);
-    else
-      children_.send(process, plan_.ranks > 1 ? SIGUSR1 : SIGTERM);
-  }
+// mpirun hands SIGUSR1 on to its ranks, and ends them itself on SIGTERM.
+void Sweep::stop_running(int signal) {
+  for (const auto& [process, running] : running_)
+    children_.send(process, plan_.ranks > 1 ? SIGUSR1 : SIGTERM);
   stopped_by_ = signal;
-  stop_asked_ = now;
 }
 
 void Sweep::show_progress() {

@@ -67,7 +67,7 @@ class Sweep {
   void record(SweepResult result);
   SweepResult result_of(const Running& running) const;
   std::string problem_of(const Running& running, int code) const;
-  void heed_signal(int signal);
+  void stop_running(int signal);
   void show_progress();
   void say_line(const std::string& text);
 
@@ -87,7 +87,6 @@ class Sweep {
   std::optional<ProgressMeter> meter_;
   std::int64_t epochs_before_ = 0;  // that earlier starts have taken
   int stopped_by_ = 0;
-  double stop_asked_ = 0;
   // Of this start.
   std::int64_t jobs_ = 0;
   double first_begin_ = 0, last_end_ = 0, busy_seconds_ = 0;

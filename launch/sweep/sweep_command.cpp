@@ -10,7 +10,7 @@
 #include "comm/launcher.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "launch/checkpoint/stop_signals.h"
+#include "core/job_signals.h"
 #include "launch/commands/commands.h"
 #include "launch/run_files/own_command.h"
 #include "launch/sweep/coordinates.h"

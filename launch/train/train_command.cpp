@@ -85,7 +85,6 @@ bool begin(TrainRun& run, const Command& command, World& world) {
   if (!config) return false;
   make_failed_writes_errors();
   run.config = *config;
-  run.signals.emplace(config->checkpoints.grace_seconds);
   run_agreed(*run.communicator, [&] {
     if (world.rank() == 0) run.lock.emplace(config->run_dir);
   });
@@ -184,8 +183,8 @@ class StepObservers {
   static FitObserver& keepers(TrainRun& run, const Command& command, World& world, bool goes_on) {
     Communicator& communicator = *run.communicator;
     TrainingKeeper& checkpoints = run.checkpoints.emplace(
-        run.config, to_toml(run.config, command.registry), *run.signals, communicator, *run.training,
-        *run.trainer, [&run](StateVisitor& visitor) { run.best->visit_state(visitor); });
+        run.config, to_toml(run.config, command.registry), communicator, *run.training, *run.trainer,
+        [&run](StateVisitor& visitor) { run.best->visit_state(visitor); });
     std::function<void()> save_best;
     if (run.config.best.keep) {
       save_best = [&run, &command] {

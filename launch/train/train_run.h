@@ -17,7 +17,6 @@
 #include "launch/best_evaluation.h"
 #include "launch/best_keeper.h"
 #include "launch/checkpoint/resume.h"
-#include "launch/checkpoint/stop_signals.h"
 #include "launch/checkpoint/training_keeper.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
@@ -41,7 +40,6 @@ struct TrainRun {
   std::optional<Report> report;
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;  // that this one goes on from
-  std::optional<StopSignals> signals;
   std::optional<BestEvaluation> best;
   std::optional<TrainingKeeper> checkpoints;
   std::optional<BestKeeper> best_keeper;

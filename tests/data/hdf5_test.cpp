@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/job_signals.h"
 #include "data/hdf5/hdf5_images.h"
 #include "data/records/pack.h"
 #include "data/records/records.h"
@@ -396,7 +397,8 @@ TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
   const auto dataset = open_dataset(options_of(folder), Split::train);
   const pid_t reader = reader_process();
   ASSERT_GT(reader, 0);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) kill(reader, signal);
+  for (const JobSignal& each : kStopSignals) kill(reader, each.number);
+  kill(reader, SIGUSR2);
   expect_all(*dataset);
 }
 
