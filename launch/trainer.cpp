@@ -138,10 +138,6 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 
-Trainer::EvaluationTeller Trainer::teller_of(Report& report) {
-  return [&report](std::int64_t batch, std::int64_t batches) { report.evaluating(batch, batches); };
-}
-
 // Collective. Running statistics of another program, say, which training moves but does not read.
 void Trainer::require_finite_state() {
   const std::string where = where_it_began(parts_.communicator.host(), not_finite_state(parts_.network));
@@ -160,6 +156,7 @@ void Trainer::fit(Report& report, FitObserver* observer) {
     EpochReport& line = *trained;
     std::vector<Histogram> histograms = last_gradients();
     const std::optional<Evaluation> evaluation = evaluate_epoch(report, line);
+    if (gave_up_) break;
     report.epoch(line);
     if (tells_histograms()) {
       with_evaluated_weights([&] {
@@ -204,6 +201,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
       settle_but(0);  // so that the line has all of the steps before
       tell_rest();
       pause_to_evaluate(report, pause);
+      if (gave_up_) return std::nullopt;
       if (observer != nullptr) observer->evaluated_within();
       series = begin_series();
       begin_window();

@@ -134,6 +134,9 @@ class Trainer {
   // told: behind each batch of so many.
   using EvaluationTeller = std::function<void(std::int64_t batch, std::int64_t batches)>;
   Evaluation evaluate(const EvaluationTeller& told = nullptr);
+  // Asked after each batch of an evaluation in fit(), on every rank: false, on every rank alike, gives the
+  // evaluation up and has fit() return. Training then stands before that evaluation. Null: none is given up.
+  void ask_in_evaluations(std::function<bool()> goes_on) { evaluation_goes_on_ = std::move(goes_on); }
   // Calls work when the network has the parameters that are evaluated, and no other work is under way: the
   // average, where one is kept. Then training has its own again. Between two steps.
   void with_evaluated_weights(const std::function<void()>& work);
@@ -255,7 +258,10 @@ class Trainer {
     double seconds = 0, metric_seconds = 0, without_core = 0;
     ProcessorAccount processor;
   };
-  static EvaluationTeller teller_of(Report& report);
+  // Returns nothing if told() returned false, which it does on every rank alike.
+  std::optional<Evaluation> evaluate_while(const std::function<bool(std::int64_t, std::int64_t)>& told);
+  // In fit(). Nothing: it was given up.
+  std::optional<Evaluation> evaluate_in(Report& report);
   // Collective. Of the epoch whose line this is, where it is to be evaluated.
   std::optional<Evaluation> evaluate_epoch(Report& report, EpochReport& line);
   // Collective. Adds to what the epoch's evaluations took so far.
@@ -333,6 +339,8 @@ class Trainer {
   std::int64_t epoch_step_ = 0;
   std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
   bool ended_ = false;
+  std::function<bool()> evaluation_goes_on_;
+  bool gave_up_ = false;             // the last evaluation
   FitObserver* observer_ = nullptr;  // of fit()
   std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
   std::string began_;                // what find_not_finite() found

@@ -11,6 +11,23 @@
 namespace lockstep {
 
 Evaluation Trainer::evaluate(const EvaluationTeller& told) {
+  return *evaluate_while([&](std::int64_t batch, std::int64_t batches) {
+    if (told) told(batch, batches);
+    return true;
+  });
+}
+
+std::optional<Evaluation> Trainer::evaluate_in(Report& report) {
+  std::optional<Evaluation> evaluation = evaluate_while([&](std::int64_t batch, std::int64_t batches) {
+    report.evaluating(batch, batches);
+    return !evaluation_goes_on_ || evaluation_goes_on_();
+  });
+  gave_up_ = !evaluation.has_value();
+  return evaluation;
+}
+
+std::optional<Evaluation> Trainer::evaluate_while(
+    const std::function<bool(std::int64_t, std::int64_t)>& told) {
   const ShownActivity evaluating(shown_, Activity::evaluating);
   set_current_step(0);
   settle_but(0);
@@ -31,7 +48,9 @@ Evaluation Trainer::evaluate(const EvaluationTeller& told) {
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
     if (metrics_) metrics_->counted();
-    if (told) told(step + 1, steps);
+    if (told(step + 1, steps)) continue;
+    if (average_) swap_average();
+    return std::nullopt;
   }
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   warn_unless_finite(all);
@@ -81,11 +100,12 @@ std::optional<Evaluation> Trainer::evaluate_epoch(Report& report, EpochReport& l
   const bool due = stopped() || epoch >= options_.epochs || (every > 0 && epoch % every == 0);
   if (!due) return std::nullopt;
   const std::int64_t begin = now_ns();
-  const Evaluation evaluation = evaluate(teller_of(report));
-  line.test_loss = evaluation.loss;
-  line.test_accuracy = evaluation.accuracy;
+  const std::optional<Evaluation> evaluation = evaluate_in(report);
+  if (!evaluation) return std::nullopt;
+  line.test_loss = evaluation->loss;
+  line.test_accuracy = evaluation->accuracy;
   line.evaluation_seconds += seconds_between(begin, now_ns());
-  line.metrics = evaluation.metrics;
+  line.metrics = evaluation->metrics;
   if (line.metrics) line.metrics_seconds += line.metrics->seconds;
   return evaluation;
 }
@@ -94,11 +114,12 @@ void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
   const double without_core = compute_without_core();
   const ProcessorAccount processor = processor_account();
   const std::int64_t begin = now_ns();
-  const Evaluation evaluation = evaluate(teller_of(report));
+  const std::optional<Evaluation> evaluation = evaluate_in(report);
+  if (!evaluation) return;
   EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
-  line.test_loss = evaluation.loss;
-  line.test_accuracy = evaluation.accuracy;
-  line.metrics = evaluation.metrics;
+  line.test_loss = evaluation->loss;
+  line.test_accuracy = evaluation->accuracy;
+  line.metrics = evaluation->metrics;
   line.seconds = seconds_between(begin, now_ns());
   report.evaluation(line);
   pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;

@@ -125,6 +125,12 @@ bool CheckpointKeeper::goes_on() {
   return true;
 }
 
+bool CheckpointKeeper::evaluation_goes_on() {
+  if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+  gave_up_evaluation_ = stopped_by_ != 0;
+  return !gave_up_evaluation_;
+}
+
 void CheckpointKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
   accuracy_ = evaluation ? std::optional(evaluation->accuracy) : std::nullopt;
   const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
@@ -146,6 +152,8 @@ void CheckpointKeeper::wait_for_the_last() {
 }
 
 void CheckpointKeeper::finish() {
+  if (gave_up_evaluation_) save_now(std::nullopt);
+  if (stopped_by_ != 0) return;
   wait();
   const bool has_this = saved_steps_ == parts_.trainer.steps() && (saved_evaluated_ || !accuracy_);
   if (settings_.regular() && (!has_this || !problem_.empty())) save_now(accuracy_);

@@ -55,8 +55,11 @@ class CheckpointKeeper final : public FitObserver {
   bool goes_on() override;
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
   std::string save_last_good() override;
-  // Collective, after the training: the last checkpoint, where any are made. Throws an agreed IoError where
-  // it cannot be written and errors stop a training.
+  // Collective. After a batch of an evaluation, which counts as between two steps: false, on every rank
+  // alike, where a signal asked to stop. The evaluation is given up, and finish() saves.
+  bool evaluation_goes_on();
+  // Collective, after the training: the last checkpoint, where any are made or a signal stopped it. Throws an
+  // agreed IoError where it cannot be written and errors stop a training.
   void finish();
   // The signal that stopped the training; 0: it was not stopped.
   int stopped_by() const { return stopped_by_; }
@@ -99,8 +102,9 @@ class CheckpointKeeper final : public FitObserver {
   std::optional<Writing> writing_;
   std::future<std::string> thread_;  // of this rank: what it has to tell
   std::int32_t phases_ = 0;          // that were begun, of all checkpoints: shards, then a manifest
-  bool postponed_ = false;           // one is due when the one under way is written, or the epoch evaluated
-  bool wants_to_save_ = false;       // this rank
+  bool gave_up_evaluation_ = false;
+  bool postponed_ = false;      // one is due when the one under way is written, or the epoch evaluated
+  bool wants_to_save_ = false;  // this rank
   std::int32_t agreed_saves_ = 0;
   bool told_of_waiting_ = false;
   std::int64_t saved_steps_ = -1;   // of the last one that was begun, or gone on from

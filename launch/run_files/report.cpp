@@ -159,6 +159,7 @@ void Report::header(const std::string& line) {
 }
 
 void Report::line(const std::string& text) {
+  evaluation_.reset();
   if (options_.speaks) say(in_lines(words_of(printable(text)), " ") + '\n');
 }
 

@@ -249,16 +249,17 @@ int train(TrainRun& run, const Command& command, World& world) {
   const ClockOffset before = traced ? measure_clock(communicator, world.node()) : ClockOffset{};
   StepObservers between(run, command, world, goes_on);
   watch_devices(run, world, monitor.get());
+  CheckpointKeeper& keeper = run.checkpoints->keeper();
+  run.trainer->ask_in_evaluations([&keeper] { return keeper.evaluation_goes_on(); });
   run.trainer->fit(*run.report, &between.all());
 
   run.shown->enter(Activity::finishing);
   if (run.profiler) run.profiler->finish();
-  CheckpointKeeper& keeper = run.checkpoints->keeper();
+  keeper.finish();
   if (keeper.stopped_by() != 0) {
     run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
     return exit_code::resumable;
   }
-  keeper.finish();
   if (traced)
     run.trace = trace_of_all(communicator, run.training->timeline(), before,
                              measure_clock(communicator, world.node()));
