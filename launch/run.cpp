@@ -4,6 +4,7 @@
 #include "launch/run.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -69,6 +70,8 @@ void stop_with_launcher() {
 
 int run(int argc, char** argv, const Registry& registry) {
   block_job_signals();
+  // bound_waiting() starts the program by another name, and hooks look for this one.
+  prctl(PR_SET_NAME, program_invocation_short_name);
   stop_with_launcher();
   allow_many_open_files();
   if (const Terminal terminal = find_terminal(STDERR_FILENO); terminal.present)

@@ -53,8 +53,8 @@ LONGEST = 120  # seconds that a job may take, the watchdog's included
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """codes: with which a job of several ranks ends, as launch/README.md says. Where a job may be over before a signal
-    comes, 0 is one of them."""
+    """codes: with which a job of several ranks ends, as launch/README.md says. A signal that was not delivered is an
+    error of the drill."""
     codes: tuple
     signal: int = None  # from outside; else by --inject
     to: str = "rank"  # or "mpirun"
@@ -76,12 +76,12 @@ KINDS = {
     "bitflip": Kind((70,)),
     "wrong-count": Kind((70,)),
     "wrong-op": Kind((70,)),
-    "KILL to a rank": Kind((137, 0), signal.SIGKILL, early=True),
-    "KILL to mpirun": Kind((137, 0), signal.SIGKILL, "mpirun", early=True),
-    "STOP to a rank": Kind((75, 0), signal.SIGSTOP),
-    "TERM to a rank": Kind((75, 0), signal.SIGTERM),
-    "TERM to mpirun": Kind((1, 75, 0), signal.SIGTERM, "mpirun"),
-    "USR1 to mpirun": Kind((75, 0), signal.SIGUSR1, "mpirun"),
+    "KILL to a rank": Kind((137,), signal.SIGKILL, early=True),
+    "KILL to mpirun": Kind((137,), signal.SIGKILL, "mpirun", early=True),
+    "STOP to a rank": Kind((75,), signal.SIGSTOP),
+    "TERM to a rank": Kind((75,), signal.SIGTERM),
+    "TERM to mpirun": Kind((1, 75), signal.SIGTERM, "mpirun"),
+    "USR1 to mpirun": Kind((75,), signal.SIGUSR1, "mpirun"),
     "USR2 to mpirun": Kind((0,), signal.SIGUSR2, "mpirun"),
 }
 
@@ -109,9 +109,10 @@ class Plan:
                 f"{self.kind}, {', '.join(part for part in (where, when) if part)}")
 
     def flags(self):
-        """That make the fault. Steps are slowed where a signal shall find them."""
+        """That make the fault. Steps are slowed where a signal shall find them: all of them take several times as long as
+        it waits."""
         if KINDS[self.kind].signal:
-            return ["--inject", "slow:rank=0,step=1,ms=10"]
+            return ["--inject", "slow:rank=0,step=1,ms=40"]
         amount = {"kill-saving": f",ms={self.milliseconds / 100:.2f}", "slow": f",ms={self.milliseconds / 50:.1f}"}
         return ["--inject", f"{self.kind}:rank={self.rank},step={self.step}{amount.get(self.kind, '')}"]
 
@@ -180,9 +181,10 @@ class Runner:
                                        stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         begin = time.monotonic()
         try:
-            if disturb:
-                disturb(process, log)
+            delivered = disturb is None or disturb(process, log)
             code = process.wait(LONGEST)
+            if not delivered:
+                raise Wrong(f"it ended with {code} before its signal was delivered:\n{log.read_text(errors='replace')}")
             # Ranks whose mpirun was killed find out by themselves.
             while left := processes_of(run_dir):
                 if time.monotonic() - begin > LONGEST:
@@ -212,9 +214,10 @@ class Runner:
                         try:
                             os.kill(number, kind.signal)
                         except ProcessLookupError:
-                            pass
-                        return
+                            continue
+                        return True
                 time.sleep(0.005)
+            return False
         return disturb if kind.signal else None
 
     def undisturbed(self, plan):
