@@ -8,6 +8,7 @@
 #include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/buffer.h"
+#include "launch/hold.h"
 
 namespace lockstep {
 namespace {
@@ -108,6 +109,7 @@ Datasets shared_on_the_way(const Datasets& sets, const Chosen& chosen, Communica
 }  // namespace
 
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node) {
+  hold_in("preload");
   if (options.mode == LoaderMode::stream) return {.sets = sets};
   const bool asked = options.mode != LoaderMode::automatic;
   const bool may_move =

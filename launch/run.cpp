@@ -21,6 +21,7 @@
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/hold.h"
 #include "launch/job_end.h"
 #include "launch/terminal/terminal.h"
 #include "launch/waiting.h"
@@ -29,6 +30,7 @@ namespace lockstep {
 namespace {
 
 int run_in_world(const Command& command) {
+  hold_in("start");
   World world = World::join({.start_limit = start_limit(&std::getenv)});
   int code = exit_code::done;
   try {

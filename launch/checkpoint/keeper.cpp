@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/timeline.h"
+#include "launch/hold.h"
 
 namespace lockstep {
 namespace {
@@ -108,6 +109,7 @@ void CheckpointKeeper::heed(const StepAgreement::Wishes& agreed) {
 
 bool CheckpointKeeper::goes_on() {
   accuracy_.reset();
+  hold_in("step");
   if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
   if (stopped_by_ != 0) {
     save_now(std::nullopt);
@@ -126,6 +128,7 @@ bool CheckpointKeeper::goes_on() {
 }
 
 bool CheckpointKeeper::evaluation_goes_on() {
+  hold_in("evaluation");
   if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
   gave_up_evaluation_ = stopped_by_ != 0;
   return !gave_up_evaluation_;
@@ -203,6 +206,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
 
 std::string CheckpointKeeper::write_shards(std::int64_t steps) {
   return told_by([&] {
+    hold_in("checkpoint");
     const int rank = parts_.host.rank();
     std::vector<ShardFile> files;
     if (parts_.compares) hashes_ = snapshot_.shared_hashes();

@@ -24,6 +24,7 @@
 #include "launch/devices/cores.h"
 #include "launch/devices/device_choice.h"
 #include "launch/export_facts.h"
+#include "launch/hold.h"
 #include "launch/job_end.h"
 #include "launch/predictor.h"
 #include "launch/terminal/progress_line.h"
@@ -292,6 +293,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                        .loader_threads = std::max(1, threads.node_cores / world.local_size()),
                        .weights = flags.weights,
                        .state = source.saved ? &source.saved->state : nullptr});
+  hold_in("predict");
   Printer printer(paths, facts.classes, flags, host);
   predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
   printer.finish();

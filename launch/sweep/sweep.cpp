@@ -14,6 +14,7 @@
 #include "core/timeline.h"
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/config/config_keys.h"
+#include "launch/hold.h"
 #include "launch/sweep/report.h"
 #include "launch/terminal/progress_line.h"
 #include "launch/terminal/terminal.h"
@@ -168,6 +169,7 @@ int Sweep::run() {
   }
   for (;;) {
     if (stopped_by_ == 0) fill_slots();
+    hold_in("sweep");
     if (running_.empty()) break;
     for (const ChildProcesses::Ended& ended : children_.wait(kLookEverySeconds)) heed_end(ended);
     if (const int signal = signals.stop(); signal != 0 && stopped_by_ == 0) stop_running(signal);

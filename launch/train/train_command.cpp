@@ -16,6 +16,7 @@
 #include "launch/desync_check.h"
 #include "launch/devices/device_use.h"
 #include "launch/find_batch/automatic_batch.h"
+#include "launch/hold.h"
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
 #include "launch/monitor/shown_training.h"
@@ -224,6 +225,7 @@ int end_whole(TrainRun& run, const Command& command, const World& world) {
   std::string digest;
   run_agreed(*run.communicator, [&] {
     digest = digest_of(run);
+    hold_in("export");
     if (world.rank() == 0) write_results(command, run, digest);
   });
   require_same_state(*run.communicator, digest);

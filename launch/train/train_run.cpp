@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "launch/devices/cores.h"
 #include "launch/engine_options.h"
+#include "launch/hold.h"
 #include "launch/terminal/terminal.h"
 #include "launch/thread_trial.h"
 
@@ -49,6 +50,7 @@ std::optional<std::int64_t> saved_epochs(const TrainRun& run) {
 }
 
 void build(TrainRun& run, const Command& command, World& world) {
+  hold_in("plan");
   const Config& config = run.config;
   Communicator& communicator = *run.communicator;
   Training& training =

@@ -25,6 +25,7 @@
 #include "launch/commands/commands.h"
 #include "launch/devices/cores.h"
 #include "launch/engine_options.h"
+#include "launch/hold.h"
 #include "launch/job_end.h"
 #include "launch/run_files/own_command.h"
 #include "launch/run_files/run_folder.h"
@@ -283,6 +284,7 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   double spent = budget.spent;
   const auto measure = [&](const TuneRequest& request) {
     progress.measuring(request.settings, spent);
+    hold_in("tune");
     const Config candidate = with_settings(run.config, request.settings, registry);
     const TuneVisit visit =
         kept_or_measured(run, request, [&] { return bench.visit(candidate, request.pairs); });
