@@ -2,9 +2,9 @@
 #include "launch/run_files/event_file.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
 
@@ -21,22 +21,17 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// How many bytes of a file are whole records up to a step, or those of the series up to its own.
-std::size_t bytes_up_to(std::string_view file, std::int64_t step, std::int64_t step_of_series) {
-  std::size_t kept = 0;
-  while (const auto event = first_event(file.substr(kept))) {
-    const bool of_series = event->tag.starts_with(kSeriesPrefix) || event->tag.starts_with(kStartPrefix);
-    if (event->step > (of_series ? step_of_series : step)) break;
-    kept += event->bytes;
-  }
-  return kept;
-}
-
-std::filesystem::path create_file(const std::filesystem::path& folder) {
+// Readers take files in the order of their names: its second is later than that of `before`, whatever the
+// clock says.
+std::filesystem::path create_file(const std::filesystem::path& folder, const std::filesystem::path& before) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  const std::int64_t second = std::llround(seconds_since_1970());
+  std::int64_t other = 0;
+  const std::string name = before.filename().string();
+  if (!name.empty()) std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), other);
   std::filesystem::path path =
-      folder / fmt::format("{}{:.0f}.{}", kPrefix, seconds_since_1970(), host_name());
+      folder / fmt::format("{}{}.{}", kPrefix, std::max(second, other + 1), host_name());
   const int failed = error ? error.value() : append_whole(path, first_event_record(seconds_since_1970()));
   if (failed != 0) throw IoError(fmt::format("cannot create {}: {}", path.string(), std::strerror(failed)));
   return path;
@@ -60,22 +55,18 @@ EventFile EventFile::begin(const std::filesystem::path& folder) {
     if (error) throw IoError(fmt::format("cannot rename {}: {}", folder.string(), error.message()));
   }
   EventFile file;
-  file.path_ = create_file(folder);
+  file.path_ = create_file(folder, {});
   return file;
 }
 
-EventFile EventFile::continue_after(const std::filesystem::path& folder, std::int64_t step,
-                                    std::int64_t step_of_series) {
+EventFile EventFile::continue_after(const std::filesystem::path& folder, std::int64_t step) {
+  const std::filesystem::path before = newest_file(folder);
+  if (before.empty()) return begin(folder);
   EventFile file;
-  file.path_ = newest_file(folder);
-  if (file.path_.empty()) return begin(folder);
-  std::ifstream stream(file.path_, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  const std::size_t kept = bytes_up_to(bytes, step, step_of_series);
-  if (!stream || kept == 0) return begin(folder);
-  std::error_code error;
-  if (kept < bytes.size()) std::filesystem::resize_file(file.path_, kept, error);
-  if (error) throw IoError(fmt::format("cannot shorten {}: {}", file.path_.string(), error.message()));
+  file.path_ = create_file(folder, before);
+  const int failed = append_whole(file.path_, start_record(seconds_since_1970(), step + 1));
+  if (failed != 0)
+    throw IoError(fmt::format("cannot write {}: {}", file.path_.string(), std::strerror(failed)));
   return file;
 }
 

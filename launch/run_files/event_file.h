@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EventFile: what a run tells TensorBoard, in a folder's events.out.tfevents.TIME.HOST: events
-// (launch/run_files/event_record.h), one behind the other. The first has the file's version alone.
+// (launch/run_files/event_record.h), one behind the other. The first has the file's version alone. Each start
+// of a run writes a new file. No file is ever shortened, because a reader may have it open.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,9 @@ class EventFile {
   // Of a run that begins: in the folder, which is made. What an earlier run left there is kept: the folder is
   // renamed (name_of_earlier). Throws IoError.
   static EventFile begin(const std::filesystem::path& folder);
-  // Of a run that goes on: the folder's newest file, without what comes behind that step, or is damaged; a
-  // new one where there is none. Events of single steps, and of starts, have a step of their own. Throws
-  // IoError.
-  static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step,
-                                  std::int64_t step_of_series);
+  // Resumes a run after that step: writes a new file, which makes readers drop later steps of the folder's
+  // other files. Throws IoError.
+  static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
 
   // One event, there whole or not at all. Returns 0, or the system's error.
   int add(std::int64_t step, std::span<const Scalar> scalars) const;

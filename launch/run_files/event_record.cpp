@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/run_files/event_record.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "core/crc32c.h"
 
@@ -12,10 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kFileVersion = "brain.Event:2";
-// Of a record, around its payload.
-constexpr std::size_t kHeadBytes = 12;
-constexpr std::size_t kFootBytes = 4;
-// tensorflow.DataType and DataClass.
+// tensorflow.SessionLog.SessionStatus, DataType and DataClass.
+constexpr std::uint64_t kStart = 1;
 constexpr std::uint64_t kStringType = 7;
 constexpr std::uint64_t kTensorClass = 2;
 
@@ -24,13 +20,6 @@ static_assert(std::endian::native == std::endian::little, "records are written a
 template <typename T>
 void append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-template <typename T>
-T value_at(std::string_view bytes, std::size_t place) {
-  T value;
-  std::memcpy(&value, bytes.data() + place, sizeof(value));
-  return value;
 }
 
 // ---- protobuf: a field is its number and how it is written, and then its value
@@ -66,27 +55,6 @@ void append_doubles(std::string& bytes, std::uint64_t number, std::span<const do
   append_bytes(bytes, number, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
 }
 
-std::optional<std::uint64_t> take_varint(std::string_view& bytes) {
-  std::uint64_t value = 0;
-  for (int shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
-    const auto byte = static_cast<std::uint8_t>(bytes.front());
-    bytes.remove_prefix(1);
-    value |= std::uint64_t{byte & 0x7fu} << shift;
-    if (byte < 0x80) return value;
-  }
-  return std::nullopt;
-}
-
-// The field of this number, where the bytes begin with it; it is taken from them.
-std::optional<std::string_view> take_bytes(std::string_view& bytes, char number) {
-  if (bytes.empty() || bytes.front() != (number << 3 | static_cast<char>(Wire::bytes))) return std::nullopt;
-  bytes.remove_prefix(1);
-  const std::uint64_t length = take_varint(bytes).value_or(0);
-  const std::string_view value = bytes.substr(0, length);
-  bytes.remove_prefix(value.size());
-  return value;
-}
-
 // ---- records
 std::string record_of(std::string_view payload) {
   std::string record;
@@ -95,17 +63,6 @@ std::string record_of(std::string_view payload) {
   record += payload;
   append(record, masked_crc32c(payload));
   return record;
-}
-
-std::optional<std::string_view> first_payload(std::string_view bytes) {
-  if (bytes.size() < kHeadBytes + kFootBytes) return std::nullopt;
-  const auto length = value_at<std::uint64_t>(bytes, 0);
-  if (value_at<std::uint32_t>(bytes, sizeof(length)) != masked_crc32c(bytes.substr(0, sizeof(length))) ||
-      length > bytes.size() - kHeadBytes - kFootBytes)
-    return std::nullopt;
-  const std::string_view payload = bytes.substr(kHeadBytes, length);
-  if (value_at<std::uint32_t>(bytes, kHeadBytes + length) != masked_crc32c(payload)) return std::nullopt;
-  return payload;
 }
 
 std::string record_of_summary(double wall_time, std::int64_t step, std::string_view summary) {
@@ -176,20 +133,13 @@ std::string first_event_record(double wall_time) {
   return record_of(event);
 }
 
-// Fields are in the order of their numbers.
-std::optional<EventPlace> first_event(std::string_view bytes) {
-  constexpr std::size_t kWallTimeBytes = 1 + sizeof(double);
-  const std::optional<std::string_view> payload = first_payload(bytes);
-  if (!payload) return std::nullopt;
-  EventPlace place{.bytes = kHeadBytes + payload->size() + kFootBytes};
-  std::string_view event = payload->substr(std::min(payload->size(), kWallTimeBytes));
-  if (event.empty() || event.front() != 2 << 3) return place;
-  event.remove_prefix(1);
-  place.step = static_cast<std::int64_t>(take_varint(event).value_or(0));
-  std::string_view summary = take_bytes(event, 5).value_or("");
-  std::string_view value = take_bytes(summary, 1).value_or("");
-  place.tag = take_bytes(value, 1).value_or("");
-  return place;
+std::string start_record(double wall_time, std::int64_t step) {
+  std::string log, event;
+  append_number(log, 1, kStart);
+  append_double(event, 1, wall_time);
+  append_number(event, 2, static_cast<std::uint64_t>(step));
+  append_bytes(event, 7, log);
+  return record_of(event);
 }
 
 }  // namespace lockstep

@@ -3,15 +3,13 @@
 // Events as bytes, as TensorBoard reads them. Each is a TFRecord: the length of the payload (8 bytes,
 // little-endian), a masked CRC-32C of these, the payload, and a masked CRC-32C of it. The payload is a
 // protobuf tensorflow.Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary =
-// 5}. A Summary's values are {string tag = 1}, with one of
+// 5; SessionLog session_log = 7}. A Summary's values are {string tag = 1}, with one of
 //   float simple_value = 2                        a scalar
 //   HistogramProto histo = 5                      a histogram
 //   SummaryMetadata metadata = 9, TensorProto tensor = 8   a text, of the plugin "text"
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,13 +46,7 @@ std::string event_record(double wall_time, std::int64_t step, const EventText& t
 // What a file begins with.
 std::string first_event_record(double wall_time);
 
-// What stands in a record that was written here.
-struct EventPlace {
-  std::int64_t step = 0;
-  std::string_view tag;   // of its first value; empty: it has none
-  std::size_t bytes = 0;  // of the record
-};
-// Of the first one; nothing where the bytes do not begin with a whole record.
-std::optional<EventPlace> first_event(std::string_view bytes);
+// Marks a start of the run: readers drop events of earlier files that have this step or a later one.
+std::string start_record(double wall_time, std::int64_t step);
 
 }  // namespace lockstep

@@ -99,16 +99,15 @@ Report::Report(const ReportOptions& options)
       idle_events_(options.directory / "events.jsonl") {
   if (!options_.speaks) return;
   const std::filesystem::path charts = options_.directory / "tensorboard";
-  std::optional<std::int64_t> steps;
   if (options_.goes_on_after) {
-    steps = continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
+    continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
     continue_steps(options_.directory, options_.goes_on_after_step);
   } else {
     begin_metrics(options_.directory);
   }
   try {
-    events_ = steps ? EventFile::continue_after(charts, *steps, options_.goes_on_after_step)
-                    : EventFile::begin(charts);
+    events_ = options_.goes_on_after ? EventFile::continue_after(charts, options_.goes_on_after_step)
+                                     : EventFile::begin(charts);
   } catch (const IoError& error) {
     log::warning("{}; training goes on without files for TensorBoard", error.what());
   }

@@ -147,20 +147,16 @@ void begin_metrics(const std::filesystem::path& folder) {
   }
 }
 
-std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
+void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
   make_folder(folder);
-  if (!std::ifstream(folder / kMetricsFile)) {
-    begin_metrics(folder);
-    return 0;
-  }
-  MetricsPlace last;
+  if (!std::ifstream(folder / kMetricsFile)) return begin_metrics(folder);
+  std::int64_t last = 0;
   keep_lines(folder / kMetricsFile, [&](const std::string& line) {
-    const MetricsPlace place = metrics_place(line);
-    const bool keep = place.epoch == last.epoch + 1 && place.epoch <= epochs + (partial ? 1 : 0);
-    if (keep) last = place;
+    const std::int64_t epoch = metrics_place(line).epoch;
+    const bool keep = epoch == last + 1 && epoch <= epochs + (partial ? 1 : 0);
+    if (keep) last = epoch;
     return keep;
   });
-  return last.steps;
 }
 
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {

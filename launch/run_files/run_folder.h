@@ -35,8 +35,8 @@ void begin_metrics(const std::filesystem::path& folder);
 
 // For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
 // after them where `partial`. Where it had more, or half a line, all it had is renamed as begin_metrics()
-// does. Throws IoError. Returns the steps of the last line; 0 where there is none.
-std::int64_t continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
+// does. Throws IoError.
+void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
 // Likewise steps.jsonl keeps its lines up to a step, and evaluations.jsonl those before it.
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps);

@@ -3,14 +3,15 @@
 """tensorboard_test.py LOCKSTEP: what a training leaves for TensorBoard is, step by step, what it leaves in metrics.jsonl
 and, under step/, in steps.jsonl: as protobuf's protoc reads it, with the checksums of each record made here anew, and as TensorBoard itself does, where the
 Python package is there. So are the texts, which are config.toml and run.json, and the histograms, which are those of the
-weights that are exported and of the gradients that moved them. A training that goes on leaves one file without a gap or a
-doubled step."""
+weights that are exported and of the gradients that moved them. A training that goes on writes a new file: readers see no
+gap and no doubled step, and what they have open is never shortened."""
 
 import json
 import math
 import os
 import pathlib
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -49,12 +50,13 @@ def payloads(data):
 
 
 def decoded(payload):
-    """(step, {tag: value}) by protoc, which knows nothing of the format but numbers of fields."""
+    """(step, {tag: value}, whether a run starts) by protoc, which knows nothing of the format but numbers of fields."""
     text = subprocess.run(["protoc", "--decode_raw"], input=payload, capture_output=True, check=True).stdout.decode()
     step = re.search(r"^2: (\d+)$", text, re.MULTILINE)
     values = re.findall(r'1: "([^"]+)"\n\s*2: (0x[0-9a-f]+)', text)
     return (int(step[1]) if step else 0,
-            {tag: struct.unpack("<f", struct.pack("<I", int(bits, 16)))[0] for tag, bits in values})
+            {tag: struct.unpack("<f", struct.pack("<I", int(bits, 16)))[0] for tag, bits in values},
+            re.search(r"^7 {\n  1: 1\n}", text, re.MULTILINE) is not None)
 
 
 def tensors_of(path):
@@ -95,10 +97,10 @@ class TensorBoard(unittest.TestCase):
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def event_file(self):
-        (file,) = (self.run_dir / "tensorboard").iterdir()
-        self.assertIn("tfevents", file.name)
-        return file
+    def event_files(self):
+        files = sorted((self.run_dir / "tensorboard").iterdir())
+        self.assertTrue(all("tfevents" in file.name for file in files))
+        return files
 
     def lines(self, name):
         return list(map(json.loads, (self.run_dir / name).read_text().splitlines()))
@@ -125,10 +127,17 @@ class TensorBoard(unittest.TestCase):
                 self.assertTrue(math.isclose(value, wanted[tag], rel_tol=1e-6, abs_tol=1e-30), (step, tag))
 
     def events(self):
-        first, *rest = payloads(self.event_file().read_bytes())
-        self.assertIn(b"brain.Event:2", first)
-        events = [decoded(payload) for payload in rest]
-        return [(step, values) for step, values in events if values]  # texts and histograms have no such values
+        """As TensorBoard reads them: a start drops what came before with its step or a later one."""
+        found = []
+        for file in self.event_files():
+            first, *rest = payloads(file.read_bytes())
+            self.assertIn(b"brain.Event:2", first)
+            for step, values, starts in map(decoded, rest):
+                if starts:
+                    found = [(earlier, old) for earlier, old in found if earlier < step]
+                if values:  # texts and histograms have no such values
+                    found.append((step, values))
+        return found
 
     def test_files_say_what_metrics_say(self):
         self.train(6)
@@ -145,13 +154,26 @@ class TensorBoard(unittest.TestCase):
             for phase in ("forward", "backward", "exposed_communication", "optimizer"):
                 self.assertAlmostEqual(sum(line["account"][phase] for line in steps), epoch["account"][phase], places=5)
 
-    def test_a_training_that_goes_on_has_one_file_without_a_gap(self):
-        self.train(3, "--set", "run.checkpoint_every=1")  # in mid-epoch: its line gives way to that of the whole
-        self.assertEqual(self.steps_of_metrics(), [2, 3])
+    def test_a_training_that_goes_on_has_no_gap_and_shortens_no_file(self):
+        self.train(4, "--set", "run.checkpoint_every=2", "--set", "run.keep=9")
+        shutil.rmtree(self.run_dir / "checkpoints/step-000000004")  # as where the run was killed after step 4
+        (before,) = self.event_files()
+        bytes_before = before.read_bytes()
         self.train(6, "--resume", "auto", "--resume-with", "train.steps")
+        self.assertEqual(before.read_bytes(), bytes_before)
+        self.assertEqual(len(self.event_files()), 2)
         self.assertEqual(self.steps_of_metrics(), [2, 4, 6])
         self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
         self.expect_what_lines_say(self.events())
+
+    def test_an_open_reader_ends_at_the_last_step(self):
+        self.need_tensorboard()
+        self.train(4, "--set", "run.checkpoint_every=2", "--set", "run.keep=9")
+        reader = self.accumulator()
+        shutil.rmtree(self.run_dir / "checkpoints/step-000000004")
+        self.train(6, "--resume", "auto", "--resume-with", "train.steps")
+        reader.Reload()
+        self.assertEqual([event.step for event in reader.Scalars("step/loss")], [1, 2, 3, 4, 5, 6])
 
     def accumulator(self):
         """What TensorBoard reads, all of it."""
