@@ -130,7 +130,7 @@ def train_speed(ranks, threads, folder, steps=40, batch=64):
                "fashion_mnist_resnet20", "--set", "model.name=resnet18", "--set", f"train.threads={threads}",
                "--set", f"train.batch={batch}",
                "--set", f"train.steps={steps // ranks}", "--set", "schedule.warmup_epochs=0",
-               "--set", f"run.dir={run_dir}"]
+               "--set", f"run.dir={run_dir}", "--set", "run.checkpoint_minutes=0"]
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
     done = suite.execute(command, environment=environment)
     if done.status != "ok":

@@ -149,7 +149,8 @@ def gtest(name, arguments="", **more):
 
 def trained(name, preset, settings, start="{bundle}/bin/", **more):
     words = [f"{start}lockstep", "train", preset]
-    for setting in ["world.device=cuda", f"run.dir={{scratch}}/runs/{name.replace(' ', '_')}", *settings]:
+    for setting in ["world.device=cuda", f"run.dir={{scratch}}/runs/{name.replace(' ', '_')}",
+                    "run.checkpoint_minutes=0", *settings]:
         words += ["--set", setting]
     return Program(name, " ".join(words), **more)
 

@@ -98,7 +98,8 @@ class Training:
         """And the folder of its metrics."""
         run_dir = self.folder / "run"
         told = {"model.name": f'"{self.model}"', "data.format": '"idx"',
-                "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "train.batch": batch,
+                "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "run.checkpoint_minutes": 0,
+                "train.batch": batch,
                 "train.epochs": self.warm_epochs + 1, "train.threads": self.threads, "optimizer.learning_rate": 0.01,
                 **STEADY_CODECS}
         config = self.folder / "config.toml"

@@ -15,7 +15,7 @@ constexpr std::span<const std::string_view> words_of(CheckpointErrors) { return 
 
 struct CheckpointSettings {
   std::int64_t every = 0;  // steps; 0: not by their number
-  double minutes = 0;      // 0: not by time
+  double minutes = 15;     // 0: not by time
   std::int64_t keep = 2;   // the newest, and the one with the best test accuracy
   double grace_seconds = 60;
   CheckpointErrors errors = CheckpointErrors::warn;

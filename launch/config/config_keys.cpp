@@ -502,8 +502,7 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"run.checkpoint_minutes",
        MEMBER(checkpoints.minutes),
        "minutes from one checkpoint to the next; 0: none by time. With either, the best after an epoch and "
-       "the "
-       "last of a training are saved, too",
+       "the last of a training are saved, too",
        {0, 1e6}},
       {"run.keep",
        MEMBER(checkpoints.keep),

@@ -154,7 +154,7 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
       "\"cpu\"\n"
       "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
-      "[run]\ndir = \"{}\"\nmeasure_peak = {}\n",
+      "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
       (folder_ / "data").string(), (folder_ / "run").string(),
       program != "lockstep-emulated");  // the peak of fibers takes minutes, and says nothing
 }
