@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""templates_test.py REPOSITORY LOCKSTEP: what the templates for systemd and Kubernetes do at the end of a job is done here to
+two ranks: the unit's command gets its KillSignal, the pods' preStop hooks run one after the other. Each time the ranks save
+and end with code 75 within the template's grace, which is longer than theirs, and the same command goes on. (Slurm's template
+is executed by slurm_test.) The hooks look for processes by their names, so they run in a namespace of processes."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+REPOSITORY = LOCKSTEP = None
+SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthetic.width": 8, "data.synthetic.channels": 1,
+            "data.synthetic.train_samples": 4096, "data.synthetic.test_samples": 64, "data.mean": "[]", "data.deviation": "[]",
+            "train.batch": 16, "train.epochs": 100000, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
+            "run.monitor_seconds": 0, "run.log_every": 1}
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def flags():
+    return [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+
+
+class Templates(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep_templates_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.run_dir = self.folder / "run"
+
+    def expect_saved(self, code, said):
+        self.assertEqual(code, 75, said)
+        saved = max(self.run_dir.glob("checkpoints/step-*"))
+        self.assertEqual(json.loads((saved / "manifest.json").read_text())["ranks"], 2)
+
+    def start(self, command):
+        log = (self.folder / "log").open("ab")
+        self.addCleanup(log.close)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=ENVIRONMENT,
+                                   cwd=self.folder, start_new_session=True)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def wait_for_steps(self, process, more_than=0):
+        steps = self.run_dir / "steps.jsonl"
+        deadline = time.monotonic() + 60
+        while not steps.exists() or len(steps.read_text().splitlines()) <= more_than:
+            self.assertIsNone(process.poll(), (self.folder / "log").read_text())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_systemd_stops_and_starts_again(self):
+        text = (REPOSITORY / "launch/systemd/lockstep@.service").read_text()
+        unit = dict(line.split("=", 1) for line in text.replace("\\\n", "").splitlines() if "=" in line and line[0] != "#")
+        words = shlex.split(unit["ExecStart"].replace("%i", "name"))
+        words[words.index("-np") + 1] = "2"
+        given = {"/usr/bin/mpirun": "mpirun", "/usr/local/bin/lockstep": LOCKSTEP,
+                 "/etc/lockstep/name.toml": "fashion_mnist_mlp", "run.dir=/var/lib/lockstep/name": f"run.dir={self.run_dir}"}
+        self.assertTrue(given.keys() <= set(words), words)
+        command = [given.get(word, word) for word in words] + flags()
+        grace = float(re.search(r"run\.grace_seconds=(\d+)", unit["ExecStart"])[1])
+        self.assertGreater(float(unit["TimeoutStopSec"]), grace)
+        done = 0
+        for start in range(2):
+            process = self.start(command)
+            self.wait_for_steps(process, done)
+            process.send_signal(getattr(signal, unit["KillSignal"]))  # KillMode=mixed: to the main process
+            code = process.wait(grace)
+            self.expect_saved(code, (self.folder / "log").read_text())
+            done = len((self.run_dir / "steps.jsonl").read_text().splitlines())
+        self.assertEqual((self.folder / "log").read_text().count("training goes on after step "), 1)
+        # A stop is no failure; a hang that was ended with the same code starts again.
+        self.assertIn("75", unit["SuccessExitStatus"].split())
+        self.assertIn("75", unit["RestartForceExitStatus"].split())
+        self.assertNotIn("75", unit["RestartPreventExitStatus"].split())
+
+    def test_kubernetes_hooks_save_alone_and_one_after_the_other(self):
+        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        if subprocess.run([*apart, "true"], capture_output=True).returncode:
+            self.skipTest("this user may make no namespace of processes")
+        text = (REPOSITORY / "launch/kubernetes/mpijob.yaml").read_text()
+        hooks = [json.loads(f"[{found}]") for found in re.findall(r"command: \[(\"sh\", \"-c\", .*)\]", text)]
+        self.assertEqual(len(hooks), 2)  # the launcher's, and the workers'
+        grace = float(re.search(r"run\.grace_seconds=(\d+)", text)[1])
+        for allowed in re.findall(r"terminationGracePeriodSeconds: (\d+)", text):
+            self.assertGreater(float(allowed), grace)
+        told = re.search(r"- lockstep\n(.*?)lifecycle:", text, re.DOTALL)[1]
+        words = [word for word in re.findall(r"- (\S+)\n", told)]
+        self.assertEqual(words[:2], ["train", "cifar10_resnet18"])
+        words = [LOCKSTEP, "train", "fashion_mnist_mlp"] + [
+            f"run.dir={self.run_dir}" if word.startswith("run.dir=") else word for word in words[2:]] + flags()
+        for order in ((0,), (1,), (0, 1), (1, 0)):
+            script = self.folder / "script.sh"
+            lines = [f"cd {self.folder}",
+                     f"mpirun --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
+                     f"seen=$(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l)",
+                     f"for i in $(seq 1200); do [ $(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] && break; "
+                     "sleep 0.05; done",
+                     *(f"{shlex.join(hooks[which])} & sleep 0.2" for which in order), "wait $job"]
+            script.write_text("\n".join(lines) + "\n")
+            done = subprocess.run([*apart, "timeout", "60", "bash", script], env=ENVIRONMENT, capture_output=True)
+            self.expect_saved(done.returncode, (self.folder / "log").read_text())
+
+
+if __name__ == "__main__":
+    REPOSITORY, LOCKSTEP = pathlib.Path(sys.argv.pop(1)), os.path.abspath(sys.argv.pop(1))
+    unittest.main()
