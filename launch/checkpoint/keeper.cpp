@@ -177,6 +177,18 @@ std::string CheckpointKeeper::save_last_good() {
       parts_.trainer.steps());
 }
 
+std::string CheckpointKeeper::save_for_results() {
+  try {
+    save_now(std::nullopt);
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    return fmt::format("; nor can the training be saved: {}", error.what());
+  }
+  if (!problem_.empty()) return {};
+  return fmt::format("; what was trained is in {}, and the same command with --resume auto writes the rest",
+                     last_.string());
+}
+
 void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
   wait();
   if (saved_steps_ == parts_.trainer.steps() && problem_.empty() && !test_accuracy) return;

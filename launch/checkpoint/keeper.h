@@ -61,6 +61,9 @@ class CheckpointKeeper final : public FitObserver {
   // Collective, after the training: the last checkpoint, where any are made or a signal stopped it. Throws an
   // agreed IoError where it cannot be written and errors stop a training.
   void finish();
+  // Collective, after finish(), where a result could not be written: saves what was trained, unless it is
+  // saved. Returns what to say of that, on rank 0.
+  std::string save_for_results();
   // The signal that stopped the training; 0: it was not stopped.
   int stopped_by() const { return stopped_by_; }
   // The newest checkpoint of this run; empty: there is none. On rank 0.

@@ -7,18 +7,26 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "core/atomic_file.h"
 #include "core/error.h"
 
 namespace lockstep {
 namespace {
 
 // A run of hours must not end on a path nobody can write to: find out before the first step.
-void require_writable_folder(const std::string& path) {
+void require_writable(const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (access(folder.c_str(), W_OK) != 0) {
     throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
   }
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
+      !std::filesystem::is_directory(there))
+    return;  // a reader of a pipe would take the file that is tried for the result
+  AtomicFile tried(path);
+  tried.write(std::string(4096, '\0'));  // a full disk has room for a name
 }
 
 void require_same_config(Communicator& communicator, const std::string& toml) {
@@ -56,7 +64,7 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     }
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})
-      require_writable_folder(*path);
+      require_writable(*path);
   });
   if (command.print_config) {
     if (first) fmt::print("{}", to_toml(config, command.registry));

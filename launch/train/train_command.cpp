@@ -223,11 +223,16 @@ void watch_devices(TrainRun& run, const World& world, DeviceMonitor* monitor) {
 
 int end_whole(TrainRun& run, const Command& command, const World& world) {
   std::string digest;
+  Unwritten unwritten;
   run_agreed(*run.communicator, [&] {
     digest = digest_of(run);
     hold_in("export");
-    if (world.rank() == 0) write_results(command, run, digest);
+    if (world.rank() == 0) unwritten = write_results(command, run, digest);
   });
+  if (first_rank_where(*run.communicator, unwritten.results) >= 0)
+    unwritten.problems += run.checkpoints->keeper().save_for_results();
+  if (first_rank_where(*run.communicator, !unwritten.problems.empty()) >= 0)
+    throw_agreed(IoError(unwritten.problems));
   require_same_state(*run.communicator, digest);
   return exit_code::done;
 }

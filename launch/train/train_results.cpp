@@ -33,7 +33,8 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
                words_of(precision)[static_cast<std::size_t>(precision)], kept.size() == 1 ? "stays" : "stay");
 }
 
-void write_results(const Command& command, TrainRun& run, const std::string& digest) {
+Unwritten write_results(const Command& command, TrainRun& run, const std::string& digest) {
+  Unwritten unwritten;
   std::vector<std::string> problems = run.report->problems();
   if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
   if (!run.best_keeper->problem().empty()) problems.push_back(run.best_keeper->problem());
@@ -44,12 +45,14 @@ void write_results(const Command& command, TrainRun& run, const std::string& dig
       run.report->line(fmt::format("{} {}", what, path));
     } catch (const IoError& error) {
       problems.emplace_back(error.what());
+      unwritten.results = true;
     }
   };
   write(command.export_, "weights are in", [&] { save_evaluated(run, command.registry, command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, digest + "\n"); });
   write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
-  if (!problems.empty()) throw IoError(fmt::format("{}", fmt::join(problems, "; ")));
+  unwritten.problems = fmt::format("{}", fmt::join(problems, "; "));
+  return unwritten;
 }
 
 }  // namespace lockstep

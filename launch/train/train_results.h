@@ -17,8 +17,14 @@ std::string digest_of(TrainRun& run);
 // Writes the weights that are evaluated, in the precision of exports. Throws IoError.
 void save_evaluated(TrainRun& run, const Registry& registry, const std::filesystem::path& path);
 
-// Rank 0's: the files that --export, --digest and --trace ask for. Whatever can be written is, before an
-// IoError tells of the rest, and of what could not be written while it trained. digest: of digest_of().
-void write_results(const Command& command, TrainRun& run, const std::string& digest);
+// Files that could not be written.
+struct Unwritten {
+  std::string problems;  // empty: all were written
+  bool results = false;  // a result is among them; else only files that are written during training
+};
+
+// Rank 0's: writes the files that --export, --digest and --trace ask for, as many as can be written. digest:
+// of digest_of().
+Unwritten write_results(const Command& command, TrainRun& run, const std::string& digest);
 
 }  // namespace lockstep

@@ -129,16 +129,16 @@ TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
   const Workplace workplace("not_written");
   const fs::path trace = workplace.path("trace"), exported = workplace.path("exported"),
                  digest = workplace.path("digest");
-  fs::create_directories(trace);
-  fs::create_directories(exported);
+  for (const fs::path& full : {trace, exported}) fs::create_symlink("/dev/full", full);
   const ProgramResult result = run_shell(workplace.train(
       {"train.steps=2"},
       fmt::format("--trace {} --export {} --digest {}", trace.string(), exported.string(), digest.string())));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
-  EXPECT_TRUE(
-      says(result, fmt::format("lockstep: {}: cannot be written: Is a directory; {}: cannot be written: "
-                               "Is a directory\n",
-                               exported.string(), trace.string())))
+  EXPECT_TRUE(says(
+      result, fmt::format("lockstep: {}: cannot be written: No space left on device; {}: cannot be written: "
+                          "No space left on device; what was trained is in {}",
+                          exported.string(), trace.string(),
+                          workplace.path("run/checkpoints/step-000000002").string())))
       << result.output;
   EXPECT_EQ(text_of(digest).size(), 33u);
 }
