@@ -262,11 +262,11 @@ TrainingLength Training::length() const {
   return training_length(config_, *data_->train_loader, data_->sets.train->size());
 }
 
-Schedule Training::schedule() const {
-  const TrainingLength length = this->length();
-  Schedule schedule = make_schedule(config_.schedule, config_.trainer.epochs, length.steps_of_all_epochs,
-                                    registry_.schedules);
-  schedule.base = scaled_rate(config_.schedule, data_->train_loader->global_batch());
+Schedule Training::schedule_of(const Config& config) const {
+  const TrainingLength length = training_length(config, *data_->train_loader, data_->sets.train->size());
+  Schedule schedule =
+      make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
+  schedule.base = scaled_rate(config.schedule, data_->train_loader->global_batch());
   schedule.total_steps = length.steps_of_schedule;  // a run that train.steps ends has decayed by then
   return schedule;
 }

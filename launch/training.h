@@ -59,7 +59,9 @@ class Training {
   TrainingLength length() const;
   // Of that length; its warm-up and milestones are where train.epochs puts them, and its rate is that for the
   // samples of all ranks' steps.
-  Schedule schedule() const;
+  Schedule schedule() const { return schedule_of(config_); }
+  // The schedule of another configuration with the same data and global batch.
+  Schedule schedule_of(const Config& config) const;
   int threads() const { return threads_; }
   // That the ranks of this node may use.
   int node_cores() const { return node_cores_; }

@@ -2,6 +2,7 @@
 #include "launch/checkpoint/training_keeper.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,21 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
     trainer.visit_state(writer);
     if (saved.manifest.ranks == host.size()) take_saved_threads(saved, training);
   });
+}
+
+void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry) {
+  std::vector<std::string> settings;
+  for (const KeyDifference& each : differences(saved.manifest.config, ""))
+    settings.push_back(each.key + "=" + each.value);
+  const Schedule before = training.schedule_of(config_of(settings, registry)), now = training.schedule();
+  const std::int64_t steps = saved.manifest.steps;
+  const double kept = before.at(steps), next = now.at(steps);
+  if (std::abs(next - kept) <= 1e-6 * std::max(std::abs(next), std::abs(kept))) return;
+  log::shared_warning(
+      "the learning rate was {:.4g} in step {} and is {:.4g} in the next one, where the saved training had "
+      "{:.4g}: its schedule was of {} steps, this one is of {}",
+      before.at(std::max<std::int64_t>(steps - 1, 0)), steps, next, kept, before.total_steps,
+      now.total_steps);
 }
 
 TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Communicator& host,

@@ -20,6 +20,10 @@ namespace lockstep {
 void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
                 Trainer& trainer);
 
+// One warning where the learning rate of the next step is another one than the saved training would have
+// taken, as with more epochs.
+void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry);
+
 // The keeper of a training, and what of the run it saves beside the trainer's state.
 class TrainingKeeper {
  public:

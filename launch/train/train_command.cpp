@@ -123,6 +123,7 @@ void go_on_or_start(TrainRun& run, const Command& command, const World& world) {
   if (run.saved) {
     go_on_from(*run.saved, command.own<ResumeFlags>(), run.communicator->host(), *run.training, *run.trainer);
     if (run.saved->manifest.ranks != world.size()) tell_digest(run);
+    tell_changed_rate(*run.saved, *run.training, command.registry);
   } else {
     choose_threads_by_trial(run, command);
   }
