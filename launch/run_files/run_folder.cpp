@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -114,16 +115,33 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
   return error;
 }
 
-FileClaim RunLock::lock(const std::filesystem::path& folder) {
+FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
   make_folder(folder);
-  return FileClaim(folder / "run.lock");
+  FileClaim claim(folder / "run.lock");
+  if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
+  log::info("run.dir {} is in use by another job ({}); this one waits {} s for its end", folder.string(),
+            claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
+  const auto deadline = Clock::now() + patience;
+  while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    claim = FileClaim(folder / "run.lock");
+  }
+  return claim;
 }
 
-RunLock::RunLock(const std::filesystem::path& folder) : claim_(lock(folder)) {
+RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
+    : claim_(lock(folder, patience)) {
   switch (claim_.state()) {
     case FileClaim::State::held:
       return;
     case FileClaim::State::taken:
+      if (patience.count() > 0) {
+        throw Error(exit_code::resumable,
+                    fmt::format("run.dir {} is still in use by another job ({}); the same command goes on "
+                                "where that one ends",
+                                folder.string(), claim_.holder()));
+      }
       throw ConfigError(fmt::format(
           "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
           "its own: --set run.dir=...",

@@ -3,6 +3,7 @@
 // The folder of a run (run.dir): one job at a time writes there, and what an earlier one wrote stays.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -17,10 +18,12 @@ class RunLock {
  public:
   // Makes the folder. Throws ConfigError naming the job that has it (host, process, since when), and IoError.
   // A file system that cannot lock gets a warning instead.
-  explicit RunLock(const std::filesystem::path& folder);
+  // patience: how long to wait for a job that has the folder, as one has that still saves. Where it has it
+  // even then, the Error has exit_code::resumable.
+  explicit RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience = {});
 
  private:
-  static FileClaim lock(const std::filesystem::path& folder);
+  static FileClaim lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
   FileClaim claim_;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
@@ -86,8 +87,11 @@ bool begin(TrainRun& run, const Command& command, World& world) {
   if (!config) return false;
   make_failed_writes_errors();
   run.config = *config;
+  // A job that a signal stopped, and that is started again at once, may still save.
+  const bool waits = command.own<ResumeFlags>().from == ResumeFlags::kAuto;
   run_agreed(*run.communicator, [&] {
-    if (world.rank() == 0) run.lock.emplace(config->run_dir);
+    if (world.rank() == 0)
+      run.lock.emplace(config->run_dir, waits ? std::chrono::minutes(2) : std::chrono::minutes(0));
   });
   run.shown.emplace(starting_rank(run.config, world, *run.communicator));
   return true;

@@ -43,6 +43,13 @@ TEST_F(RunFolder, IsOneJobsAtATime) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
     }
   }
+  // With patience the error says that the same command can be started again.
+  try {
+    const RunLock late(folder_, std::chrono::milliseconds(60));
+    ADD_FAILURE() << "it is taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), exit_code::resumable);
+  }
   const RunLock elsewhere(folder_ / "other");
   first.reset();
   const RunLock later(folder_);

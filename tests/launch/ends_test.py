@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ends_test.py LOCKSTEP: how a training ends, or does not begin, where something is in its way: output that nobody reads, results
+that cannot be written, a folder that another job has, another schedule than the one that was saved."""
+
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+LOCKSTEP = None
+SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthetic.width": 8, "data.synthetic.channels": 1,
+            "data.synthetic.train_samples": 640, "data.synthetic.test_samples": 64, "data.mean": "[]", "data.deviation": "[]",
+            "train.batch": 32, "train.epochs": 2, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
+            "run.monitor_seconds": 0, "run.log_every": 1}
+FULL_DISK = ("mount -t tmpfs -o size=64k none \"$1\" && head -c 1M /dev/zero >\"$1/filler\" 2>/dev/null; "
+             "grep -q \" $1 tmpfs\" /proc/mounts || exit 77; shift; exec \"$@\"")
+
+
+class Ends(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep_ends_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.run_dir = self.folder / "run"
+
+    def command(self, *more, **settings):
+        told = {**SETTINGS, "run.dir": self.run_dir, **{name.replace("__", "."): value for name, value in settings.items()}}
+        flags = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        return [LOCKSTEP, "train", "fashion_mnist_mlp", *flags, *map(str, more)]
+
+    def run_all(self, command, **options):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+        return done.returncode, done.stdout + done.stderr
+
+    def steps(self):
+        file = self.run_dir / "steps.jsonl"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def full_pipe(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        return reader, writer
+
+    def end_where_nothing_is_read(self, name, begins, writer):
+        process = subprocess.Popen(self.command(train__epochs=10 ** 6, run__grace_seconds=2), stdin=subprocess.DEVNULL,
+                                   stdout=writer, stderr=writer)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        begins(process)
+        process.send_signal(name)
+        self.assertEqual(process.wait(40), 75)
+
+    def test_grace_holds_where_output_is_not_read(self):
+        _, writer = self.full_pipe()
+
+        def blocks(process):
+            seen = -1
+            while seen < self.steps() or seen == 0:  # until it does not go on: lines of its epochs have filled the pipe
+                self.assertIsNone(process.poll())
+                seen = self.steps()
+                time.sleep(1)
+        self.end_where_nothing_is_read(signal.SIGTERM, blocks, writer)
+
+    def test_a_process_with_nothing_to_save_ends_where_output_is_not_read(self):
+        _, writer = self.full_pipe()
+        os.write(writer, b"x" * 4096)
+        self.end_where_nothing_is_read(signal.SIGINT, lambda process: self.wait_for((self.run_dir / "run.lock").exists), writer)
+
+    def test_a_long_evaluation_is_given_up_and_its_epoch_saved(self):
+        process = subprocess.Popen(self.command(data__synthetic__test_samples=2 * 10 ** 6, run__grace_seconds=20),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.wait_for(lambda: self.steps() == 20 or process.poll() is not None)
+        time.sleep(0.3)  # into the evaluation, which takes many seconds
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 75)
+        self.assertTrue((self.run_dir / "checkpoints/step-000000020").is_dir())
+        self.assertEqual((self.run_dir / "metrics.jsonl").read_text(), "")
+
+    def expect_refused(self, code, said):
+        self.assertEqual(code, 74, said)
+        self.assertEqual(self.steps(), 0, "it has trained before it looked")
+
+    def test_results_that_cannot_be_written_are_found_before_training(self):
+        (self.folder / "folder").mkdir()
+        for flag in ("--export", "--digest", "--trace"):
+            for path in ("folder", "x" * 250, "nowhere/weights"):
+                self.expect_refused(*self.run_all(self.command(flag, self.folder / path)))
+        code, said = self.run_all(self.command("--export", self.folder / "weights"))
+        self.assertEqual(code, 0, said)
+        self.assertFalse(list(self.folder.glob("*.partial*")))
+
+    def test_a_full_disk_is_found_before_training(self):
+        (self.folder / "full").mkdir()
+        code, said = self.run_all(["unshare", "-rm", "bash", "-c", FULL_DISK, "bash", self.folder / "full",
+                                   *self.command("--export", self.folder / "full/weights")])
+        if code in (1, 77) and "Lockstep" not in said and self.steps() == 0:
+            self.skipTest(f"this user may make no mounts: {said}")
+        self.expect_refused(code, said)
+
+    def test_a_result_that_fails_leaves_a_checkpoint_that_writes_it(self):
+        results, held = self.folder / "results", self.folder / "held"
+        results.mkdir()
+        command = self.command("--export", results / "weights", run__checkpoint_minutes=0)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env={**os.environ, "LOCKSTEP_HOLD": f"export:0:{held}"})
+        self.addCleanup(process.kill)
+        self.wait_for(lambda: held.exists() or process.poll() is not None)
+        shutil.rmtree(results)
+        held.unlink()
+        said = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 74, said)
+        (saved,) = self.run_dir.glob("checkpoints/step-*")
+        self.assertIn(str(saved), said)
+        results.mkdir()
+        code, said = self.run_all([*command, "--resume", "auto"])
+        self.assertEqual(code, 0, said)
+        self.assertIn("training goes on after step 40 ", said)
+        self.assertEqual(self.run_all(self.command("--export", self.folder / "whole", run__dir=self.folder / "other"))[0], 0)
+        self.assertEqual((results / "weights").read_bytes(), (self.folder / "whole").read_bytes())
+
+    def test_a_folder_that_is_in_use_is_waited_for_by_who_goes_on(self):
+        self.run_dir.mkdir()
+        with (self.run_dir / "run.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            code, said = self.run_all(self.command())
+            self.assertEqual(code, 78, said)
+            process = subprocess.Popen(self.command("--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(process.kill)
+            while "is in use by another job" not in (line := process.stdout.readline()):
+                self.assertTrue(line, "it ended")
+        said = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 0, said)
+
+    def test_another_rate_than_was_saved_is_told_once(self):
+        settings = {"optimizer__learning_rate": 0.05, "schedule__name": "cosine"}
+        self.assertEqual(self.run_all(self.command(**settings))[0], 0)
+        self.assertTrue((self.run_dir / "checkpoints/step-000000040").is_dir(), "the end is saved, where nothing is set")
+        goes_on = ("--resume", "auto", "--resume-with", "train.epochs")
+        code, said = self.run_all(self.command(*goes_on, **settings, train__epochs=4))
+        self.assertEqual(code, 0, said)
+        self.assertEqual(said.count("warning [rank 0] the learning rate was "), 1, said)
+        self.assertIn("and is 0.025 in the next one", said)
+        code, said = self.run_all(self.command(*goes_on, **settings, train__epochs=4))
+        self.assertEqual(code, 0, said)
+        self.assertNotIn("the learning rate was ", said)
+
+
+if __name__ == "__main__":
+    LOCKSTEP = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
