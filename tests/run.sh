@@ -82,7 +82,7 @@ case $what in
     ;;
   fuzz)
     build fuzz all
-    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers |
+    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch |
       xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
   format)

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <system_error>
@@ -14,11 +15,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,27 +47,19 @@ std::string new_secret() {
   return text;
 }
 
-// IPv4 of this machine, but for its own to itself.
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> texts;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return texts;
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    sockaddr_in address = {};
-    std::memcpy(&address, each->ifa_addr, sizeof(address));
-    std::array<char, INET_ADDRSTRLEN> text = {};
-    if (inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr)
-      texts.emplace_back(text.data());
-  }
-  freeifaddrs(list);
-  return texts;
+constexpr const char* kLoopback = "127.0.0.1";
+
+// Whether a new descriptor leaves too few for the files that this process opens. Descriptors are given in
+// ascending order, so a high one says that those below it are in use.
+bool is_needed_for_files(int descriptor) {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+         static_cast<rlim_t>(descriptor + MeetingPoint::kFreeDescriptors) >= limit.rlim_cur;
 }
 
 // Until something of `events` has happened; false: not in time.
-bool wait_for_events(int descriptor, short events, const std::function<bool()>& meanwhile) {
-  const auto deadline = std::chrono::steady_clock::now() + kAnswer;
+bool wait_for_events(int descriptor, short events, const std::function<bool()>& meanwhile,
+                     std::chrono::steady_clock::time_point deadline) {
   while (std::chrono::steady_clock::now() < deadline && meanwhile()) {
     pollfd ready = {.fd = descriptor, .events = events, .revents = 0};
     if (poll(&ready, 1, 20) == 1) return true;
@@ -85,7 +78,7 @@ int connect_socket(const std::string& host, int port, const std::function<bool()
   int failed = connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
     socklen_t length = sizeof(failed);
-    if (!wait_for_events(descriptor, POLLOUT, meanwhile) ||
+    if (!wait_for_events(descriptor, POLLOUT, meanwhile, std::chrono::steady_clock::now() + kAnswer) ||
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failed, &length) != 0)
       failed = ETIMEDOUT;
   }
@@ -95,7 +88,8 @@ int connect_socket(const std::string& host, int port, const std::function<bool()
 }
 
 bool is_welcomed(WatchLink& link, const std::string& secret, const std::function<bool()>& meanwhile) {
-  while (!link.ended() && wait_for_events(link.descriptor(), POLLIN, meanwhile)) {
+  const auto deadline = std::chrono::steady_clock::now() + kAnswer;
+  while (!link.ended() && wait_for_events(link.descriptor(), POLLIN, meanwhile, deadline)) {
     for (const WatchMessage& message : link.listen())
       return message.word == WatchWord::welcome && message.text == secret;
   }
@@ -144,77 +138,141 @@ void WatchLink::push() {
   }
 }
 
-std::vector<WatchMessage> WatchLink::listen() {
-  std::vector<WatchMessage> messages;
-  push();
+void WatchLink::receive(std::size_t most_bytes) {
   std::array<char, 65536> bytes;  // NOLINT: written before it is read
-  for (;;) {
-    const ssize_t got = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  while (most_bytes > 0) {
+    const ssize_t got = recv(descriptor_, bytes.data(), std::min(bytes.size(), most_bytes), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) ended_ = ended_ || (errno != EAGAIN && errno != EWOULDBLOCK);
     if (got == 0) ended_ = true;
     if (got <= 0) break;
     in_.append(bytes.data(), static_cast<std::size_t>(got));
+    most_bytes -= static_cast<std::size_t>(got);
   }
+}
+
+std::vector<WatchMessage> WatchLink::listen(std::size_t most_bytes) {
+  std::vector<WatchMessage> messages;
+  push();
+  receive(most_bytes);
   WordHeader header = {};
-  while (in_.size() >= sizeof(header)) {
-    std::memcpy(&header, in_.data(), sizeof(header));
+  std::size_t at = 0;
+  while (in_.size() - at >= sizeof(header)) {
+    std::memcpy(&header, in_.data() + at, sizeof(header));
     if (header.length > kLongestMessage || header.word > WatchWord::end) {
       ended_ = true;
-      in_.clear();
+      at = in_.size();
       break;
     }
-    if (in_.size() < sizeof(header) + header.length) break;
-    messages.push_back({header.word, in_.substr(sizeof(header), header.length)});
-    in_.erase(0, sizeof(header) + header.length);
+    if (in_.size() - at - sizeof(header) < header.length) break;
+    messages.push_back({header.word, in_.substr(at + sizeof(header), header.length)});
+    at += sizeof(header) + header.length;
   }
+  in_.erase(0, at);
   return messages;
 }
 
-MeetingPoint::MeetingPoint() : secret_(new_secret()) {
-  const auto refuse = [this](const char* what) {
-    const std::string words = std::generic_category().message(errno);
-    if (descriptor_ >= 0) close(descriptor_);
-    throw IoError(fmt::format("{}: {}", what, words));
-  };
-  descriptor_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (descriptor_ < 0) refuse("no socket");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t length = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (bind(descriptor_, any, length) != 0 || ::listen(descriptor_, 1024) != 0 ||
-      getsockname(descriptor_, any, &length) != 0)
-    refuse("no port to listen at");
-  port_ = ntohs(address.sin_port);
+Stranger::Is Stranger::hear(const std::string& secret, Clock::time_point now) {
+  const std::vector<WatchMessage> said = link_.listen(kMostBytes - link_.unread_bytes());
+  if (said.empty()) {
+    const bool may_go_on = !link_.ended() && link_.unread_bytes() < kMostBytes && now < until_;
+    return may_go_on ? Is::unknown : Is::refused;
+  }
+  const std::optional<int> rank = rank_of_hello(said.front(), secret);
+  // A rank says no more before it is welcomed.
+  if (!rank || said.size() > 1 || link_.unread_bytes() > 0) return Is::refused;
+  rank_ = *rank;
+  link_.say(WatchWord::welcome, secret);
+  return Is::known;
 }
 
-MeetingPoint::~MeetingPoint() { close(descriptor_); }
+MeetingPoint::MeetingPoint(std::span<const std::string> addresses) : secret_(new_secret()) {
+  for (const std::string& address : addresses) listen_at(address);
+  if (sockets_.empty()) {
+    throw IoError(fmt::format("cannot listen at {}: {}", fmt::join(addresses, ", "),
+                              std::generic_category().message(errno)));
+  }
+}
 
-std::optional<WatchLink> MeetingPoint::accept() {
-  const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  return WatchLink(descriptor);
+void MeetingPoint::listen_at(const std::string& text) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  if (inet_pton(AF_INET, text.c_str(), &address.sin_addr) != 1) return;
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return;
+  socklen_t length = sizeof(address);
+  auto* place = reinterpret_cast<sockaddr*>(&address);
+  if (bind(descriptor, place, length) == 0 && ::listen(descriptor, 1024) == 0 &&
+      getsockname(descriptor, place, &length) == 0) {
+    sockets_.push_back({descriptor, fmt::format("{}:{}", text, ntohs(address.sin_port))});
+    return;
+  }
+  const int error = errno;
+  close(descriptor);
+  errno = error;
+}
+
+MeetingPoint::~MeetingPoint() {
+  for (const Socket& socket : sockets_) close(socket.descriptor);
+}
+
+std::vector<int> MeetingPoint::descriptors() const {
+  std::vector<int> all;
+  // Whom there is no descriptor for waits for the next call, and must not keep this thread busy.
+  if (!out_of_descriptors_)
+    for (const Socket& socket : sockets_) all.push_back(socket.descriptor);
+  for (const Stranger& stranger : strangers_) all.push_back(stranger.descriptor());
+  return all;
+}
+
+std::vector<MeetingPoint::Guest> MeetingPoint::admit(Stranger::Clock::time_point now) {
+  std::vector<Guest> guests;
+  for (Stranger& stranger : std::exchange(strangers_, {})) hear(std::move(stranger), now, guests);
+  out_of_descriptors_ = false;
+  for (const Socket& socket : sockets_) accept_all(socket, now, guests);
+  return guests;
+}
+
+void MeetingPoint::hear(Stranger stranger, Stranger::Clock::time_point now, std::vector<Guest>& guests) {
+  const Stranger::Is is = stranger.hear(secret_, now);
+  if (is == Stranger::Is::known) guests.push_back({stranger.rank(), stranger.take_link()});
+  if (is == Stranger::Is::unknown) strangers_.push_back(std::move(stranger));
+  if (strangers_.size() > kMostStrangers) strangers_.erase(strangers_.begin());
+}
+
+// At most a number of them: whoever calls has more to do.
+void MeetingPoint::accept_all(const Socket& socket, Stranger::Clock::time_point now,
+                              std::vector<Guest>& guests) {
+  for (std::size_t count = 0; count < kMostStrangers; ++count) {
+    const int descriptor = accept4(socket.descriptor, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (descriptor < 0) {
+      out_of_descriptors_ = out_of_descriptors_ || errno == EMFILE || errno == ENFILE;
+      return;
+    }
+    if (is_needed_for_files(descriptor))
+      close(descriptor);
+    else
+      hear(Stranger(descriptor, now), now, guests);
+  }
 }
 
 std::string MeetingPoint::way() const {
-  std::string text = fmt::format("{} {} {}", secret_, host_name(), port_);
-  for (const std::string& address : own_addresses()) text += " " + address;
+  std::string text = fmt::format("{} {}", secret_, host_name());
+  for (const Socket& socket : sockets_) text += " " + socket.address;
   return text;
 }
 
 std::optional<WatchLink> connect_to(const std::string& way, int rank,
                                     const std::function<bool()>& meanwhile) {
   std::istringstream words(way);
-  std::string secret, host, address;
-  int port = 0;
-  words >> secret >> host >> port;
-  std::vector<std::string> addresses;
-  if (host == host_name()) addresses.emplace_back("127.0.0.1");
-  while (words >> address) addresses.push_back(address);
-  for (const std::string& each : addresses) {
-    const int descriptor = connect_socket(each, port, meanwhile);
+  std::string secret, host, place;
+  words >> secret >> host;
+  while (words >> place) {
+    const std::size_t colon = place.find(':');
+    if (colon == std::string::npos) continue;
+    const std::string address = place.substr(0, colon);
+    if (address == kLoopback && host != host_name()) continue;
+    const int descriptor = connect_socket(address, std::atoi(place.c_str() + colon + 1), meanwhile);
     if (descriptor < 0) continue;
     WatchLink link(descriptor);
     link.say(WatchWord::hello, fmt::format("{} {}", secret, rank));

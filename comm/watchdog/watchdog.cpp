@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "comm/networks.h"
 #include "comm/watchdog/evidence.h"
 #include "core/backtrace.h"
 #include "core/error.h"
@@ -41,6 +42,15 @@ std::vector<int> posts_of(std::span<const int> node_of_rank) {
   return {0, other == node_of_rank.end() ? 1 : static_cast<int>(other - node_of_rank.begin())};
 }
 
+// Where ranks of the job reach this one: over loopback where all of them are on its node.
+std::vector<std::string> places_of_job(std::span<const int> node_of_rank) {
+  std::vector<std::string> places = {"127.0.0.1"};
+  if (std::ranges::all_of(node_of_rank, [&](int node) { return node == node_of_rank[0]; })) return places;
+  for (const OwnAddress& each : addresses_of_job(own_addresses(), &std::getenv))
+    places.push_back(each.address);
+  return places;
+}
+
 // Each line a new one, further in.
 std::string indented(const std::string& text) {
   std::string result("\n  ");
@@ -63,7 +73,7 @@ Watchdog::Watchdog(Communicator& host, Options options)
   std::string problem, way;
   if (size_ > 1 && std::ranges::find(posts_, rank_) != posts_.end()) {
     try {
-      way = meeting_point_.emplace().way();
+      way = meeting_point_.emplace(places_of_job(host.node_of_rank())).way();
     } catch (const std::exception& error) {
       problem = error.what();
     }
@@ -166,7 +176,8 @@ void Watchdog::serve(Milliseconds longest_wait) {
   const auto add = [&](int descriptor) {
     descriptors.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
   };
-  if (meeting_point_) add(meeting_point_->descriptor());
+  if (meeting_point_)
+    for (const int descriptor : meeting_point_->descriptors()) add(descriptor);
   for (const Visitor& visitor : visitors_) add(visitor.link.descriptor());
   for (const WatchLink& link : links_) add(link.descriptor());
   poll(descriptors.data(), descriptors.size(),
@@ -184,31 +195,19 @@ void Watchdog::serve(Milliseconds longest_wait) {
 }
 
 void Watchdog::serve_visitors() {
-  while (std::optional<WatchLink> link = meeting_point_->accept())
-    visitors_.push_back({.link = std::move(*link)});
+  for (MeetingPoint::Guest& guest : meeting_point_->admit())
+    if (guest.rank < size_) visitors_.push_back({.link = std::move(guest.link), .rank = guest.rank});
   for (Visitor& visitor : visitors_)
     for (const WatchMessage& message : visitor.link.listen()) heed_visitor(visitor, message);
   std::erase_if(visitors_, [&](const Visitor& visitor) {
     if (!visitor.link.ended()) return false;
-    if (visitor.rank >= 0) {
-      Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
-      if (!heard.rank.left) heard.gone.emplace();
-    }
+    Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
+    if (!heard.rank.left) heard.gone.emplace();
     return true;
   });
 }
 
 void Watchdog::heed_visitor(Visitor& visitor, const WatchMessage& message) {
-  if (visitor.rank < 0) {
-    const std::optional<int> rank = rank_of_hello(message, meeting_point_->secret());
-    if (!rank || *rank >= size_) {
-      visitor.link = WatchLink(-1);  // a stranger
-      return;
-    }
-    visitor.rank = *rank;
-    visitor.link.say(WatchWord::welcome, meeting_point_->secret());
-    return;
-  }
   Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
   heard.silence = {};
   if (message.word == WatchWord::goodbye) heard.rank.left = true;

@@ -59,7 +59,7 @@ class Watchdog {
  private:
   struct Visitor {
     WatchLink link;
-    int rank = -1;  // not said yet
+    int rank;
   };
   struct Wait {
     const CollectiveLog* log = nullptr;
