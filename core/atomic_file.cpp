@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -24,13 +25,46 @@ fs::path temporary_for(const fs::path& target) {
   return target.string() + fmt::format("{}{:016x}", kPartialMark, number);
 }
 
+// As the system itself judges it where fs.protected_symlinks is set, which reading a link does not ask for.
+bool is_anothers_trap(const fs::path& link) {
+  struct stat own = {}, folder = {};
+  if (lstat(link.c_str(), &own) != 0 || !S_ISLNK(own.st_mode)) return false;
+  if (stat(link.parent_path().c_str(), &folder) != 0) return false;
+  const bool everybodys = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  return everybodys && own.st_uid != geteuid() && own.st_uid != folder.st_uid;
+}
+
+// Whether a link on the way to an absolute path is one, or the way has more than `left` links.
+bool leads_through_trap(const fs::path& path, int& left) {
+  fs::path way;
+  for (const fs::path& part : path) {
+    way /= part;
+    std::error_code error;
+    if (!fs::is_symlink(fs::symlink_status(way, error))) continue;
+    if (--left < 0 || is_anothers_trap(way)) return true;
+    const fs::path to = fs::read_symlink(way, error);
+    if (!error && leads_through_trap(way.parent_path() / to, left)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
+AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   std::error_code error;
-  target_ = fs::canonical(path, error);
-  if (error) target_ = fs::absolute(path);  // nothing there yet
-  const fs::file_status status = fs::status(target_, error);
+  const fs::path whole = fs::absolute(path);
+  int most_links = 100;
+  if (leads_through_trap(links == Links::replace ? whole.parent_path() : whole, most_links)) {
+    throw IoError(
+        fmt::format("{}: cannot be written: a symbolic link of another user leads elsewhere from a "
+                    "folder that everybody may write to",
+                    path.string()));
+  }
+  const bool replaces_link = links == Links::replace && fs::is_symlink(fs::symlink_status(whole, error));
+  target_ = replaces_link ? whole : fs::canonical(path, error);
+  if (error) target_ = whole;  // nothing there yet
+  const fs::file_status status =
+      replaces_link ? fs::file_status(fs::file_type::not_found) : fs::status(target_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     descriptor_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail(errno);
@@ -84,8 +118,8 @@ void sync_folder(const fs::path& folder) {
     throw IoError(fmt::format("{}: cannot be written: {}", folder.string(), std::strerror(error)));
 }
 
-void write_atomically(const fs::path& path, std::string_view text) {
-  AtomicFile file(path);
+void write_atomically(const fs::path& path, std::string_view text, Links links) {
+  AtomicFile file(path, links);
   file.write(text);
   file.commit();
 }

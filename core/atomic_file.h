@@ -2,8 +2,9 @@
 //
 // AtomicFile: a file that others see whole or not at all, whatever ends this process and whoever else writes
 // the same path. Data go to a temporary of a unique name in the same folder, which takes the path's place
-// only when all of it is on disk. A symbolic link is followed, and stays. What is no regular file (a pipe, a
-// device) is written in place, since nothing could take its place.
+// only when all of it is on disk. What is no regular file (a pipe, a device) is written in place, since
+// nothing could take its place. A symbolic link at the path is followed, and stays, where a user named the
+// path; in a folder whose contents may be anybody's the file takes its place.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,14 @@ namespace lockstep {
 // What stands in a temporary's name behind the path's.
 inline constexpr std::string_view kPartialMark = ".partial-";
 
+enum class Links { follow, replace };
+
 class AtomicFile {
  public:
   // Creates the temporary, so that a path that cannot be written is told at once. Throws IoError, as do the
-  // others; the message names the path and the system's reason.
-  explicit AtomicFile(const std::filesystem::path& path);
+  // others; the message names the path and the system's reason. A link of another user in a folder that
+  // everybody may write to, such as /tmp, is not followed.
+  explicit AtomicFile(const std::filesystem::path& path, Links links = Links::follow);
   // Without commit() leaves nothing behind, and what was at the path untouched.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -49,6 +53,6 @@ class AtomicFile {
 void sync_folder(const std::filesystem::path& folder);
 
 // A whole file at once.
-void write_atomically(const std::filesystem::path& path, std::string_view text);
+void write_atomically(const std::filesystem::path& path, std::string_view text, Links links = Links::follow);
 
 }  // namespace lockstep

@@ -140,5 +140,41 @@ TEST_F(AtomicFileTest, HasTheModeOfAnyNewFile) {
   EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
 }
 
+TEST_F(AtomicFileTest, TakesTheLinksPlaceWhereItIsTold) {
+  write_atomically(folder_ / "precious", "old");
+  for (const fs::path& to : {folder_ / "precious", folder_ / "nowhere"}) {
+    fs::remove(path_);
+    fs::create_symlink(to, path_);
+    write_atomically(path_, "new", Links::replace);
+    EXPECT_FALSE(fs::is_symlink(path_));
+    EXPECT_EQ(content(path_), "new");
+  }
+  EXPECT_EQ(content(folder_ / "precious"), "old");
+  EXPECT_FALSE(fs::exists(folder_ / "nowhere"));
+}
+
+TEST_F(AtomicFileTest, FollowsNoLinkOfAnotherUserInAFolderOfEverybody) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, to make files of others";
+  const fs::path everybodys = folder_ / "everybodys", mine = folder_ / "mine";
+  fs::create_directories(everybodys);
+  fs::create_directories(mine);
+  write_atomically(mine / "precious", "old");
+  ASSERT_EQ(chmod(everybodys.c_str(), 01777), 0);
+  fs::create_symlink(mine / "precious", everybodys / "file");
+  fs::create_symlink(mine, everybodys / "folder");
+  fs::create_symlink(everybodys / "file", mine / "link");
+  write_atomically(everybodys / "file", "by my own link");
+  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  for (const char* link : {"file", "folder"}) ASSERT_EQ(lchown((everybodys / link).c_str(), 1, 1), 0);
+  for (const fs::path& path : {everybodys / "file", everybodys / "folder/precious", mine / "link"}) {
+    EXPECT_NE(message_of<IoError>([&] { write_atomically(path, "stolen"); }).find("of another user"),
+              std::string::npos)
+        << path;
+  }
+  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  ASSERT_EQ(chmod(everybodys.c_str(), 0777), 0);
+  write_atomically(everybodys / "file", "where the system does not mind either");
+}
+
 }  // namespace
 }  // namespace lockstep
