@@ -53,12 +53,13 @@ int open_existing(const std::filesystem::path& path) {
 
 // One that is there is not asked for with O_CREAT: in folders that everybody writes to, Linux refuses that to
 // all but the file's owner.
-int open_or_make(const std::filesystem::path& path) {
+int open_or_make(const std::filesystem::path& path, FileClaim::For users) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (const int found = open_existing(path); found >= 0 || errno != ENOENT) return found;
     const int made = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | kHarmless, 0666);
     if (made >= 0) {
-      if (fchmod(made, 0666) != 0) log::debug("{}: {}", path.string(), std::strerror(errno));
+      if (users == FileClaim::For::every_user && fchmod(made, 0666) != 0)
+        log::debug("{}: {}", path.string(), std::strerror(errno));
       return made;
     }
     if (errno != EEXIST) return made;
@@ -73,7 +74,7 @@ bool is_regular(int descriptor) {
 
 }  // namespace
 
-FileClaim::FileClaim(const std::filesystem::path& path) : descriptor_(open_or_make(path)) {
+FileClaim::FileClaim(const std::filesystem::path& path, For users) : descriptor_(open_or_make(path, users)) {
   if (descriptor_ < 0 || !is_regular(descriptor_)) {
     problem_ = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
     return;

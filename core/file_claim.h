@@ -20,9 +20,12 @@ class FileClaim {
     unopened,    // no such file, and none can be made; or it is no regular file
   };
 
-  // Asks for the file, which is made if its folder is there, for every user to lock. Waits for nobody, and
-  // follows no symbolic link.
-  explicit FileClaim(const std::filesystem::path& path);
+  enum class For {
+    every_user,  // to lock, whatever the umask says
+    umask,       // those whom the umask lets
+  };
+  // Asks for the file, which is made if its folder is there. Waits for nobody, and follows no symbolic link.
+  explicit FileClaim(const std::filesystem::path& path, For users = For::every_user);
   ~FileClaim();
   FileClaim(FileClaim&& other) noexcept;
   FileClaim& operator=(FileClaim&& other) noexcept;

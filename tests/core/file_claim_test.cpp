@@ -77,6 +77,15 @@ TEST_F(FileClaims, AreEveryUsersToLock) {
   EXPECT_EQ(status.st_mode & 0777, 0666u);
 }
 
+TEST_F(FileClaims, FollowTheUmaskWhereTheyAreOfAFolderOfOnes) {
+  const mode_t before = umask(027);
+  const FileClaim claim(path_, FileClaim::For::umask);
+  umask(before);
+  struct stat status = {};
+  ASSERT_EQ(stat(path_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
 // In a folder that everybody may write to, where Linux is strict about files of others.
 TEST_F(FileClaims, OfOneUserAreKnownToAnother) {
   if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
