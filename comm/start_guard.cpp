@@ -14,6 +14,7 @@
 
 #include <unistd.h>
 
+#include "comm/networks.h"
 #include "core/backtrace.h"
 #include "core/error.h"
 #include "core/host_name.h"
@@ -139,11 +140,13 @@ void StartGuard::run() {
     if (changed_.wait_for(lock, std::chrono::seconds(1), [this] { return started_; })) return;
   }
   const std::string others = describe_other_ranks();
+  const std::string networks = describe_choice_of_network(addresses_of_job(own_addresses(), &std::getenv));
   end_within(std::chrono::seconds(5), exit_code::resumable);
   log::last_error(fmt::format(
       "not all of the job's {} processes have started MPI in {} s, and it is ended with code {}: one is "
-      "stopped or hangs, or machines do not reach each other; {} gives them more time\n{}",
+      "stopped or hangs, or machines do not reach each other; {} gives them more time\n{}{}",
       launch.size, limit_.count(), exit_code::resumable, kStartSecondsVariable,
+      networks.empty() ? "" : networks + '\n',
       others.empty() ? host_name() + " has none of the other ranks"
                      : fmt::format("what {} tells of the other ranks:\n{}", host_name(), others)));
   end_process(exit_code::resumable, {});
