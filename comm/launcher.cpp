@@ -48,9 +48,12 @@ Launch find_launch(const Environment& environment) {
   if (const auto size = count("OMPI_COMM_WORLD_SIZE")) {
     launch.launcher = Launcher::mpirun;
     launch.size = *size;
-    if (tasks > 1 && is_child_of_mpirun(environment)) {
+    const bool in_step = tasks > 1 && is_child_of_mpirun(environment);
+    const int task = count("SLURM_PROCID").value_or(0);
+    launch.in_first_task = in_step && task == 0;
+    if (in_step && task > 0) {
       launch.launcher = Launcher::srun_of_mpirun;
-      launch.rank += count("SLURM_PROCID").value_or(0) * *size;
+      launch.rank += task * *size;
       launch.size *= tasks;
     }
   } else if (const auto pmi_size = count("PMI_SIZE")) {
@@ -82,12 +85,22 @@ std::string describe_split_launch(const Launch& launch, int mpi_size, const std:
           worlds, harm, launch.size, launch.size);
     default:
       return fmt::format(
-          "{} ranks were started, but {}: {}; start them with srun --mpi=pmix (srun --mpi=list shows what "
-          "there "
-          "is), or with mpirun from the batch script; if this is a single process, and {} is left over from "
-          "another one, unset it",
-          launch.size, join, harm, launch.launcher == Launcher::pmi ? "PMI_SIZE" : "SLURM_STEP_NUM_TASKS");
+          "{0} is {1}, so {1} ranks were started, but {2}: {3}; start them with srun --mpi=pmix (srun "
+          "--mpi=list shows what there is), or with mpirun from the batch script; if this is a single "
+          "process, "
+          "and the variable is left over from an interactive step: unset {0}",
+          launch.launcher == Launcher::pmi ? "PMI_SIZE" : "SLURM_STEP_NUM_TASKS", launch.size, join, harm);
   }
+}
+
+std::string describe_first_task(const Launch& launch) {
+  if (!launch.in_first_task) return {};
+  return fmt::format(
+      "SLURM_STEP_NUM_TASKS is set: if srun started mpirun, each of its tasks is a job of its own, of {} "
+      "rank{}: "
+      "run mpirun once, or srun --mpi=pmix without it; in the shell of an interactive step all is well, and "
+      "unset SLURM_STEP_NUM_TASKS ends this warning",
+      launch.size, launch.size == 1 ? "" : "s");
 }
 
 }  // namespace lockstep

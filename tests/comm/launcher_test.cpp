@@ -74,6 +74,16 @@ TEST(Launch, SrunOfMpirunMultiplies) {
   expect_launch(with(of_mpirun(1, 2), of_task(2, 3)), {Launcher::srun_of_mpirun, 5, 6});
 }
 
+// srun -n 4 --pty bash, in which people start mpirun; it cannot be told from the first task of srun of
+// mpirun.
+TEST(Launch, MpirunOfTheFirstTaskIsAJobWithAWarning) {
+  const Variables variables = with(of_mpirun(1, 2), of_task(0, 4));
+  expect_launch(variables, {Launcher::mpirun, 1, 2});
+  EXPECT_NE(describe_first_task(launch_of(variables)).find("unset SLURM_STEP_NUM_TASKS"), std::string::npos);
+  for (const Variables& without : {of_mpirun(1, 2), with(of_mpirun(1, 2), of_task(1, 4)), of_task(0, 4)})
+    EXPECT_EQ(describe_first_task(launch_of(without)), "");
+}
+
 TEST(Launch, StepsTellTheirTasksWithAndWithoutPmi) {
   expect_launch(with(of_task(1, 2), {{"PMIX_RANK", "1"}}), {Launcher::srun, 1, 2});
   expect_launch(of_task(1, 2), {Launcher::srun, 1, 2});
@@ -102,8 +112,9 @@ TEST(SplitLaunch, IsWhereMpiJoinedFewerThanWereStarted) {
                {"mpirun started 4 ranks", "MPICH 4.0 joined only 1", "the mpirun of"});
   expect_parts({Launcher::srun_of_mpirun, 0, 2},
                {"srun started mpirun 2 times", "mpirun -np 2 once", "srun --mpi=pmix -n 2"});
-  expect_parts({Launcher::srun, 0, 3}, {"3 ranks were started", "srun --mpi=pmix", "unset it", "SLURM_STEP"});
-  expect_parts({Launcher::pmi, 0, 3}, {"3 trainings would overwrite", "PMI_SIZE"});
+  expect_parts({Launcher::srun, 0, 3},
+               {"3 ranks were started", "srun --mpi=pmix", "unset SLURM_STEP_NUM_TASKS"});
+  expect_parts({Launcher::pmi, 0, 3}, {"3 trainings would overwrite", "unset PMI_SIZE"});
 }
 
 }  // namespace
