@@ -7,14 +7,19 @@
 #include <cstdlib>
 #include <thread>
 
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/build_id.h"
+#include "comm/dead_segments.h"
 #include "comm/launcher.h"
 #include "comm/mpi/node_window.h"
 #include "comm/start_guard.h"
 #include "core/error.h"
 #include "core/last_words.h"
+#include "core/log.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -49,8 +54,19 @@ std::string processor_name() {
   return {name.data(), static_cast<std::size_t>(length)};
 }
 
-// The lowest rank of this rank's node.
-int find_leader(int rank, int ranks_per_node) {
+// The same for all processes that have the same /dev/shm mounted.
+std::uint64_t shared_memory_device() {
+  struct stat status = {};
+  return stat("/dev/shm", &status) == 0 ? status.st_dev : 0;
+}
+
+// Of a rank, as the ranks of its machine find it.
+struct Neighbourhood {
+  int leader = 0;         // the lowest rank of its node
+  int shares_memory = 1;  // 0: with one of them it does not
+};
+
+Neighbourhood find_neighbourhood(int rank, int ranks_per_node) {
   MPI_Comm shared = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared));
   std::array<int, 2> place = {0, 1};  // rank and size among those that share memory
@@ -58,16 +74,32 @@ int find_leader(int rank, int ranks_per_node) {
   MPI_CHECK(MPI_Comm_size(shared, &place[1]));
   std::vector<int> members(static_cast<std::size_t>(place[1]));
   MPI_CHECK(MPI_Allgather(&rank, 1, MPI_INT, members.data(), 1, MPI_INT, shared));
+  const std::uint64_t device = shared_memory_device();
+  std::vector<std::uint64_t> devices(members.size());
+  MPI_CHECK(MPI_Allgather(&device, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, shared));
   MPI_CHECK(MPI_Comm_free(&shared));
   const int first = ranks_per_node > 0 ? place[0] / ranks_per_node * ranks_per_node : 0;
-  return members[static_cast<std::size_t>(first)];
+  return {.leader = members[static_cast<std::size_t>(first)],
+          .shares_memory = std::ranges::count(devices, device) == std::ssize(devices)};
 }
 
-Placement find_place(int rank, int size, int ranks_per_node) {
-  const int leader = find_leader(rank, ranks_per_node);
-  std::vector<int> leaders(static_cast<std::size_t>(size));
-  MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  return place_ranks(rank, leaders);
+Placement find_place(int rank, int size, int ranks_per_node, const std::string& host) {
+  const Neighbourhood mine = find_neighbourhood(rank, ranks_per_node);
+  std::vector<Neighbourhood> all(static_cast<std::size_t>(size));
+  MPI_CHECK(MPI_Allgather(&mine, 2, MPI_INT, all.data(), 2, MPI_INT, MPI_COMM_WORLD));
+  std::vector<int> leaders, apart;
+  for (std::size_t each = 0; each < all.size(); ++each) {
+    leaders.push_back(all[each].leader);
+    if (all[each].shares_memory == 0) apart.push_back(static_cast<int>(each));
+  }
+  if (apart.empty()) return place_ranks(rank, leaders);
+  MPI_Finalize();
+  throw ConfigError(fmt::format(
+      "rank {} are on one machine ({}) and have no common /dev/shm, as in containers of their own: ranks of "
+      "a "
+      "machine work in shared memory; give the containers one (docker run --ipc=host, apptainer exec without "
+      "--contain and --containall), or start mpirun inside of one container",
+      fmt::join(apart, ", "), host));
 }
 
 // Where ranks were dealt over nodes, only some may see that their launch was split: the largest number
@@ -76,9 +108,33 @@ void require_whole_launch(int size) {
   Launch launch = find_launch(&std::getenv);
   MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, &launch.size, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
   const std::string problem = describe_split_launch(launch, size, mpi_version());
+  if (const std::string doubt = describe_first_task(launch); problem.empty() && !doubt.empty())
+    log::shared_warning("{}", doubt);
   if (problem.empty()) return;
   MPI_Finalize();
   throw ConfigError(problem);
+}
+
+// What all ranks compare first, of a size that no version changes.
+struct RankBuild {
+  std::array<char, 64> build = {}, host = {};
+};
+
+void require_one_build(int size, const std::string& host) {
+  RankBuild mine;
+  build_id(&std::getenv).copy(mine.build.data(), mine.build.size() - 1);
+  host.copy(mine.host.data(), mine.host.size() - 1);
+  std::vector<RankBuild> all(static_cast<std::size_t>(size));
+  MPI_CHECK(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, MPI_COMM_WORLD));
+  const auto other =
+      std::ranges::find_if(all, [&](const RankBuild& each) { return each.build != all[0].build; });
+  if (other == all.end()) return;
+  MPI_Finalize();
+  throw ConfigError(fmt::format(
+      "rank {} on {} is Lockstep {}, rank 0 on {} is {}: ranks of different builds do not understand each "
+      "other; "
+      "install one build on all machines, or start it from a folder that they share",
+      other - all.begin(), other->host.data(), other->build.data(), all[0].host.data(), all[0].build.data()));
 }
 
 // Of a wait on a wire: polls before the first sleep, and that sleep; later ones are up to eight times as
@@ -216,7 +272,11 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
   set_process_rank(rank);
   require_whole_launch(size);
   session->host = processor_name();
-  session->placement = find_place(rank, size, options.ranks_per_node);
+  require_one_build(size, session->host);
+  session->placement = find_place(rank, size, options.ranks_per_node, session->host);
+  if (session->placement.local_rank == 0)
+    if (const std::string dead = describe(dead_segments(), session->host); !dead.empty())
+      log::warning("{}", dead);
   return session;
 }
 

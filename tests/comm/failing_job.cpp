@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +52,7 @@ void communicate(lockstep::World& world, std::string_view trouble) {
 }
 
 void run(std::string_view trouble) {
+  if (trouble == "other_build" && lockstep::launched_rank() == 2) setenv("LOCKSTEP_BUILD_ID", "another", 1);
   lockstep::World world = lockstep::World::join();
   if (trouble.starts_with("hang")) world.set_timeout(std::chrono::seconds(1));
   communicate(world, trouble);

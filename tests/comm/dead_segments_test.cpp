@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/dead_segments.h"
+
+#include <chrono>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DeadSegmentsTest : public testing::Test {
+ protected:
+  DeadSegmentsTest() {
+    fs::create_directories(memory_);
+    fs::create_directories(processes_ / "17");
+    fs::create_directories(processes_ / "self");
+  }
+  ~DeadSegmentsTest() override { fs::remove_all(folder_); }
+
+  void make_segment(const std::string& name, std::chrono::minutes age) const {
+    std::ofstream(memory_ / name, std::ios::binary) << std::string(std::size_t{1} << 20, 'x');
+    fs::last_write_time(memory_ / name, fs::file_time_type::clock::now() - age);
+  }
+  void map(const std::string& name) const {
+    std::ofstream(processes_ / "17/maps", std::ios::app)
+        << "7f01-7f02 rw-s 00000000 00:19 42 " << (memory_ / name).string() << '\n';
+  }
+  DeadSegments found() const { return dead_segments(memory_, processes_); }
+
+  const fs::path folder_ = fs::temp_directory_path() / fmt::format("lockstep_dead_segments_{}", getpid());
+  const fs::path memory_ = folder_ / "shm", processes_ = folder_ / "proc";
+};
+
+TEST_F(DeadSegmentsTest, AreThoseOfOpenMpiThatNoProcessMaps) {
+  EXPECT_EQ(found().files, 0);
+  make_segment("vader_segment.node.0.1a0001.0", std::chrono::minutes(10));
+  make_segment("sm_segment.node.0.1a0001.1", std::chrono::minutes(10));
+  make_segment("vader_segment.node.0.2b0001.0", std::chrono::minutes(10));
+  make_segment("vader_segment.node.0.3c0001.0", std::chrono::minutes(0));
+  make_segment("lockstep.17.0", std::chrono::minutes(10));
+  map("vader_segment.node.0.2b0001.0");
+  const DeadSegments dead = found();
+  EXPECT_EQ(dead.files, 2);
+  EXPECT_EQ(dead.first, "sm_segment.node.0.1a0001.1");
+  EXPECT_GE(dead.bytes, std::uint64_t{2} << 20);
+  EXPECT_TRUE(fs::exists(memory_ / dead.first)) << "nothing is removed";
+}
+
+TEST_F(DeadSegmentsTest, AreToldWithTheWayToRemoveThem) {
+  DeadSegments dead{.files = 12, .bytes = 48 << 20, .first = "vader_segment.a", .capacity = 1 << 30};
+  EXPECT_EQ(describe(DeadSegments{}, "node"), "");
+  EXPECT_EQ(describe(dead, "node"), "") << "there is room enough";
+  dead.capacity = 64 << 20;
+  const std::string text = describe(dead, "node");
+  EXPECT_TRUE(text.starts_with("/dev/shm of node has 48 MiB in 12 files")) << text;
+  EXPECT_NE(text.find("! -exec fuser -s {} \\; -delete"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace lockstep
