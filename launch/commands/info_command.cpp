@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
-#include <thread>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -9,6 +8,7 @@
 #include "kernels/library_versions.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
+#include "launch/devices/cores.h"
 #include "launch/devices/device_choice.h"
 #include "launch/devices/device_use.h"
 #include "launch/terminal/terminal.h"
@@ -21,7 +21,7 @@ const char* extent_of(const CudaDevice& device) {
   return device.is_slice() ? "a MIG slice" : is_vgpu(device) ? "a vGPU" : "a whole GPU";
 }
 
-std::string describe(const CudaDevice& device, const NodeClaims& claims) {
+std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
   const std::optional<std::string> holder = holder_of_gpu(claims, device.uuid);
   return fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}, {}", device.name,
                      static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
@@ -36,14 +36,17 @@ int run_info(const Command& command) {
   };
   fmt::print("Lockstep {}\n", kVersion);
   print("cpu",
-        fmt::format("{} cores; {}", std::thread::hardware_concurrency(), backend_for(Device{}).describe()));
+        fmt::format(
+            "{} cores{}; {}", machine_cores(),
+            usable_cores() < machine_cores() ? fmt::format(", {} for this process", usable_cores()) : "",
+            backend_for(Device{}).describe()));
   print("mpi", mpi_version());
   const CudaStatus cuda = cuda_status();
   print("cuda", fmt::format("{}; {}", cuda.built ? "built in" : "not built in", cuda.message));
   if (cuda.built) print("", fmt::format("{}, NCCL {}", cuda_library_versions(), nccl_version()));
   const NodeClaims claims;
   for (std::size_t i = 0; i < cuda.devices.size(); ++i)
-    print_beside(fmt::format("  cuda:{}  ", i), describe(cuda.devices[i], claims));
+    print_beside(fmt::format("  cuda:{}  ", i), gpu_line(cuda.devices[i], claims));
   if (const std::optional<std::string> mps = mps_folder(); mps && !cuda.devices.empty())
     print("mps", fmt::format("a daemon in {} lets processes compute on these GPUs at the same time", *mps));
   const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));

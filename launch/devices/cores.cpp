@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -23,16 +24,38 @@ namespace {
 
 RankCores cores_of_this_process(int node) {
   RankCores mine{.node = node, .machine_cores = machine_cores()};
+  const std::vector<ProcessorQuota> quotas = processor_quotas();
+  std::copy_n(quotas.begin(), std::min(quotas.size(), mine.quotas.size()), mine.quotas.begin());
   CPU_ZERO(&mine.usable);
   if (sched_getaffinity(0, sizeof(mine.usable), &mine.usable) == 0) return mine;
   for (int core = 0; core < std::min(mine.machine_cores, CPU_SETSIZE); ++core) CPU_SET(core, &mine.usable);
   return mine;
 }
 
+constexpr double kRounding = 1e-6;  // three thirds are one
+
+// The time that CPU quotas leave a rank, in cores; infinite without one.
+double time_of(const RankCores& rank, std::span<const RankCores> ranks) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const ProcessorQuota& quota : rank.quotas) {
+    if (quota.cores <= 0) continue;
+    const auto shares = [&](const RankCores& other) {
+      return other.node == rank.node &&
+             std::ranges::find(other.quotas, quota.group, &ProcessorQuota::group) != other.quotas.end();
+    };
+    least = std::min(least, quota.cores / static_cast<double>(std::ranges::count_if(ranks, shares)));
+  }
+  return least;
+}
+
 struct NodeUse {
+  // Cores that its ranks have the time of.
+  double time() const { return std::min(quota, static_cast<double>(CPU_COUNT(&cores))); }
+
   std::vector<std::size_t> ranks;
   std::vector<std::size_t> on_one_core;  // of several that the machine has
   cpu_set_t cores = {};
+  double quota = 0;  // of all of them
   int threads = 0;
 };
 
@@ -42,6 +65,7 @@ std::map<int, NodeUse> use_of_nodes(std::span<const RankCores> ranks, std::span<
     NodeUse& node = nodes[ranks[rank].node];
     node.ranks.push_back(rank);
     node.threads += threads[rank];
+    node.quota += time_of(ranks[rank], ranks);
     CPU_OR(&node.cores, &node.cores, &ranks[rank].usable);
     if (CPU_COUNT(&ranks[rank].usable) == 1 && ranks[rank].machine_cores > 1)
       node.on_one_core.push_back(rank);
@@ -63,6 +87,16 @@ std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks)
         "cores of their own",
         node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
   }
+  if (node.threads > node.quota + kRounding) {
+    return fmt::format(
+        "{} thread{} of {} rank{} compute on {}, of which a CPU quota of the control group gives them the "
+        "time "
+        "of {:.3g}: start fewer ranks, lower train.threads (0: what there is), or raise the quota (docker "
+        "run "
+        "--cpus, Kubernetes' limits.cpu)",
+        node.threads, node.threads == 1 ? "" : "s", node.ranks.size(), node.ranks.size() == 1 ? "" : "s",
+        which, node.quota);
+  }
   if (node.on_one_core.empty()) return {};
   return fmt::format(
       "rank {} may use one core of {}, so communication has none to overlap on: start with mpirun --bind-to "
@@ -71,6 +105,12 @@ std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks)
 }
 
 }  // namespace
+
+int usable_cores() {
+  const RankCores mine = cores_of_this_process(0);
+  const double time = std::min(time_of(mine, {&mine, 1}), static_cast<double>(CPU_COUNT(&mine.usable)));
+  return std::max(1, static_cast<int>(time + kRounding));
+}
 
 std::vector<int> divide_cores(std::span<const RankCores> ranks, std::int64_t wanted) {
   if (wanted > 0) return std::vector<int>(ranks.size(), static_cast<int>(wanted));
@@ -84,7 +124,7 @@ std::vector<int> divide_cores(std::span<const RankCores> ranks, std::int64_t wan
   for (const RankCores& rank : ranks) {
     double share = 0;
     for_each_core(rank, [&](int count) { share += 1.0 / count; });
-    constexpr double kRounding = 1e-6;  // three thirds are one
+    share = std::min(share, time_of(rank, ranks));
     threads.push_back(std::max(1, static_cast<int>(share + kRounding)));
   }
   return threads;
@@ -107,8 +147,15 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   const std::vector<int> threads = divide_cores(ranks, wanted);
   const std::string contention = describe_contention(ranks, threads);
   if (!contention.empty()) log::shared_warning("{}", contention);
+  const NodeUse node = use_of_nodes(ranks, threads).at(world.node());
+  if (host.rank() == 0 && wanted == 0 && node.quota < CPU_COUNT(&node.cores)) {
+    log::info(
+        "{} thread{} per rank: a CPU quota of the control group gives this node's ranks the time of {:.3g} "
+        "of {} cores",
+        threads[0], threads[0] == 1 ? "" : "s", node.quota, CPU_COUNT(&node.cores));
+  }
   return {.threads = threads[static_cast<std::size_t>(host.rank())],
-          .node_cores = CPU_COUNT(&use_of_nodes(ranks, threads).at(world.node()).cores)};
+          .node_cores = std::max(1, static_cast<int>(node.time() + kRounding))};
 }
 
 int keep_near(const cpu_set_t& near) {

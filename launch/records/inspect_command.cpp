@@ -2,7 +2,6 @@
 //
 // lockstep inspect: what record files hold, and whether all of it is sound.
 #include <algorithm>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "data/resized.h"
 #include "data/verify.h"
 #include "launch/commands/commands.h"
+#include "launch/devices/cores.h"
 #include "launch/terminal/progress_meter.h"
 #include "launch/terminal/terminal.h"
 
@@ -172,7 +172,7 @@ int run_inspect(const Command& command) {
   }
   if (!flags.sheet.empty()) write_sheet(train, flags.sheet);
   if (flags.quick) return exit_code::done;
-  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = usable_cores();
   for (const Found& found : splits) {
     VerifyOptions options{.extent = Verify::all, .shard = {}, .threads = threads};
     ProgressMeter meter("verifying " + found.name, "images", find_terminal());

@@ -2,7 +2,6 @@
 //
 // lockstep pack: any dataset a configuration can name, as record files.
 #include <algorithm>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 
@@ -11,6 +10,7 @@
 #include "data/records/pack.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
+#include "launch/devices/cores.h"
 #include "launch/terminal/progress_meter.h"
 #include "launch/terminal/terminal.h"
 
@@ -50,14 +50,12 @@ int run_pack(const Command& command) {
   const auto open = as_files ? open_in_own_sizes : open_dataset;
   const auto train = open(config.dataset, Split::train, command.registry.formats);
   const auto test = open(config.dataset, Split::test, command.registry.formats);
-  const PackOptions options = {
-      .coding = flags.as == "pixels" ? ImageCoding::pixels : ImageCoding::file,
-      .jpeg_quality = flags.as == "jpeg" ? flags.quality : 0,
-      .own_sizes = as_files && config.dataset.resize.size > 0,
-      .shard_bytes = flags.shard_mib << 20,
-      .threads = flags.threads > 0 ? flags.threads
-                                   : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
-      .leave_out_damaged = flags.leave_out_damaged};
+  const PackOptions options = {.coding = flags.as == "pixels" ? ImageCoding::pixels : ImageCoding::file,
+                               .jpeg_quality = flags.as == "jpeg" ? flags.quality : 0,
+                               .own_sizes = as_files && config.dataset.resize.size > 0,
+                               .shard_bytes = flags.shard_mib << 20,
+                               .threads = flags.threads > 0 ? flags.threads : usable_cores(),
+                               .leave_out_damaged = flags.leave_out_damaged};
   ProgressMeter bar("packing", "images", find_terminal());
   const PackProgress packed =
       pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},

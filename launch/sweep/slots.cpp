@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
-#include <thread>
 
 #include <fmt/ranges.h>
 
 #include "comm/node_claims.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "launch/devices/cores.h"
 #include "launch/devices/device_choice.h"
 
 namespace lockstep {
@@ -51,9 +51,7 @@ std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_
 
 }  // namespace
 
-SweepResources sweep_resources() {
-  return {.cores = std::max(1u, std::thread::hardware_concurrency()), .gpus = names_of_free_gpus()};
-}
+SweepResources sweep_resources() { return {.cores = usable_cores(), .gpus = names_of_free_gpus()}; }
 
 SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
   const DeviceSettings& device = plan.base.device;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/devices/cores.h"
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
@@ -46,6 +47,28 @@ TEST(DivideCores, NodesDoNotShare) {
 
 TEST(DivideCores, WhatIsWantedCounts) { EXPECT_EQ(divide_cores(Ranks(2, rank_on(kAll)), 6), Threads(2, 6)); }
 
+RankCores with_quota(RankCores rank, double cores, std::uint64_t group = 1) {
+  *std::ranges::find(rank.quotas, 0.0, &ProcessorQuota::cores) = {.group = group, .cores = cores};
+  return rank;
+}
+
+TEST(DivideCores, RanksOfOneControlGroupShareItsQuota) {
+  const RankCores all = rank_on(kAll);
+  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 3.5)), 0), Threads{3});
+  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 0.5)), 0), Threads{1});
+  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 16)), 0), Threads{8});
+  EXPECT_EQ(divide_cores(Ranks(2, with_quota(all, 4)), 0), Threads(2, 2));
+  EXPECT_EQ(divide_cores(Ranks{with_quota(all, 2, 1), with_quota(all, 4, 2)}, 0), (Threads{2, 4}));
+  EXPECT_EQ(divide_cores(Ranks{with_quota(rank_on(kAll, 0), 3), with_quota(rank_on(kAll, 1), 3)}, 0),
+            (Threads{3, 3}))
+      << "numbers of groups are a node's own";
+  // Two containers of two cores in a pod of three.
+  EXPECT_EQ(divide_cores(
+                Ranks{with_quota(with_quota(all, 2, 1), 3, 9), with_quota(with_quota(all, 2, 2), 3, 9)}, 0),
+            (Threads{1, 1}));
+  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 1)), 6), Threads{6}) << "what is wanted counts";
+}
+
 std::string contention(const Ranks& ranks, std::int64_t wanted = 0) {
   return describe_contention(ranks, divide_cores(ranks, wanted));
 }
@@ -61,6 +84,18 @@ TEST(Contention, IsMoreRanksOrThreadsThanCoresOrOneCoreOfMany) {
   RankCores alone = rank_on({0});
   alone.machine_cores = 1;
   EXPECT_EQ(contention(Ranks{alone}), "") << "there is no other core";
+}
+
+TEST(Contention, IsMoreThreadsThanAQuotaHasTimeFor) {
+  const RankCores limited = with_quota(rank_on(kAll), 2);
+  EXPECT_EQ(contention(Ranks(1, limited)), "");
+  EXPECT_EQ(contention(Ranks(2, limited)), "");
+  EXPECT_TRUE(contention(Ranks(3, limited))
+                  .starts_with("3 threads of 3 ranks compute on 8 cores, of which a CPU quota"));
+  EXPECT_TRUE(
+      contention(Ranks(1, limited), 4).starts_with("4 threads of 1 rank compute on 8 cores, of which"));
+  EXPECT_EQ(contention(Ranks(1, with_quota(rank_on(kAll), 0.5))).substr(0, 50),
+            "1 thread of 1 rank compute on 8 cores, of which a ");
 }
 
 TEST(Contention, IsSaidOnceForManyNodes) {
