@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <hdf5.h>
+#include <sys/resource.h>
 
 #include "data/hdf5/hdf5_protocol.h"
 #include "data/split_words.h"
@@ -375,6 +377,14 @@ void answer_failure(const std::string& message) {
   write_all(message.data(), message.size());
 }
 
+// A damaged file may ask for any amount. Sanitizers map far more than they use.
+void limit_memory() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const rlimit limit{.rlim_cur = kMostHdf5Memory, .rlim_max = kMostHdf5Memory};
+  setrlimit(RLIMIT_AS, &limit);
+#endif
+}
+
 void answer_success() {
   const Hdf5Answer answer;
   write_all(&answer, sizeof(answer));
@@ -405,6 +415,7 @@ void serve(const Request& request, const std::vector<const char*>& paths) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  lockstep::limit_memory();
   if (argc < 7) {
     std::fprintf(stderr, "lockstep-hdf5 reads for lockstep, which starts it\n");
     return 64;
@@ -417,6 +428,10 @@ int main(int argc, char** argv) {
                                     .images = argv[4],
                                     .labels = argv[5]};
     lockstep::serve(request, {argv + 6, argv + argc});
+  } catch (const std::bad_alloc&) {
+    lockstep::answer_failure("reading it takes more than " + std::to_string(lockstep::kMostHdf5Memory >> 30) +
+                             " GiB of memory, which is the most that it may");
+    std::fflush(stdout);
   } catch (const std::exception& error) {
     lockstep::answer_failure(error.what());
     std::fflush(stdout);

@@ -32,6 +32,9 @@ struct Hdf5Facts {
   std::int64_t largest = 255;  // that stands for 255: 1 where pixels are floating-point numbers from 0 to 1
 };
 
+// Of the program: its cache has 64 MiB, and a chunk that it unpacks may have gigabytes.
+inline constexpr std::uint64_t kMostHdf5Memory = std::uint64_t{8} << 30;
+
 inline constexpr const char* kHdf5Program = "lockstep-hdf5";
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/job_signals.h"
 #include "data/hdf5/hdf5_images.h"
+#include "data/hdf5/hdf5_protocol.h"
 #include "data/records/pack.h"
 #include "data/records/records.h"
 #include "tests/data/temporary_folder.h"
@@ -414,6 +415,21 @@ TEST(Hdf5, TheReaderHoldsNoFilesOfTheJob) {
   EXPECT_EQ(poll(&end, 1, 0), 1) << "the reader holds the other end";
   close(ends[0]);
   expect_all(*dataset);
+}
+
+TEST(Hdf5, TheReaderHasALimitOfMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers map more than any limit";
+#else
+  const TemporaryFolder folder;
+  write_train(folder);
+  const auto dataset = open_dataset(options_of(folder), Split::train);
+  std::ifstream limits(fmt::format("/proc/{}/limits", reader_process()));
+  std::string memory;
+  for (std::string line; std::getline(limits, line);)
+    if (line.starts_with("Max address space")) memory = line;
+  EXPECT_NE(memory.find(fmt::format(" {} ", kMostHdf5Memory)), std::string::npos) << memory;
+#endif
 }
 
 }  // namespace
