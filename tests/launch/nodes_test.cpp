@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -263,6 +264,54 @@ TEST(Nodes, RefuseWhatMakesNoSense) {
   }
   expect_failure(run_shell("export LOCKSTEP_NODES_CORES=0.1; " + script + "none 1 1 true"), 64,
                  {"LOCKSTEP_NODES_CORES is \"0.1\": give 0.2 or more"});
+}
+
+// As docker leaves one on every machine.
+TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsToldWithTheParameter) {
+  const Workplace workplace("bridge");
+  const std::string ranks = workplace.script(
+      "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && ip link set dev "
+      "docker0 up\n" +
+      workplace.train({"train.steps=4"}));
+  setenv("LOCKSTEP_NODES_MPIRUN",
+         "--mca btl_tcp_if_include 10.77.0.0/24,172.17.0.0/16 --mca btl tcp,self -x LOCKSTEP_START_SECONDS=5",
+         1);
+  const ProgramResult result = run_nodes("none", 2, "1", ranks);
+  unsetenv("LOCKSTEP_NODES_MPIRUN");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_NE(result.output.find("172.17.0.0/16 (a bridge)"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("--mca btl_tcp_if_include 10.77.0.0/24"), std::string::npos) << result.output;
+}
+
+// Containers whose host name is one, and whose shared memory is not.
+TEST(Nodes, RanksOfAMachineWithoutCommonSharedMemoryAreRefused) {
+  if (run_shell("unshare --mount mount -t tmpfs own /dev/shm").exit_code != 0)
+    GTEST_SKIP() << "needs root, to mount";
+  const Workplace workplace("apart");
+  const std::string container = workplace.script("mount -t tmpfs own /dev/shm\n" + workplace.train({}));
+  expect_failure(run_ranks(2, "unshare --mount " + container), exit_code::config,
+                 {"rank 0, 1 are on one machine", "--ipc=host"});
+}
+
+TEST(Nodes, MpirunInTheShellOfASlurmStepTrains) {
+  const Workplace workplace("step");
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  setenv("SLURM_PROCID", "0", 1);
+  const ProgramResult trained = run_ranks(2, workplace.train({"train.steps=4"}));
+  const ProgramResult alone = run_shell(workplace.train({"train.steps=4"}));
+  unsetenv("SLURM_STEP_NUM_TASKS");
+  unsetenv("SLURM_PROCID");
+  EXPECT_EQ(trained.exit_code, exit_code::done) << trained.output;
+  EXPECT_EQ(count(trained.output, "unset SLURM_STEP_NUM_TASKS"), 1) << trained.output;
+  expect_failure(alone, exit_code::config, {"unset SLURM_STEP_NUM_TASKS"});
+}
+
+TEST(Nodes, RanksOfAnotherBuildAreRefused) {
+  const Workplace workplace("builds");
+  const std::string ranks = workplace.script(
+      "[ $OMPI_COMM_WORLD_RANK != 1 ] || export LOCKSTEP_BUILD_ID=0.0.9-other\n" + workplace.train({}));
+  expect_failure(run_ranks(2, ranks), exit_code::config, {"is Lockstep 0.0.9-other, rank 0 on "});
 }
 
 }  // namespace
