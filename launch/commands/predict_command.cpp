@@ -16,6 +16,7 @@
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "data/image_folder.h"
 #include "data/image_names.h"
 #include "data/resized.h"
@@ -165,11 +166,28 @@ class Printer {
   [[noreturn]] static void throw_unwritten() {
     throw IoError("the answers cannot be written to standard output");
   }
-  static std::string in_csv(const std::string& text) {
+  // A name may have characters that order a terminal about.
+  static std::string in_csv(const std::string& name) {
+    const std::string text = printable(name);
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
     std::string quoted = "\"";
     for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
     return quoted + '"';
+  }
+  // JSON that says the same: the control characters that nlohmann leaves are DEL and those of two bytes.
+  static std::string without_controls(const std::string& json) {
+    std::string escaped;
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(json[i]);
+      const auto next = static_cast<unsigned char>(i + 1 < json.size() ? json[i + 1] : 0);
+      const bool two_bytes = byte == 0xc2 && next < 0xa0;
+      if (byte == 0x7f || two_bytes)
+        escaped += fmt::format("\\u{:04x}", two_bytes ? next : byte);
+      else
+        escaped += json[i];
+      if (two_bytes) ++i;
+    }
+    return escaped;
   }
   std::vector<std::size_t> best(std::span<const float> probabilities) const {
     std::vector<std::size_t> order(probabilities.size());
@@ -208,7 +226,7 @@ class Printer {
       if (order.size() > 1)
         for (const std::size_t label : order) line["top"].push_back(json_of(label));
     }
-    put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
+    put(without_controls(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) + '\n');
   }
 
   const std::vector<std::string>& paths_;

@@ -246,5 +246,21 @@ TEST_F(Predicted, ARunsFolderAnswersByItsNewestCheckpoint) {
   EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
 }
 
+TEST_F(Predicted, NamesGiveNoOrdersToATerminal) {
+  const std::string name = "\x1b[2J\xc2\x9b\x7f.jpg";
+  std::filesystem::copy_file(folder_.path() / fmt::format("test/{}/60.jpg", kClasses[0]),
+                             folder_.path() / name);
+  const std::string arguments = weights() + " '" + (folder_.path() / name).string() + "'";
+  const ProgramResult csv = predict(arguments + " --csv"), json = predict(arguments);
+  for (const ProgramResult& result : {csv, json}) {
+    EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+    for (const char* order : {"\x1b", "\xc2\x9b", "\x7f"}) EXPECT_EQ(count(result.output, order), 0);
+  }
+  EXPECT_EQ(count(csv.output, "\\x1b[2J\\xc2\\x9b\\x7f.jpg,"), 1) << csv.output;
+  const std::size_t begin = json.output.find("{\"file\"");
+  ASSERT_NE(begin, std::string::npos) << json.output;
+  const auto line = PredictJson::parse(json.output.substr(begin, json.output.find('\n', begin) - begin));
+  EXPECT_EQ(std::filesystem::path(line["file"].get<std::string>()).filename(), name) << "the same name";
+}
 }  // namespace
 }  // namespace lockstep
