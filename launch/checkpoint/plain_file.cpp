@@ -30,13 +30,13 @@ std::uint64_t plain_file_bytes(const std::filesystem::path& path) {
 }
 
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most) {
-  const std::uint64_t bytes = plain_file_bytes(path);
-  if (bytes > most)
-    throw DataError(
-        fmt::format("{}: {} bytes are more than the {} that are read", path.string(), bytes, most));
+  plain_file_bytes(path);  // says what it is in its place
   const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) cannot_read(path, errno);
-  std::string text(bytes, '\0');
+  struct stat status = {};
+  const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  std::string text(regular && bytes <= most ? bytes : 0, '\0');
   std::size_t done = 0;
   int error = 0;
   while (done < text.size()) {
@@ -47,6 +47,10 @@ std::string read_plain_file(const std::filesystem::path& path, std::uint64_t mos
     done += static_cast<std::size_t>(got);
   }
   close(descriptor);
+  if (!regular) throw DataError(fmt::format("{}: is no regular file", path.string()));
+  if (bytes > most)
+    throw DataError(
+        fmt::format("{}: {} bytes are more than the {} that are read", path.string(), bytes, most));
   if (error != 0) cannot_read(path, error);
   text.resize(done);
   return text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of a checkpoint, as they are found: plain ones, of the size that is told for them, and nothing that
-// leads elsewhere.
+// Files of a checkpoint, or of a run, as they are found: plain ones, of the size that is told for them, and
+// nothing that leads elsewhere.
 #pragma once
 
 #include <cstdint>

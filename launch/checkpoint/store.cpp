@@ -129,7 +129,7 @@ void CheckpointStore::make_partial(std::int64_t steps) const {
 
 fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) const {
   const fs::path from = partial(steps);
-  write_atomically(from / Manifest::kFileName, to_text(manifest));
+  write_atomically(from / Manifest::kFileName, to_text(manifest), Links::replace);
   try {
     whole_manifest(from);
   } catch (const DataError& error) {

@@ -40,7 +40,7 @@ int run_report(const Command& command) {
     refuse_file_of_run(out, folder);
     runs.push_back(read_run_folder(folder));
   }
-  write_atomically(out, report_page(runs));
+  write_atomically(out, report_page(runs), flags.out.empty() ? Links::replace : Links::follow);
   print_fitted(printable(fmt::format("the report is in {}", out.string())));
   return exit_code::done;
 }

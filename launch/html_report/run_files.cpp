@@ -2,10 +2,7 @@
 #include "launch/html_report/run_files.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -15,6 +12,7 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "launch/checkpoint/plain_file.h"
 #include "launch/config/toml_text.h"
 
 namespace lockstep {
@@ -31,22 +29,13 @@ constexpr const char* kConfig = "config.toml";
 constexpr const char* kMachine = "run.json";
 constexpr const char* kMonitor = "monitor.csv";
 
-[[noreturn]] void cannot_read(const fs::path& path, int error) {
-  throw IoError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(error)));
-}
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 30;
 
-// Nothing where there is no such file.
+// Nothing where there is no such file. A folder of a run may come from anybody.
 std::optional<std::string> text_of_file(const fs::path& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    cannot_read(path, errno);
-  }
-  std::string text, part(std::size_t{1} << 20, '\0');
-  while (const std::size_t got = std::fread(part.data(), 1, part.size(), file.get()))
-    text.append(part, 0, got);
-  if (std::ferror(file.get()) != 0) cannot_read(path, errno);
-  return text;
+  std::error_code unknown;
+  if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found) return std::nullopt;
+  return read_plain_file(path, kMostFileBytes);
 }
 
 double number_in(const Json& object, std::string_view name) {

@@ -124,7 +124,8 @@ struct RunFolder {
 };
 
 // Throws IoError for a folder without metrics.jsonl and for what cannot be read, and DataError with file and
-// line for what is damaged. A last line without its end is one that is just being written, and left out.
+// line for what is damaged, or is no regular file of 1 GiB at most. A last line without its end is one that
+// is just being written, and left out.
 RunFolder read_run_folder(const std::filesystem::path& folder);
 
 // The files that read_run_folder() reads.

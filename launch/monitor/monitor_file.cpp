@@ -130,8 +130,12 @@ std::string text_of(const MonitorRow& row) {
 MonitorFile::MonitorFile(std::filesystem::path path, bool goes_on) : path_(std::move(path)) {
   std::error_code error;
   std::filesystem::create_directories(path_.parent_path(), error);
-  if (!std::filesystem::is_regular_file(path_, error) || std::filesystem::file_size(path_, error) == 0)
+  const std::filesystem::file_status found = std::filesystem::symlink_status(path_, error);
+  if (std::filesystem::is_symlink(found)) {
+    set_earlier_aside();
     return;
+  }
+  if (!std::filesystem::is_regular_file(found) || std::filesystem::file_size(path_, error) == 0) return;
   std::string line;
   if (goes_on) std::getline(std::ifstream(path_), line);
   if (line + '\n' == monitor_header())

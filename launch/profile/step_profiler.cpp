@@ -147,7 +147,8 @@ bool StepProfiler::write_file(const std::filesystem::path& path, const TraceCloc
   try {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);  // writing tells what is wrong
-    write_atomically(path, torch_trace(head_, timeline, layers_.runs, layers_.dropped, facts_, clock));
+    write_atomically(path, torch_trace(head_, timeline, layers_.runs, layers_.dropped, facts_, clock),
+                     Links::replace);
     return true;
   } catch (const IoError& failure) {
     log::warning("a profile is lost: {}", failure.what());

@@ -37,12 +37,14 @@ std::filesystem::path create_file(const std::filesystem::path& folder, const std
   return path;
 }
 
-// Empty: there is none.
+// Of regular files. Empty: there is none.
 std::filesystem::path newest_file(const std::filesystem::path& folder) {
   std::filesystem::path newest;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().starts_with(kPrefix)) newest = std::max(newest, entry.path());
+    if (entry.path().filename().string().starts_with(kPrefix) &&
+        std::filesystem::is_regular_file(entry.symlink_status(ignored)))
+      newest = std::max(newest, entry.path());
   return newest;
 }
 

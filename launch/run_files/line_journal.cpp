@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "launch/checkpoint/plain_file.h"
 #include "launch/run_files/run_folder.h"
 
 namespace lockstep {
@@ -20,14 +20,10 @@ namespace {
 
 // Empty where there is no such file.
 std::string text_of_journal(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
   std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown)) return {};
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  all << file.rdbuf();
-  if (!file.is_open()) throw IoError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-  return all.str();
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, unknown))) return {};
+  return read_plain_file(path, kMostBytes);
 }
 
 [[noreturn]] void cannot_write_journal(const std::filesystem::path& path, const std::string& why) {
@@ -54,7 +50,7 @@ void LineJournal::drop_cut_off_line() const {
 
 void LineJournal::add(const std::string& line) const {
   if (const int error = append_whole(path_, line + '\n')) cannot_write_journal(path_, std::strerror(error));
-  const int file = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const int file = open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   const int failed = file >= 0 && fsync(file) == 0 ? 0 : errno;
   if (file >= 0) close(file);
   // Not every file system can sync.

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class LineJournal {
  public:
-  // Reads what is there. Throws IoError.
+  // Reads what is there. Throws IoError, and DataError for what is no regular file.
   explicit LineJournal(std::filesystem::path path);
 
   // Whole lines, without their ends, that were there at first.

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +18,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "launch/checkpoint/plain_file.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,7 @@ void make_folder(const std::filesystem::path& folder) {
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kStepsFile = "steps.jsonl";
 constexpr const char* kEvaluationsFile = "evaluations.jsonl";
+constexpr std::uint64_t kMostLinesBytes = std::uint64_t{16} << 30;
 
 // Reads {"epoch":A,NAME:B of a line that is whole; 0 where it is none.
 struct MetricsPlace {
@@ -53,9 +55,12 @@ MetricsPlace place_of(const std::string& line, std::string_view name) {
 MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
 std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
 
+// A link is renamed, and not what it leads to.
 void set_aside(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::is_regular_file(found) && !std::filesystem::is_symlink(found)) return;
+  if (std::filesystem::is_regular_file(found) && std::filesystem::file_size(path, error) == 0) return;
   const std::filesystem::path earlier = name_of_earlier(path);
   std::filesystem::rename(path, earlier, error);
   if (error) throw_io("rename what an earlier run left,", path, error.value());
@@ -64,8 +69,9 @@ void set_aside(const std::filesystem::path& path) {
 
 // Drops all other lines, and one that has no end; then the file as it was stays beside it.
 void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return;
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return;
+  std::istringstream file(read_plain_file(path, kMostLinesBytes));
   std::string kept;
   bool all = true;
   for (std::string line; std::getline(file, line);) {
@@ -73,13 +79,11 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
     if (keep) kept += line + '\n';
     all = all && keep;
   }
-  if (file.bad()) throw_io("read", path, errno);
   if (all) return;
   const std::filesystem::path earlier = name_of_earlier(path);
-  std::error_code error;
   std::filesystem::copy_file(path, earlier, error);
   if (error) throw_io("copy what an earlier run left,", path, error.value());
-  write_atomically(path, kept);
+  write_atomically(path, kept, Links::replace);
   log::info("{} is {} as it was: what comes after the checkpoint is trained again", earlier.string(),
             path.filename().string());
 }
@@ -93,12 +97,13 @@ std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
     return path.parent_path() /
            fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
   };
-  while (std::filesystem::exists(name(), error)) ++number;
+  while (std::filesystem::exists(std::filesystem::symlink_status(name(), error))) ++number;
   return name();
 }
 
 int append_whole(const std::filesystem::path& path, std::string_view bytes) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   if (descriptor < 0) return errno;
   struct stat before = {};
   int error = fstat(descriptor, &before) == 0 ? 0 : errno;
@@ -118,14 +123,15 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
 FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   make_folder(folder);
-  FileClaim claim(folder / "run.lock");
+  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::For::umask); };
+  FileClaim claim = claimed();
   if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
   log::info("run.dir {} is in use by another job ({}); this one waits {} s for its end", folder.string(),
             claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
   const auto deadline = Clock::now() + patience;
   while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    claim = FileClaim(folder / "run.lock");
+    claim = claimed();
   }
   return claim;
 }
@@ -160,14 +166,15 @@ void begin_metrics(const std::filesystem::path& folder) {
   for (const char* name : {"events.jsonl", kEvaluationsFile, kBestFile}) set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
-    errno = 0;
-    if (!std::ofstream(folder / name, std::ios::app)) throw_io("create", folder / name, errno);
+    if (const int error = append_whole(folder / name, "")) throw_io("create", folder / name, error);
   }
 }
 
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
   make_folder(folder);
-  if (!std::ifstream(folder / kMetricsFile)) return begin_metrics(folder);
+  std::error_code unknown;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(folder / kMetricsFile, unknown)))
+    return begin_metrics(folder);
   std::int64_t last = 0;
   keep_lines(folder / kMetricsFile, [&](const std::string& line) {
     const std::int64_t epoch = metrics_place(line).epoch;

@@ -36,9 +36,9 @@ inline constexpr const char* kBestFile = "best.safetensors";
 // in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
-// For a run that goes on: metrics.jsonl keeps its lines of the first `epochs` epochs, and a line of the one
-// after them where `partial`. Where it had more, or half a line, all it had is renamed as begin_metrics()
-// does. Throws IoError.
+// For a run that goes on, and for files that are regular ones: metrics.jsonl keeps its lines of the first
+// `epochs` epochs, and a line of the one after them where `partial`. Where it had more, or half a line, all
+// it had is renamed as begin_metrics() does. Throws IoError.
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
 // Likewise steps.jsonl keeps its lines up to a step, and evaluations.jsonl those before it.
@@ -48,8 +48,8 @@ void continue_steps(const std::filesystem::path& folder, std::int64_t steps);
 // number that is free.
 std::filesystem::path name_of_earlier(const std::filesystem::path& path);
 
-// Appends to a file, which is made where there is none. Returns 0, or the system's error; then the file ends
-// where it did, so that a reader never meets half of it.
+// Appends to a file, which is made where there is none, and not to what a link leads to. Returns 0, or the
+// system's error; then the file ends where it did, so that a reader never meets half of it.
 int append_whole(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace lockstep

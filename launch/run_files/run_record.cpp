@@ -2,8 +2,6 @@
 #include "launch/run_files/run_record.h"
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include <fmt/chrono.h>
@@ -16,6 +14,7 @@
 #include "core/processor_name.h"
 #include "kernels/library_versions.h"
 #include "launch/account/account_json.h"
+#include "launch/checkpoint/plain_file.h"
 #include "launch/rank_memory.h"
 #include "launch/run_files/own_command.h"
 #include "launch/run_files/run_folder.h"
@@ -24,9 +23,14 @@
 namespace lockstep {
 namespace {
 
+// Empty where it is none of ours.
 std::string text_in(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+  try {
+    return read_plain_file(path, kMostBytes);
+  } catch (const Error&) {
+    return {};  // something else, or nothing
+  }
 }
 
 // But for what differs from start to start.
@@ -41,9 +45,9 @@ std::string lasting_facts(const std::string& text) {
 
 void replace(const std::filesystem::path& path, const std::string& text, bool same) {
   std::error_code error;
-  if (!same && std::filesystem::exists(path, error))
+  if (!same && std::filesystem::exists(std::filesystem::symlink_status(path, error)))
     std::filesystem::rename(path, name_of_earlier(path), error);
-  write_atomically(path, text);
+  write_atomically(path, text, Links::replace);
 }
 
 // Of a rank; see MemoryPart.

@@ -209,7 +209,7 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
   std::filesystem::create_directories(folder_of(job.trial), error);
   if (error)
     throw IoError(fmt::format("cannot create {}: {}", folder_of(job.trial).string(), error.message()));
-  write_atomically(folder_of(job.trial) / "trial.toml", to_toml(config, registry_));
+  write_atomically(folder_of(job.trial) / "trial.toml", to_toml(config, registry_), Links::replace);
   const double now = seconds_now();
   const ChildCommand command = command_of(job, slot);
   const std::uintmax_t before = bytes_of(command.output);

@@ -194,7 +194,10 @@ class StepObservers {
     std::function<void()> save_best;
     if (run.config.best.keep) {
       save_best = [&run, &command] {
-        save_evaluated(run, command.registry, std::filesystem::path(run.config.run_dir) / kBestFile);
+        const std::filesystem::path best = std::filesystem::path(run.config.run_dir) / kBestFile;
+        std::error_code unknown;
+        if (std::filesystem::is_symlink(best, unknown)) std::filesystem::remove(best, unknown);
+        save_evaluated(run, command.registry, best);
       };
     }
     BestKeeper& best =

@@ -86,5 +86,17 @@ TEST(HostileInput, GivesNoOrdersToATerminal) {
                  "the unknown type \"\\x1b[2J\"");
 }
 
+TEST(HostileInput, OfARunsFolderIsNotWrittenThrough) {
+  const Workplace place("links");
+  fs::create_directories(place.path("run"));
+  replace_text(place.path("precious"), "");
+  for (const char* name : {"config.toml", "run.json", "metrics.jsonl", "steps.jsonl", "monitor.csv"})
+    fs::create_symlink(place.path("precious"), place.path("run") / name);
+  const ProgramResult result = run_ranks(1, place.train({"train.steps=4", "kernels.choose=direct"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(text_of(place.path("precious")), "");
+  EXPECT_EQ(count(text_of(place.path("run/metrics.jsonl")), "\"epoch\":1"), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -478,5 +478,15 @@ TEST_F(RunFolders, OfManyStepsMakeASmallPage) {
   EXPECT_TRUE(page_has(page, "thinned: 20,000 points to 240"));
 }
 
+TEST_F(RunFolders, OnlyRegularFilesAreRead) {
+  write("run/metrics.jsonl", kEpoch);
+  write("secret", step_line(1));
+  std::filesystem::create_symlink(folder_.path() / "secret", folder_.path() / "run/steps.jsonl");
+  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "steps.jsonl: is no regular file"));
+  std::filesystem::remove(folder_.path() / "run/steps.jsonl");
+  std::filesystem::create_symlink("/dev/zero", folder_.path() / "run/monitor.csv");
+  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "monitor.csv: is no regular file"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -135,5 +136,40 @@ TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
   EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
 }
 
+// A folder that was unpacked may hold links to anywhere.
+TEST_F(RunFolder, NothingIsWrittenThroughALinkThatIsFound) {
+  const std::filesystem::path elsewhere = folder_.parent_path() / "elsewhere";
+  const auto link_all = [&](const std::filesystem::path& to) {
+    for (const char* name : {"metrics.jsonl", "steps.jsonl"}) {
+      std::filesystem::remove(folder_ / name);
+      std::filesystem::create_symlink(to, folder_ / name);
+    }
+  };
+  std::filesystem::create_directories(folder_);
+  link_all(elsewhere);
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(elsewhere));
+  EXPECT_EQ(append_whole(folder_ / "metrics.jsonl", "line\n"), 0);
+  EXPECT_EQ(text_of("metrics.jsonl"), "line\n");
+
+  const std::string two_lines = "{\"epoch\":1,\"steps\":5}\n{\"epoch\":2,\"steps\":10}\n";
+  std::ofstream(elsewhere) << two_lines;
+  link_all(elsewhere);
+  EXPECT_NE(append_whole(folder_ / "metrics.jsonl", "line\n"), 0);
+  EXPECT_THROW(continue_metrics(folder_, 1, false), DataError);
+  EXPECT_THROW(continue_steps(folder_, 1), DataError);
+  begin_metrics(folder_);
+  EXPECT_EQ(text_of("metrics.jsonl"), "");
+  EXPECT_EQ(text_of("../elsewhere"), two_lines);
+}
+
+TEST_F(RunFolder, TheLockFollowsTheUmask) {
+  const mode_t before = umask(077);
+  const RunLock lock(folder_);
+  umask(before);
+  struct stat status = {};
+  ASSERT_EQ(stat((folder_ / "run.lock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
 }  // namespace
 }  // namespace lockstep
