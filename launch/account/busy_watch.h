@@ -10,6 +10,7 @@
 #include <string>
 
 #include "launch/account/idle_cause.h"
+#include "launch/run_files/event_command.h"
 
 namespace lockstep {
 
@@ -19,6 +20,8 @@ struct BusyOptions {
   std::int64_t lines = 3;   // in a row
   double pause_seconds = 60;
   std::string command = "none";  // of sh, told of each event
+  // Whether there is one. What a run's files have in its place is none.
+  bool runs_command() const { return command != "none" && command != kRedacted; }
 };
 
 // What it says of the lines that were not busy, or slow.

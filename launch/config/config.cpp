@@ -281,6 +281,12 @@ class Loader {
   bool all_read_ = true;  // of the file: it was TOML to its end
 };
 
+// Files are handed on, and a secret key's value is not printed but runs.
+bool is_refused_in_file(const Key& key, const toml::node& node) {
+  const auto value = node.value_exact<std::string>();
+  return key.secret && value && *value != "none" && *value != kRedacted;
+}
+
 std::string unknown_key(const std::string& name, std::span<const Key> keys) {
   return fmt::format("unknown key {}{}", one_line(name), did_you_mean(suggested_key(name, keys)));
 }
@@ -315,7 +321,13 @@ void Loader::read_section(const std::string& section, const toml::table& table, 
   for (const auto& [key_name, node] : table) {
     const std::string full_name = fmt::format("{}.{}", section, key_name.str());
     const std::uint32_t line = key_name.source().begin.line;
-    if (const Key* key = find_key(full_name))
+    if (const Key* key = find_key(full_name); key != nullptr && is_refused_in_file(*key, node))
+      complaints_.add(
+          name, line,
+          fmt::format("{0}: what a program runs is not taken from a file, which may be another's: "
+                      "--set {0}=..., or the variable {1}",
+                      full_name, kEventCommandVariable));
+    else if (key != nullptr)
       assign(*key, node, {.name = name, .line = line});
     else if (node.is_table() && holds_keys(full_name + '.'))
       read_section(full_name, *node.as_table(), name);

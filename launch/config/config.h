@@ -91,7 +91,8 @@ void check_override(const std::string& override_text, const Registry& registry =
 // ConfigError.
 Config config_of(std::span<const std::string> overrides, const Registry& registry = {});
 
-// TOML of every key, in the table's order; load_config of it gives the same Config, and the same text.
+// TOML of every key, in the table's order; load_config of it gives the same Config, but for what is secret
+// (kRedacted), and the same text.
 std::string to_toml(const Config& config, const Registry& registry = {});
 
 // "section.key" of the first line in which two to_toml texts differ, with both values:

@@ -493,8 +493,13 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(busy.pause_seconds),
        "the shortest time from one such event to the next",
        {0, 1e6}},
-      {"run.event_command", MEMBER(busy.command),
-       "command of sh that is told of each event: LOCKSTEP_EVENT is its line of events.jsonl; none: nobody"},
+      {.name = "run.event_command",
+       .member = MEMBER(busy.command),
+       .description =
+           "command of sh that is told of each event: LOCKSTEP_EVENT is its line of events.jsonl; none: "
+           "nobody. By --set or the variable LOCKSTEP_EVENT_COMMAND alone, never from a file; what "
+           "is written of a run says \"redacted\"",
+       .secret = true},
       {"run.checkpoint_every",
        MEMBER(checkpoints.every),
        "steps from one checkpoint to the next; 0: none by their number",

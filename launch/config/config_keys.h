@@ -107,6 +107,8 @@ struct Key {
   std::string default_text = {};  // where the default depends on other keys
   bool whole = false;             // of a double: integers alone
   bool several = false;           // a string of some of the words, see listed_words(), or "none"
+  // A string, or "none": it is printed as "redacted", and a file may give neither but these two.
+  bool secret = false;
 
   std::string section() const { return name.substr(0, name.find('.')); }
   std::string short_name() const { return name.substr(name.find('.') + 1); }
@@ -116,6 +118,12 @@ struct Key {
 std::vector<Key> keys_of(const Registry& registry);
 // With what is shipped: where words do not matter, too.
 std::span<const Key> keys();
+
+// Whether there is a key of that name that is secret, and what may be shown of its value, or of a value in
+// a word of a command line ("--set=section.key=value"): no more than whether there is one.
+bool is_secret(std::string_view name);
+std::string shown_secret(const std::string& value);
+std::string without_secrets(const std::string& word);
 
 // One value as TOML, on one line.
 std::string quoted(const std::string& text);

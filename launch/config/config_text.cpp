@@ -42,7 +42,11 @@ std::string to_toml(const Config& config, const Registry& registry) {
       text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", key.section());
       section = key.section();
     }
-    text += fmt::format("{} = {}\n", key.short_name(), detail::value_text(key.member(values)));
+    const detail::Member member = key.member(values);
+    const std::string value = key.secret
+                                  ? detail::quoted(detail::shown_secret(*std::get<std::string*>(member)))
+                                  : detail::value_text(member);
+    text += fmt::format("{} = {}\n", key.short_name(), value);
   }
   return text;
 }

@@ -181,4 +181,21 @@ std::string what_is_wrong(const Key& key, const Member& member) {
   return std::visit(Checker{key, member}, member);
 }
 
+bool is_secret(std::string_view name) {
+  const auto found = std::ranges::find(keys(), name, &Key::name);
+  return found != keys().end() && found->secret;
+}
+
+std::string shown_secret(const std::string& value) { return value == "none" ? value : kRedacted; }
+
+std::string without_secrets(const std::string& word) {
+  for (const Key& key : keys()) {
+    if (!key.secret) continue;
+    const std::size_t name = word.find(key.name), equals = word.find('=', name);
+    if (name != std::string::npos && equals != std::string::npos)
+      return word.substr(0, equals + 1) + kRedacted;
+  }
+  return word;
+}
+
 }  // namespace lockstep::detail

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "launch/checkpoint/plain_file.h"
+#include "launch/config/config_keys.h"
 #include "launch/config/toml_text.h"
 
 namespace lockstep {
@@ -228,7 +229,8 @@ void add_toml_facts(const std::string& path, const toml::table& table, std::vect
     if (const toml::table* section = node.as_table()) {
       add_toml_facts(key, *section, facts);
     } else {
-      facts.emplace_back(key, toml_value_text(node));
+      facts.emplace_back(
+          key, detail::is_secret(key) ? detail::shown_secret(toml_value_text(node)) : toml_value_text(node));
     }
   }
 }

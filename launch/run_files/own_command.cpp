@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "launch/config/config_keys.h"
+
 namespace lockstep {
 
 std::vector<std::string> own_arguments() {
@@ -31,7 +33,8 @@ std::string shell_word(const std::string& word) {
 
 std::string own_command() {
   std::string command;
-  for (const std::string& word : own_arguments()) command += (command.empty() ? "" : " ") + shell_word(word);
+  for (const std::string& word : own_arguments())
+    command += (command.empty() ? "" : " ") + shell_word(detail::without_secrets(word));
   return command;
 }
 

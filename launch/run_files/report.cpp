@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -259,7 +260,10 @@ void Report::write_metrics(const EpochReport& report) {
 void Report::watch_busy(const BusyOptions& options, const IdleContext& context) {
   if (!options_.speaks || options.below <= 0) return;
   busy_watch_.emplace(options, context);
-  event_command_ = options.command;
+  const char* told = std::getenv(kEventCommandVariable);
+  event_command_ = options.runs_command()             ? options.command
+                   : told != nullptr && *told != '\0' ? told
+                                                      : "none";
 }
 
 void Report::tell(const IdleEvent& event) {

@@ -233,6 +233,7 @@ ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
     command.words.emplace_back("--set");
     command.words.emplace_back(kSavedAtTheEnd);
   }
+  if (trial.busy.runs_command()) command.environment.emplace_back(kEventCommandVariable, trial.busy.command);
   if (!slots_.devices.empty()) command.environment.emplace_back("CUDA_VISIBLE_DEVICES", slots_.devices[slot]);
   return command;
 }

@@ -98,5 +98,17 @@ TEST(HostileInput, OfARunsFolderIsNotWrittenThrough) {
   EXPECT_EQ(count(text_of(place.path("run/metrics.jsonl")), "\"epoch\":1"), 1);
 }
 
+TEST(HostileInput, RunsNoCommandOfARunsFolder) {
+  const Workplace place("command");
+  const std::string mark = place.path("mark").string();
+  std::string told = "--set run.event_command='touch " + mark + "; exit 0'";
+  const ProgramResult result = run_ranks(1, place.train({"train.steps=4", "kernels.choose=direct"}, told));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const char* name : {"config.toml", "run.json"})
+    EXPECT_EQ(count(text_of(place.path("run") / name), mark), 0) << name;
+  replace_text(place.path("run/config.toml"), "[run]\nevent_command = \"touch " + mark + "\"\n");
+  expect_refusal(run_shell(program("lockstep") + " train " + place.path("run/config.toml").string()),
+                 exit_code::config, "LOCKSTEP_EVENT_COMMAND");
+}
 }  // namespace
 }  // namespace lockstep

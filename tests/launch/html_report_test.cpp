@@ -488,5 +488,11 @@ TEST_F(RunFolders, OnlyRegularFilesAreRead) {
   EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "monitor.csv: is no regular file"));
 }
 
+TEST_F(RunFolders, SecretsAreNotShown) {
+  const std::vector<RunFact> facts =
+      read_config_facts("[run]\nevent_command = \"curl token\"\n", "config.toml");
+  ASSERT_EQ(facts.size(), 1u);
+  EXPECT_EQ(facts[0].second, "redacted");
+}
 }  // namespace
 }  // namespace lockstep

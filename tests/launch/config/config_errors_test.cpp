@@ -248,5 +248,19 @@ TEST(Suggestions, NearestInSpelling) {
   EXPECT_EQ(nearest("batch", {}), "");
 }
 
+// A configuration may be another's, and a run's folder and a preset, too.
+TEST(ConfigErrors, ACommandIsNotTakenFromAFile) {
+  const WorkingFolder folder;
+  folder.write("own.toml", "[data]\npath = \"x\"\n[run]\nevent_command = \"touch here\"\n");
+  EXPECT_EQ(error_of("own.toml"),
+            "own.toml:4: run.event_command: what a program runs is not taken from a file, which may be "
+            "another's: --set run.event_command=..., or the variable LOCKSTEP_EVENT_COMMAND");
+  for (const char* harmless : {"none", "redacted"}) {
+    folder.write("own.toml", fmt::format("[data]\npath = \"x\"\n[run]\nevent_command = \"{}\"\n", harmless));
+    EXPECT_FALSE(load_config("own.toml", {}).busy.runs_command()) << harmless;
+  }
+  EXPECT_EQ(load_config("own.toml", std::vector<std::string>{"run.event_command=mail me"}).busy.command,
+            "mail me");
+}
 }  // namespace
 }  // namespace lockstep

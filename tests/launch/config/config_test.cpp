@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "launch/config/config_keys.h"
 
 namespace lockstep {
 namespace {
@@ -523,5 +524,20 @@ TEST(Config, EveryKeyIsDescribedAndPrinted) {
   }
 }
 
+TEST(Config, TextKeepsSecretsToItself) {
+  const Config config = with({"run.event_command=curl https://hooks.example/token"});
+  EXPECT_TRUE(config.busy.runs_command());
+  const std::string text = to_toml(config);
+  EXPECT_EQ(text.find("token"), std::string::npos);
+  EXPECT_NE(text.find("event_command = \"redacted\"\n"), std::string::npos) << text;
+  const Config again = from_text(text);
+  EXPECT_FALSE(again.busy.runs_command());
+  EXPECT_EQ(to_toml(again), text);
+  for (const auto& [word, shown] :
+       {std::pair{"run.event_command=curl token", "run.event_command=redacted"},
+        std::pair{"--set=run.event_command = a=b", "--set=run.event_command =redacted"},
+        std::pair{"run.dir=here", "run.dir=here"}})
+    EXPECT_EQ(detail::without_secrets(word), shown);
+}
 }  // namespace
 }  // namespace lockstep
