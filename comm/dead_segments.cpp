@@ -35,7 +35,7 @@ std::map<std::string, std::uint64_t> segments_in(const fs::path& folder) {
     struct stat status = {};
     if (!is_segment_name(name) || lstat(entry.path().c_str(), &status) != 0) continue;
     if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_mtime > now) continue;
-    found[name] = static_cast<std::uint64_t>(status.st_blocks) * 512;
+    found[name] = static_cast<std::uint64_t>(status.st_size);
   }
   return found;
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct DeadSegments {
   int files = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;     // that they may come to have, as pages are touched
   std::string first;           // a name
   std::uint64_t capacity = 0;  // of the folder's file system
 };
