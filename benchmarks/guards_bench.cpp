@@ -185,7 +185,6 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
   GuardedTraining training(o, communicator);
   Trainer& trainer = *training.trainer;
   watch_job(world, communicator, 0);
-  signals.begin_training();
   Guards guards(world, communicator, trainer, signals, folder);
   Nothing nothing;
   std::vector<double> plain, guarded, ratios, between, comparisons;
@@ -356,9 +355,10 @@ void tell(const GuardOptions& o, const nlohmann::json& found) {
 }
 
 int run(const GuardOptions& o) {
+  StopSignals& signals = StopSignals::of_process();  // before there are other threads
   World world = World::join();
   const int code = run_or_abort(world, [&] {
-    StopSignals signals(60);
+    signals.allow_grace(60);
     const std::unique_ptr<Communicator> communicator = world.communicator();
     backend_for({}).set_threads(o.threads);
     const auto folder = std::filesystem::temp_directory_path() / fmt::format("lockstep_guards_{}", getpid());
