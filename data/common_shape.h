@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What images of a dataset have in common, told by the headers of some: formats whose images are files share
-// it.
+// The common size and number of channels of a dataset, from the headers of some of its images. Used by the
+// formats whose images are files.
 #pragma once
 
 #include <cstdint>

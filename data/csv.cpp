@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of columns, in small letters: the first that is there is the labels'.
+// Names of a label column, in lower case, in order of preference.
 constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
 
 std::string lower_case(std::string_view text) {
@@ -83,14 +83,14 @@ bool has_header(const std::string& file, const std::vector<Cells>& rows, const C
 
 class ColumnFinder {
  public:
-  // rows: the first ones of the file. tells: what is guessed is told.
+  // rows: the first rows of the file. tells: guesses are printed.
   ColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
                CsvHeader header, bool tells)
       : file_(file), dialect_(dialect), cells_(rows.front().size()) {
     if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
   }
 
-  // Whether it has the column of labels; an unlabelled file of others' test rows has not.
+  // Returns true if the file has the column of labels; test files of competitions have none.
   bool has_label(const Columns& training) const {
     return names_.empty() || training.names.empty() ||
            std::ranges::count(names_, training.names[training.label]) > 0;
@@ -168,7 +168,7 @@ struct Rows {
 
 class RowReader {
  public:
-  // tells: what is guessed is told.
+  // tells: guesses are printed.
   RowReader(const CsvOptions& options, OnError on_error, bool tells)
       : options_(options), on_error_(on_error), tells_(tells) {}
 
@@ -204,7 +204,7 @@ class RowReader {
     return rows;
   }
 
-  // What was guessed, in one line.
+  // Prints the guesses in one line.
   void tell_table(const Rows& rows) const {
     const Columns& columns = rows.columns;
     log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header, data.csv.label)", rows.name,
@@ -220,7 +220,7 @@ class RowReader {
     for (std::size_t i = 0; i < columns.count(); ++i) {
       if (counts_rows(rows, i))
         log::shared_warning(
-            "{}: {} counts the rows, which tells nothing of them; data.csv.ignore = \"{}\" leaves it out",
+            "{}: {} counts the rows, which says nothing about them; data.csv.ignore = \"{}\" leaves it out",
             rows.name, columns.describe(columns.features[i]), columns.features[i] + 1);
     }
   }

@@ -80,7 +80,7 @@ std::vector<Cells> first_rows(const fs::path& path, char delimiter) {
   try {
     CsvFile file(path, delimiter);
     while (rows.size() < kRows && file.next(cells)) rows.push_back(cells);
-  } catch (const DataError&) {  // is told by whoever reads on
+  } catch (const DataError&) {  // reported when the table is read
   }
   return rows;
 }

@@ -31,7 +31,7 @@ class CsvFile {
   CsvFile& operator=(const CsvFile&) = delete;
 
   const std::string& name() const { return name_; }
-  // Of the row that next() gave: where it begins, from 1 on.
+  // The line on which the row that next() gave begins, from 1 on.
   std::int64_t line() const { return line_; }
 
   // False: there is no more. Blank lines are none. Throws DataError for quotes that make no sense.
@@ -56,13 +56,13 @@ class CsvFile {
   std::deque<Row> rows_;
 };
 
-// How a file's numbers are written and its cells are told apart.
+// The delimiter and the decimal point of a file.
 struct CsvDialect {
   char delimiter = ',';
-  bool decimal_comma = false;  // "1,5", where cells are not told apart by commas
+  bool decimal_comma = false;  // "1,5"; only if the delimiter is not a comma
 };
-// Of its first rows: the delimiter that makes rows of one length, two cells at least, with the most cells
-// that are numbers; a comma where none does. wanted: data.csv.delimiter.
+// Chosen from the first rows: the delimiter that makes rows of one length, two cells at least, with the most
+// cells that are numbers; a comma where none does. wanted: data.csv.delimiter.
 CsvDialect dialect_of(const std::filesystem::path& path, CsvDelimiter wanted);
 
 // The first 50 rows of a file, or as many as there are before one that makes no sense.
@@ -72,7 +72,7 @@ std::vector<Cells> first_rows(const std::filesystem::path& path, char delimiter)
 std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect);
 // A class: a whole number from 0 to 1,000,000, also as "2.0"; nothing for other cells.
 std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialect& dialect);
-// What programs write for a number that is not known: an empty cell, "NA", "nan", "null", "?", ...
+// Returns true for a cell that stands for a missing number: an empty cell, "NA", "nan", "null", "?", ...
 bool is_missing(std::string_view cell);
 
 }  // namespace lockstep

@@ -96,7 +96,7 @@ class Dataset {
   // what the vector holds. Returns and throws as read() does, but what cannot be decoded is not found out.
   virtual ImageCoding coding() const { return ImageCoding::pixels; }
   virtual std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const;
-  // Of the sample as it is kept, without its label: of a file its bytes, of pixels and numbers these. Equal
+  // A hash of the stored sample without its label: of the bytes of a file, or of pixels or numbers. Equal
   // for copies of one sample. Thread-safe; throws what read() throws of a sample that cannot be read.
   virtual std::uint64_t content_hash(std::int64_t index) const;
   // Throws what read() would throw, as far as that can be told without decoding the sample. Thread-safe.
@@ -132,12 +132,12 @@ struct SyntheticOptions {
   std::int64_t train_samples = 50000, test_samples = 10000;
 };
 
-// What becomes of an image whose EXIF says that it is to be turned or mirrored (data/orientation.h).
+// Whether images are turned and mirrored as their EXIF says (data/orientation.h).
 enum class ExifOrientation { apply, ignore };
 inline constexpr std::string_view kExifOrientationWords[] = {"apply", "ignore"};
 constexpr std::span<const std::string_view> words_of(ExifOrientation) { return kExifOrientationWords; }
 
-// Of JPEG and PNG images, in folders or in larger files.
+// Options of JPEG and PNG images, in folders or in larger files.
 struct ImageFileOptions {
   // 1 (grayscale) or 3 (RGB), which all images are converted to; 0: what most of the training images have.
   std::int64_t channels = 0;
@@ -162,7 +162,7 @@ enum class ColumnScaling { none, min_max, standard };
 inline constexpr std::string_view kColumnScalingWords[] = {"none", "min_max", "standard"};
 constexpr std::span<const std::string_view> words_of(ColumnScaling) { return kColumnScalingWords; }
 
-// What stands between the cells of a table, and whether its first row holds the columns' names; auto: what
+// The delimiter of a table, and whether its first row holds the columns' names; auto: what
 // the first rows look like.
 enum class CsvDelimiter { auto_, comma, semicolon, tab };
 inline constexpr std::string_view kCsvDelimiterWords[] = {"auto", "comma", "semicolon", "tab"};
@@ -183,8 +183,8 @@ struct CsvOptions {
   ColumnScaling scaling = ColumnScaling::standard;
 };
 
-// Of TFRecord files (data/containers/tfrecord.h): the names of their features; auto: the first that is there
-// of image/encoded and image, and of image/class/label, label and class.
+// Options of TFRecord files (data/containers/tfrecord.h): the names of their features; auto: the first that
+// is there of image/encoded and image, and of image/class/label, label and class.
 struct TfRecordOptions {
   std::string image = "auto";
   std::string label = "auto";

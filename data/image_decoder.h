@@ -28,7 +28,7 @@ class ImageDecoder {
   // The same of an image's first bytes alone; nothing where these do not tell.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part,
                                       ExifOrientation exif);
-  // What the last image's EXIF says, 1 to 8, where it is applied.
+  // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.
   int orientation() const { return orientation_; }
 
   // By how much what was opened can be reduced when it is decoded, so that it keeps so many pixels in both

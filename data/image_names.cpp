@@ -55,7 +55,7 @@ bool begins_as_image(const fs::path& path) {
   return read.starts_with(kJpeg) || read.starts_with(kPng);
 }
 
-// What is left out of a split, by kind: nobody shall train on half of the images and not know it.
+// Files of a split that are left out, counted by kind and printed in one line.
 class LeftOut {
  public:
   void add_image(const std::string& kind) { ++images_[kind]; }
@@ -117,7 +117,7 @@ Names folders_in(const fs::path& folder, LeftOut& left_out) {
   return names;
 }
 
-// Of a folder of a class, and of those within it: paths from there, sorted.
+// The images in the folder of a class and in folders within it: paths relative to it, sorted.
 class ImagesOfClass {
  public:
   ImagesOfClass(const fs::path& folder, bool recursive, LeftOut& left_out)
@@ -128,7 +128,7 @@ class ImagesOfClass {
   Names names() && { return std::move(names_); }
 
  private:
-  // below: the folder within that of the class, with a slash behind it.
+  // below: the path of the folder within that of the class, ending with a slash.
   void add(const std::string& below, int depth) {
     constexpr int kMostDepth = 32;  // links may lead in circles
     if (depth > kMostDepth)
@@ -243,7 +243,7 @@ Names some_of(const Names& all, std::size_t most) {
   return some;
 }
 
-// The same for both splits.
+// Returns the same for both splits.
 Names some_training_images(const fs::path& train, const Names& classes, const DatasetOptions& options) {
   constexpr std::size_t kClasses = 32, kImages = 256;
   LeftOut not_told;

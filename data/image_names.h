@@ -14,11 +14,11 @@
 
 namespace lockstep {
 
-// Whether a file of this name is read as an image: .jpg, .jpeg, .jpe, .jfif or .png, in any case; not where
-// the name is hidden or a system's own ("._photo.jpg", "Thumbs.db").
+// Returns true if a file of this name is read as an image: .jpg, .jpeg, .jpe, .jfif or .png, in any case; not
+// where the name is hidden or a system's own ("._photo.jpg", "Thumbs.db").
 bool is_image_name(const std::filesystem::path& name);
 
-// Whether a file or folder of this name is hidden, or what a system or a program leaves in folders.
+// Returns true for names that are hidden or that systems and programs leave in folders.
 bool is_of_a_system(std::string_view name);
 
 class ImageNames {

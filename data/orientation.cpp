@@ -68,7 +68,7 @@ int of_jpeg(Bytes image) {
   return 1;
 }
 
-// Chunks up to the pixels: some programs write eXIf behind them, which is not looked for.
+// Chunks before the pixels only. Some programs write eXIf after them; it is not searched for.
 int of_png(Bytes image) {
   constexpr std::size_t kSignature = 8, kFrame = 12;
   const auto length_at = [&](std::size_t at) {
@@ -100,7 +100,7 @@ void turn(std::span<const std::uint8_t> stored, const ImageShape& shape, int ori
             shown.size() == stored.size(),
         "orientation {}, {} and {} bytes", orientation, stored.size(), shown.size());
   const std::int64_t height = shape.height, width = shape.width, channels = shape.channels;
-  // Of the pixel that is stored in row y and column x: where it is shown, 0 at the top and at the left.
+  // The place of the stored pixel (y, x) in the shown image, counted from the top and the left.
   const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   const std::int64_t shown_width = swaps_sides(orientation) ? height : width;

@@ -25,7 +25,7 @@ void for_each_hash(const Dataset& set, Take take) {
   for (const std::int64_t index : looked_at(set)) {
     try {
       take(index, set.content_hash(index));
-    } catch (const DataError&) {  // is told where the sample is read
+    } catch (const DataError&) {  // reported when the sample is read
     } catch (const IoError&) {
     }
   }

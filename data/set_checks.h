@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What may be wrong with sets of samples that can all be read: asked before the first step, and told as
-// warnings.
+// Warnings about datasets whose samples can all be read. They run before the first step.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +10,11 @@
 
 namespace lockstep {
 
-// Of test samples, how many are training samples, too, by Dataset::content_hash().
+// The number of test samples that are also training samples, by Dataset::content_hash().
 struct SharedSamples {
   std::int64_t looked_at = 0;  // test samples
   std::int64_t shared = 0;
-  std::int64_t repeated = 0;  // samples among as many training samples that others are equal to
+  std::int64_t repeated = 0;  // among as many training samples, those that equal an earlier one
   std::int64_t first_test = -1, first_train = -1;
 
   // More than what equal samples of training let expect, as rows of few whole numbers have them.

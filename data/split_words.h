@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which split a name tells of: a folder's, a file's or an array's.
+// Finds words for a split (training, test, validation) in names of folders, files and arrays.
 #pragma once
 
 #include <span>
@@ -21,10 +21,10 @@ std::vector<std::string> words_in(std::string_view name);
 // word unless it is "auto".
 std::vector<std::vector<std::string>> split_words(Split split, const std::string& wanted);
 
-// Whether a name has one of the words, as a whole word.
+// Returns true if the name contains one of the words as a whole word.
 bool has_word(std::string_view name, std::span<const std::string> words);
 
-// Of names that tell of training and of another split, too: "train_test.csv".
+// Returns true for a name with words of training and of another split: "train_test.csv".
 bool names_both_splits(std::string_view name);
 
 }  // namespace lockstep

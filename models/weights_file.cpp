@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// What stands before the names of most of the network's tensors: nothing, or the attributes in which modules
+// Returns the common prefix of the network's tensors in the file: empty, or the attributes in which modules
 // that wrap a network keep it ("module.", "_orig_mod.", "model.", a person's own). Of equally many the
 // shortest, and then the first in the alphabet.
 std::string wrapping(std::span<const SafetensorsEntry> entries, std::span<const StateTensor> wanted,

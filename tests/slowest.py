@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Of files that ctest --output-junit wrote: how many tests each has, which failed, and which ten took longest."""
+"""Reads files that ctest --output-junit wrote, and prints the number of tests, the failed ones and the ten slowest."""
 
 import pathlib
 import sys

@@ -140,7 +140,7 @@ class Numbers {
   std::vector<hsize_t> shape_;
 };
 
-// What is asked for.
+// The arguments of the program.
 struct Request {
   std::vector<std::string> words, others;  // of the split, and of other splits
   bool shared = false;

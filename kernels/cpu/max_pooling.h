@@ -28,7 +28,7 @@ class ElementPlaces {
     return rows * strides_[2] + columns * strides_[3];
   }
   std::int64_t with_padding(std::int64_t channels) const;
-  // Whether each `lanes` channels, from a multiple of them on, follow one another.
+  // Returns true if groups of `lanes` channels, from channel 0 on, are contiguous.
   bool has_channels_side_by_side(std::int64_t lanes, std::int64_t channels) const;
 
  private:
@@ -50,7 +50,7 @@ class CpuMaxPooling {
                 const dnnl::memory::desc& source, const dnnl::memory::desc& destination,
                 const dnnl::memory::desc& workspace);
 
-  // Whether channels are compared one by one, which takes longer than oneDNN does.
+  // Returns true if channels are compared one by one, which is slower than oneDNN.
   bool is_slow() const { return lanes_ == 1; }
 
   // type: of input and output. saved: the workspace, or null.

@@ -232,7 +232,7 @@ TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
   EXPECT_NE(error<DataError>().find("UTF-16"), std::string::npos);
 }
 
-// Of countries where a comma parts a number's whole from its rest.
+// As in countries that write decimal commas.
 TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n3;4,0;blau\n");
   const std::vector<Row> expected = {{{1.5f, -2.25f}, 1}, {{3, 4}, 0}};

@@ -255,7 +255,7 @@ TEST(Hdf5, NamesMayTellOfTheSplit) {
     put(file, "X_test", "y_test");
   }
   expect_both(folder);
-  // Of arrays that do not tell, none is taken for both splits.
+  // An array whose name has no word for a split is not used for both.
   const TemporaryFolder other;
   put(Writer(other.path() / "data.h5"), "images", "labels");
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(other), Split::test); }),

@@ -201,7 +201,7 @@ TEST(OpenDataset, OpensAImageFolder) {
             std::string::npos);
 }
 
-// What notebooks, archives and file managers leave behind is no class and no image.
+// Files of notebooks, archives and file managers are no classes and no images.
 TEST(ImageFolder, LeavesHiddenFilesAndThoseOfSystemsOut) {
   const TemporaryFolder folder;
   for (const char* name : {"train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg",

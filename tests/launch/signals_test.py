@@ -27,6 +27,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import random_faults  # beside this folder
+
 GRACE = 30
 LONGEST = 90
 SIGNALS = ("INT", "TERM", "HUP", "USR1", "XCPU", "QUIT")
@@ -88,19 +91,8 @@ def chosen_cells(count, chance):
 
 
 def processes_of(folder):
-    """{process: (name, rank)} of those that were started for this folder, but for dead ones."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if str(folder).encode() not in (entry / "cmdline").read_bytes():
-                continue
-            environment = dict(pair.split(b"=", 1) for pair in (entry / "environ").read_bytes().split(b"\0") if b"=" in pair)
-            found[int(entry.name)] = ((entry / "comm").read_text().strip(), int(environment.get(b"OMPI_COMM_WORLD_RANK", b"-1")))
-        except OSError:  # it has just ended
-            continue
-    return found
+    """{process: (name, rank)} of the living processes that were started for this folder."""
+    return {process: (name, rank) for process, name, rank in random_faults.processes_of(folder)}
 
 
 def wait_for(condition, what, seconds=LONGEST):
