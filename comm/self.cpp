@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/self.h"
+
 #include <utility>
 
 #include "comm/communicator.h"
-#include "comm/self.h"
 
 namespace lockstep {
 namespace {
 
-// On any device: all it needs is a stream that copies. On a CPU that is the calling thread: handing work to another
-// one and waking it costs more than a small network's collectives, and there is nobody to wait for.
+// On any device: all it needs is a stream that copies. On a CPU that is the calling thread: handing work to
+// another one and waking it costs more than a small network's collectives, and there is nobody to wait for.
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(Device device, std::shared_ptr<JobState> job)
