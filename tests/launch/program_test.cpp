@@ -237,8 +237,8 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
     const ProgramResult result = run_shell(command + (recompute ? " --set train.recompute=true" : ""));
     ASSERT_EQ(result.exit_code, 0) << result.output;
     double sum = 0;
-    for (const char* part : {"activations", "parameters", "statistics", "gradients", "optimizer", "loaders",
-                             "dataset", "staging"}) {
+    for (const char* part :
+         {"activations", "parameters", "statistics", "gradients", "optimizer", "loaders", "dataset"}) {
       ASSERT_GE(mebibytes(result.output, part), 0) << part << " in\n" << result.output;
       sum += mebibytes(result.output, part);
     }

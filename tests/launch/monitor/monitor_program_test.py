@@ -9,6 +9,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "benchmarks"))
@@ -35,12 +37,12 @@ class Monitor(unittest.TestCase):
         self.images = pathlib.Path(folder.name)
         training_runs.write_images(self.images, 4000, 100, 28)
 
-    def train(self, steps, *more, seconds=0.05):
+    def train(self, steps, *more, seconds=0.05, environment=None):
         settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
                     f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
         done = subprocess.run([*command, *(p for s in settings for p in ("--set", s)), *more],
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -86,11 +88,21 @@ class Monitor(unittest.TestCase):
         self.train(2, seconds=0)
         self.assertEqual(list(self.run_dir.glob("monitor*")), [])
 
-    def test_a_disk_that_is_full_does_not_end_the_training(self):
-        self.run_dir.mkdir()
-        (self.run_dir / "monitor.csv").symlink_to("/dev/full")
-        output = self.train(2)
-        self.assertEqual(output.count("monitor.csv: No space left on device"), 1, output)
+    def test_a_file_that_cannot_be_written_does_not_end_the_training(self):
+        held, file = self.images / "held", self.run_dir / "monitor.csv"
+
+        def make_link():  # which is never written through
+            while not held.exists():
+                time.sleep(0.01)
+            file.unlink(missing_ok=True)
+            file.symlink_to("/dev/full")
+            time.sleep(0.2)  # some rows
+            held.unlink()
+
+        other = threading.Thread(target=make_link, daemon=True)
+        other.start()
+        output = self.train(2, environment={"LOCKSTEP_HOLD": f"step:0:{held}"})
+        self.assertEqual(output.count("monitor.csv: Too many levels of symbolic links"), 1, output)
 
 
 if __name__ == "__main__":

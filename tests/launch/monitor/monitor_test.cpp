@@ -229,18 +229,6 @@ TEST_F(Monitor, AFileWithOtherColumnsIsKept) {
   EXPECT_EQ(text_in(folder_.path() / "run" / "monitor.1.csv"), "timestamp, name\n2026, old\n");
 }
 
-TEST_F(Monitor, AFullDiskCostsRowsAndNothingElse) {
-  fs::create_directories(file().parent_path());
-  fs::create_symlink("/dev/full", file());
-  testing::internal::CaptureStderr();
-  const MonitorSums sums = run(options());
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(sums.samples, 1);
-  EXPECT_NE(log.find("monitor.csv: No space left on device; training goes on without"), std::string::npos)
-      << log;
-  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << "it is told once: " << log;
-}
-
 // Nothing is written in the place of a disk that was unmounted.
 TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
   MonitorFile rows(file(), false);
