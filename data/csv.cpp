@@ -28,13 +28,6 @@ namespace fs = std::filesystem;
 // Names of a label column, in lower case, in order of preference.
 constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
-
 // What the columns of a file are.
 struct Columns {
   Cells names;  // or none

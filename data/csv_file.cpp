@@ -138,12 +138,16 @@ std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialec
   return static_cast<std::int32_t>(*value);
 }
 
-bool is_missing(std::string_view cell) {
-  std::string lower(cell);
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+bool is_missing(std::string_view cell) {
   constexpr std::string_view kWords[] = {"", "?", "-", "na", "n/a", "nan", "null", "none", "nil", "missing"};
-  return std::ranges::count(kWords, lower) > 0;
+  return std::ranges::count(kWords, lower_case(cell)) > 0;
 }
 
 }  // namespace lockstep

@@ -68,6 +68,8 @@ CsvDialect dialect_of(const std::filesystem::path& path, CsvDelimiter wanted);
 // The first 50 rows of a file, or as many as there are before one that makes no sense.
 std::vector<Cells> first_rows(const std::filesystem::path& path, char delimiter);
 
+// With A to Z made small; other characters stay.
+std::string lower_case(std::string_view text);
 // Finite as fp32; nothing for other cells.
 std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect);
 // A class: a whole number from 0 to 1,000,000, also as "2.0"; nothing for other cells.

@@ -179,11 +179,12 @@ Names training_images(const fs::path& class_folder, const DatasetOptions& option
 // A folder that may be what is tested with.
 struct TestFolder {
   fs::path folder;
-  Names known, unknown;  // classes: train/ has them or not
-  bool has_images = false;
+  Names unknown;            // classes that train/ has not
+  bool has_images = false;  // of train/'s classes
 
   TestFolder(const fs::path& path, const Names& classes, const DatasetOptions& options) : folder(path) {
     LeftOut not_told;
+    Names known;
     for (const std::string& name : folders_in(folder, not_told))
       (std::ranges::binary_search(classes, name) ? known : unknown).push_back(name);
     has_images = std::ranges::any_of(

@@ -7,7 +7,7 @@
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
 #   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
 #   tests/run.sh format   clang-format, without changing anything
-# What follows cpu, asan, tsan or cuda is ctest's: tests/run.sh cpu -R NAME, tests/run.sh asan --rerun-failed; list stands
+# Words after cpu, asan, tsan or cuda are passed to ctest: tests/run.sh cpu -R NAME, tests/run.sh asan --rerun-failed; list stands
 # for -N, which names the tests and runs none.
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev

@@ -56,7 +56,7 @@ void try_stranger(std::string_view bytes) {
   for (int turn = 0; turn < 100; ++turn) {
     wire.feed(bytes);
     const Stranger::Is is = stranger.hear(kSecret, begin);
-    require(is != Stranger::Is::known || shows_it, "nobody enters without the secret");
+    require(is != Stranger::Is::known || shows_it, "a connection entered without the secret");
     if (is != Stranger::Is::unknown) return;
     if (bytes.empty()) break;
   }

@@ -99,7 +99,7 @@ def wait_for(condition, what, seconds=LONGEST):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise Wrong(f"waited {seconds} s in vain for {what}")
+            raise Wrong(f"waited {seconds} s, and there was not {what}")
         time.sleep(0.005)
 
 
@@ -123,7 +123,7 @@ def is_locked(path):
 
 
 class Job:
-    """One command in a folder of its own."""
+    """One command, in its own folder."""
 
     def __init__(self, lockstep, cell, folder):
         self.lockstep, self.cell, self.folder = lockstep, cell, folder
