@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/node_claims.h"
 
-#include <chrono>
+#include <charconv>
 #include <cstdlib>
-#include <thread>
 #include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "core/log.h"
 
 namespace lockstep {
 namespace {
 
-// Whoever only asks who has a file locks it for microseconds.
-constexpr int kAttempts = 4;
-constexpr std::chrono::milliseconds kBetweenAttempts{5};
+std::string prefix_of(const std::string& name) { return "lockstep-" + name + "."; }
+
+std::optional<uid_t> user_in(const std::string& file, const std::string& prefix) {
+  if (!file.starts_with(prefix)) return std::nullopt;
+  uid_t user = 0;
+  const char* const end = file.data() + file.size();
+  const auto [stop, error] = std::from_chars(file.data() + prefix.size(), end, user);
+  return error == std::errc() && stop == end ? std::optional(user) : std::nullopt;
+}
 
 }  // namespace
 
@@ -22,14 +30,28 @@ std::filesystem::path claims_folder() {
   return folder != nullptr && *folder != '\0' ? folder : "/dev/shm";
 }
 
+std::filesystem::path NodeClaims::path_of(const std::string& name) const {
+  return folder_ / (prefix_of(name) + std::to_string(geteuid()));
+}
+
+std::optional<std::string> NodeClaims::holder_among(const std::string& name,
+                                                    const std::function<bool(uid_t)>& counts) const {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+    const std::optional<uid_t> user = user_in(entry.path().filename().string(), prefix_of(name));
+    if (!user || !counts(*user)) continue;
+    const std::optional<std::string> holder = holder_of(entry.path(), *user);
+    if (holder) return *user == geteuid() ? *holder : fmt::format("{} (user {})", *holder, *user);
+  }
+  return std::nullopt;
+}
+
+// Looks at other users' only when this user's is locked: of two who ask at the same time at most one gets it.
 std::optional<std::string> NodeClaims::claim(const std::string& name) {
   if (is_mine(name)) return std::nullopt;
-  FileClaim claim(path_of(name));
-  for (int attempt = 1; attempt < kAttempts && claim.state() == FileClaim::State::taken; ++attempt) {
-    std::this_thread::sleep_for(kBetweenAttempts);
-    claim = FileClaim(path_of(name));
-  }
+  FileClaim claim(path_of(name), FileClaim::By::owner);
   if (claim.state() == FileClaim::State::taken) return claim.holder();
+  if (const auto holder = holder_among(name, [](uid_t user) { return user != geteuid(); })) return holder;
   if (claim.state() != FileClaim::State::held) {
     log::debug("{} cannot be locked ({}): other jobs on this node may take the same", path_of(name).string(),
                claim.problem());
@@ -39,7 +61,7 @@ std::optional<std::string> NodeClaims::claim(const std::string& name) {
 }
 
 std::optional<std::string> NodeClaims::other_holder(const std::string& name) const {
-  return is_mine(name) ? std::nullopt : holder_of(path_of(name));
+  return is_mine(name) ? std::nullopt : holder_among(name, [](uid_t) { return true; });
 }
 
 void NodeClaims::keep_only(const std::string& name) {

@@ -2,11 +2,14 @@
 //
 // NodeClaims: what this process has for itself on its node until it ends, such as a GPU, so that jobs which
 // know nothing of each other keep apart. Each claim is a locked file (core/file_claim.h) in a folder that the
-// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. What cannot be locked, as where there is no such
-// folder, counts as free: then nobody keeps apart, and no job ends or waits for that. One thread.
+// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. Each user has files of their own, lockstep-NAME.UID,
+// which no other user can lock, so that whoever has something is known by user. What cannot be locked, as
+// where there is no such folder, counts as free: then nobody keeps apart, and no job ends or waits for that.
+// One thread.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,7 +35,10 @@ class NodeClaims {
   void keep_only(const std::string& name);
 
  private:
-  std::filesystem::path path_of(const std::string& name) const { return folder_ / ("lockstep-" + name); }
+  std::filesystem::path path_of(const std::string& name) const;
+  // Who has it, of the users whom `counts` lets.
+  std::optional<std::string> holder_among(const std::string& name,
+                                          const std::function<bool(uid_t)>& counts) const;
 
   std::filesystem::path folder_;
   std::map<std::string, FileClaim> claims_;

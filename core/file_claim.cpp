@@ -44,21 +44,35 @@ void write_holder(int descriptor, const std::filesystem::path& path) {
     log::debug("{} does not name this process: {}", path.string(), std::strerror(errno));
 }
 
-// Of a file that is there. Who may not write it may lock it.
-int open_existing(const std::filesystem::path& path) {
+bool is_regular(const struct stat& status) { return S_ISREG(status.st_mode); }
+
+struct stat status_of(int descriptor) {
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0) status = {};
+  return status;
+}
+
+bool is_at(const std::filesystem::path& path, int descriptor) {
+  struct stat there = {};
+  const struct stat status = status_of(descriptor);
+  return lstat(path.c_str(), &there) == 0 && there.st_dev == status.st_dev && there.st_ino == status.st_ino;
+}
+
+// Of a file that is there. By readers, who may not write it may lock it.
+int open_existing(const std::filesystem::path& path, FileClaim::By who) {
   const int descriptor = open(path.c_str(), O_RDWR | kHarmless);
-  return descriptor >= 0 || (errno != EACCES && errno != EROFS) ? descriptor
-                                                                : open(path.c_str(), O_RDONLY | kHarmless);
+  const bool unwritable = descriptor < 0 && (errno == EACCES || errno == EROFS);
+  return unwritable && who == FileClaim::By::readers ? open(path.c_str(), O_RDONLY | kHarmless) : descriptor;
 }
 
 // One that is there is not asked for with O_CREAT: in folders that everybody writes to, Linux refuses that to
 // all but the file's owner.
-int open_or_make(const std::filesystem::path& path, FileClaim::For users) {
+int open_or_make(const std::filesystem::path& path, FileClaim::By who) {
   for (int attempt = 0; attempt < 3; ++attempt) {
-    if (const int found = open_existing(path); found >= 0 || errno != ENOENT) return found;
+    if (const int found = open_existing(path, who); found >= 0 || errno != ENOENT) return found;
     const int made = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | kHarmless, 0666);
     if (made >= 0) {
-      if (users == FileClaim::For::every_user && fchmod(made, 0666) != 0)
+      if (who == FileClaim::By::owner && fchmod(made, 0644) != 0)
         log::debug("{}: {}", path.string(), std::strerror(errno));
       return made;
     }
@@ -67,28 +81,58 @@ int open_or_make(const std::filesystem::path& path, FileClaim::For users) {
   return -1;
 }
 
-bool is_regular(int descriptor) {
-  struct stat status = {};
-  return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+struct flock whole_file(int type) {
+  struct flock lock = {};
+  lock.l_type = static_cast<short>(type);
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Whether another locked it to write, which takes the right to write it.
+bool is_held(int descriptor) {
+  struct flock lock = whole_file(F_RDLCK);
+  return fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
+}
+
+FileClaim::State lock_as_reader(int descriptor) {
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return FileClaim::State::held;
+  return errno == EWOULDBLOCK ? FileClaim::State::taken : FileClaim::State::unlockable;
+}
+
+FileClaim::State lock_as_owner(int descriptor) {
+  struct flock lock = whole_file(F_WRLCK);
+  if (fcntl(descriptor, F_OFD_SETLK, &lock) == 0) return FileClaim::State::held;
+  return errno == EAGAIN || errno == EACCES ? FileClaim::State::taken : FileClaim::State::unlockable;
 }
 
 }  // namespace
 
-FileClaim::FileClaim(const std::filesystem::path& path, For users) : descriptor_(open_or_make(path, users)) {
-  if (descriptor_ < 0 || !is_regular(descriptor_)) {
-    problem_ = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
-    return;
+FileClaim::FileClaim(const std::filesystem::path& path, By who) {
+  constexpr int kMostFiles = 8;
+  for (int attempt = 0; attempt < kMostFiles; ++attempt) {
+    if (descriptor_ >= 0) close(descriptor_);
+    state_ = State::unopened;
+    descriptor_ = open_or_make(path, who);
+    const struct stat status = status_of(descriptor_);
+    if (descriptor_ < 0 || !is_regular(status)) {
+      problem_ = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
+      return;
+    }
+    if (who == By::owner && status.st_uid != geteuid()) {
+      problem_ = fmt::format("it is a file of user {}", status.st_uid);
+      return;
+    }
+    state_ = who == By::owner ? lock_as_owner(descriptor_) : lock_as_reader(descriptor_);
+    if (state_ == State::unlockable) problem_ = std::strerror(errno);
+    const bool replaced = who == By::owner && state_ == State::held && !is_at(path, descriptor_);
+    // Whoever may read the file may lock it to read, and nobody of us does: then another file takes its
+    // place.
+    const bool in_the_way = who == By::owner && state_ == State::taken && !is_held(descriptor_);
+    if (in_the_way && is_at(path, descriptor_)) unlink(path.c_str());
+    if (!replaced && !in_the_way) break;
   }
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
-    state_ = State::held;
-    write_holder(descriptor_, path);
-  } else if (errno == EWOULDBLOCK) {
-    state_ = State::taken;
-    holder_ = read_holder(descriptor_);
-  } else {
-    state_ = State::unlockable;
-    problem_ = std::strerror(errno);
-  }
+  if (state_ == State::held) write_holder(descriptor_, path);
+  if (state_ == State::taken) holder_ = read_holder(descriptor_);
 }
 
 FileClaim::~FileClaim() {
@@ -109,13 +153,12 @@ FileClaim& FileClaim::operator=(FileClaim&& other) noexcept {
   return *this;
 }
 
-std::optional<std::string> holder_of(const std::filesystem::path& path) {
-  const int descriptor = open_existing(path);
+std::optional<std::string> holder_of(const std::filesystem::path& path, uid_t owner) {
+  const int descriptor = open(path.c_str(), O_RDONLY | kHarmless);
   if (descriptor < 0) return std::nullopt;
+  const struct stat status = status_of(descriptor);
   std::optional<std::string> holder;
-  // Shared, so that those who ask do not take each other for holders.
-  if (is_regular(descriptor) && flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    holder = read_holder(descriptor);
+  if (is_regular(status) && status.st_uid == owner && is_held(descriptor)) holder = read_holder(descriptor);
   close(descriptor);
   return holder;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileClaim: something of which one process at a time may have the use, as a file that this one locks
-// (flock). The file tells people who has it, and stays behind. The system takes the lock back when its
-// process ends, however it ends. It binds nobody who does not ask.
+// FileClaim: something of which one process at a time may have the use, as a file that this one locks. The
+// file tells people who has it, and stays behind. The system takes the lock back when its process ends,
+// however it ends. It binds nobody who does not ask.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+
+#include <sys/types.h>
 
 namespace lockstep {
 
@@ -20,12 +22,12 @@ class FileClaim {
     unopened,    // no such file, and none can be made; or it is no regular file
   };
 
-  enum class For {
-    every_user,  // to lock, whatever the umask says
-    umask,       // those whom the umask lets
+  enum class By {
+    readers,  // whoever may open the file may lock it (flock), and the umask says who may
+    owner,  // its owner alone may lock it (an open file description's lock to write); all may see who has it
   };
   // Asks for the file, which is made if its folder is there. Waits for nobody, and follows no symbolic link.
-  explicit FileClaim(const std::filesystem::path& path, For users = For::every_user);
+  FileClaim(const std::filesystem::path& path, By who);
   ~FileClaim();
   FileClaim(FileClaim&& other) noexcept;
   FileClaim& operator=(FileClaim&& other) noexcept;
@@ -42,8 +44,8 @@ class FileClaim {
   std::string holder_, problem_;
 };
 
-// Who has the file now, as FileClaim::holder() says it; nothing where nobody has, or nobody can. Makes no
-// file. A FileClaim that asks in the very moment of this question may be told that it is taken.
-std::optional<std::string> holder_of(const std::filesystem::path& path);
+// Who has the file of this user now, by FileClaim::By::owner, as FileClaim::holder() says it; nothing where
+// nobody has, or nobody can, or the file is another user's. Makes no file, and locks nothing.
+std::optional<std::string> holder_of(const std::filesystem::path& path, uid_t owner);
 
 }  // namespace lockstep

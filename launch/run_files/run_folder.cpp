@@ -123,7 +123,7 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
 FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   make_folder(folder);
-  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::For::umask); };
+  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
   FileClaim claim = claimed();
   if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
   log::info("run.dir {} is in use by another job ({}); this one waits {} s for its end", folder.string(),

@@ -69,11 +69,42 @@ TEST_F(NodeClaimsTest, OfWhatCannotBeLockedAreEverybodys) {
   NodeClaims nowhere(folder_ / "none");
   EXPECT_EQ(nowhere.claim("gpu.a"), std::nullopt);
   EXPECT_TRUE(nowhere.is_mine("gpu.a"));
-  ASSERT_EQ(mkfifo((folder_ / "lockstep-gpu.a").c_str(), 0666), 0);
+  ASSERT_EQ(mkfifo((folder_ / fmt::format("lockstep-gpu.a.{}", geteuid())).c_str(), 0666), 0);
   NodeClaims claims(folder_);
   EXPECT_EQ(claims.other_holder("gpu.a"), std::nullopt);
   EXPECT_EQ(claims.claim("gpu.a"), std::nullopt);
   EXPECT_EQ(claimed_elsewhere("gpu.a"), "");
+}
+
+// A claim of another user counts, and is known as theirs; a file that pretends to be one does not.
+TEST_F(NodeClaimsTest, OfOtherUsersAreKnownByUser) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  int ready[2] = {}, over[2] = {};
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    close(over[1]);
+    if (setuid(3) != 0) _exit(1);
+    NodeClaims claims(folder_);
+    const FileClaim forged(folder_ / "lockstep-gpu.b.4", FileClaim::By::owner);
+    char end = claims.claim("gpu.a") ? 'n' : 'y';
+    if (write(ready[1], &end, 1) != 1) _exit(1);
+    _exit(read(over[0], &end, 1) < 0);
+  }
+  char claimed = 0;
+  ASSERT_EQ(read(ready[0], &claimed, 1), 1);
+  EXPECT_EQ(claimed, 'y');
+  NodeClaims mine(folder_);
+  const std::string holder = mine.claim("gpu.a").value_or("");
+  EXPECT_EQ(holder.find(fmt::format("process {} on ", other)), 0u) << holder;
+  EXPECT_TRUE(holder.ends_with(" (user 3)")) << holder;
+  EXPECT_EQ(mine.other_holder("gpu.a"), holder);
+  EXPECT_EQ(mine.claim("gpu.b"), std::nullopt);
+  for (const int end : {ready[0], ready[1], over[0], over[1]}) close(end);
+  waitpid(other, nullptr, 0);
+  EXPECT_EQ(mine.claim("gpu.a"), std::nullopt);
 }
 
 TEST(ClaimsFolder, IsTheEnvironmentsOrSharedMemory) {

@@ -3,9 +3,12 @@
 
 #include <csignal>
 #include <fstream>
+#include <functional>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,14 +27,19 @@ class FileClaims : public testing::Test {
 };
 
 using State = FileClaim::State;
+using By = FileClaim::By;
+
+std::optional<std::string> my_holder_of(const std::filesystem::path& path) {
+  return holder_of(path, geteuid());
+}
 
 // A process that has the file, and waits to be killed.
-pid_t other_holder(const std::filesystem::path& path) {
+pid_t other_holder(const std::filesystem::path& path, By who) {
   int ready[2] = {};
   EXPECT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const FileClaim claim(path);
+    const FileClaim claim(path, who);
     const char state = claim.state() == State::held ? 'h' : 'x';
     if (write(ready[1], &state, 1) != 1) _exit(1);
     for (;;) pause();
@@ -44,79 +52,52 @@ pid_t other_holder(const std::filesystem::path& path) {
   return child;
 }
 
-TEST_F(FileClaims, AreOneHoldersAtATimeAndNameIt) {
-  FileClaim first(path_);
+class EitherFileClaims : public FileClaims, public testing::WithParamInterface<By> {};
+
+INSTANTIATE_TEST_SUITE_P(By, EitherFileClaims, testing::Values(By::readers, By::owner));
+
+TEST_P(EitherFileClaims, AreOneHoldersAtATimeAndNameIt) {
+  FileClaim first(path_, GetParam());
   EXPECT_EQ(first.state(), State::held);
   for (int turn = 0; turn < 2; ++turn) {
-    const FileClaim second(path_);
+    const FileClaim second(path_, GetParam());
     EXPECT_EQ(second.state(), State::taken);
     EXPECT_EQ(second.holder().find(fmt::format("process {} on ", getpid())), 0u) << second.holder();
     EXPECT_NE(second.holder().find(", since 2"), std::string::npos) << second.holder();
-    EXPECT_EQ(holder_of(path_), second.holder());
+    if (GetParam() == By::owner) {
+      EXPECT_EQ(my_holder_of(path_), second.holder());
+    }
   }
-  first = FileClaim(folder_ / "other");
-  EXPECT_EQ(holder_of(path_), std::nullopt);
-  EXPECT_EQ(FileClaim(path_).state(), State::held);
+  first = FileClaim(folder_ / "other", GetParam());
+  EXPECT_EQ(my_holder_of(path_), std::nullopt);
+  EXPECT_EQ(FileClaim(path_, GetParam()).state(), State::held);
 }
 
-TEST_F(FileClaims, OfAProcessThatWasKilledAreFree) {
-  const pid_t child = other_holder(path_);
-  EXPECT_EQ(FileClaim(path_).holder().find(fmt::format("process {} on ", child)), 0u);
+TEST_P(EitherFileClaims, OfAProcessThatWasKilledAreFree) {
+  const pid_t child = other_holder(path_, GetParam());
+  EXPECT_EQ(FileClaim(path_, GetParam()).holder().find(fmt::format("process {} on ", child)), 0u);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(holder_of(path_), std::nullopt);
-  EXPECT_EQ(FileClaim(path_).state(), State::held);
+  EXPECT_EQ(my_holder_of(path_), std::nullopt);
+  EXPECT_EQ(FileClaim(path_, GetParam()).state(), State::held);
 }
 
-TEST_F(FileClaims, AreEveryUsersToLock) {
-  const mode_t before = umask(077);
-  const FileClaim claim(path_);
-  umask(before);
-  struct stat status = {};
-  ASSERT_EQ(stat(path_.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0666u);
-}
-
-TEST_F(FileClaims, FollowTheUmaskWhereTheyAreOfAFolderOfOnes) {
+TEST_P(EitherFileClaims, AreEveryonesToReadOrFollowTheUmask) {
   const mode_t before = umask(027);
-  const FileClaim claim(path_, FileClaim::For::umask);
+  const FileClaim claim(path_, GetParam());
   umask(before);
   struct stat status = {};
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0640u);
-}
-
-// In a folder that everybody may write to, where Linux is strict about files of others.
-TEST_F(FileClaims, OfOneUserAreKnownToAnother) {
-  if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
-  ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
-  const auto state_for_user = [&](uid_t user) {
-    const pid_t child = fork();
-    if (child == 0) _exit(setuid(user) != 0 ? 99 : static_cast<int>(FileClaim(path_).state()));
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WEXITSTATUS(status);
-  };
-  EXPECT_EQ(state_for_user(1), static_cast<int>(State::held));
-  EXPECT_EQ(state_for_user(2), static_cast<int>(State::held));
-  const FileClaim mine(path_);
-  EXPECT_EQ(state_for_user(2), static_cast<int>(State::taken));
-  ASSERT_EQ(chmod(path_.c_str(), 0444), 0);
-  EXPECT_EQ(state_for_user(2), static_cast<int>(State::taken)) << "who may not write may ask";
-}
-
-TEST_F(FileClaims, AskingMakesNoFileAndKeepsNobodyFromAsking) {
-  EXPECT_EQ(holder_of(path_), std::nullopt);
-  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_EQ(status.st_mode & 0777, GetParam() == By::owner ? 0644u : 0640u);
 }
 
 // Whatever lies there: no wait, and nothing is written through a link.
-TEST_F(FileClaims, OfWhatIsNoFileAreImpossible) {
+TEST_P(EitherFileClaims, OfWhatIsNoFileAreImpossible) {
   const auto expect_unopened = [](const std::filesystem::path& path) {
-    const FileClaim claim(path);
+    const FileClaim claim(path, GetParam());
     EXPECT_EQ(claim.state(), State::unopened) << path;
     EXPECT_NE(claim.problem(), "") << path;
-    EXPECT_EQ(holder_of(path), std::nullopt) << path;
+    EXPECT_EQ(my_holder_of(path), std::nullopt) << path;
   };
   expect_unopened(folder_ / "no_folder" / "claim");
   expect_unopened(folder_);
@@ -128,14 +109,82 @@ TEST_F(FileClaims, OfWhatIsNoFileAreImpossible) {
   EXPECT_EQ(std::filesystem::file_size(folder_ / "mine"), 8u);
 }
 
-TEST_F(FileClaims, AHolderThatWroteNonsenseIsShownAsText) {
-  const FileClaim first(path_);
+TEST_P(EitherFileClaims, AHolderThatWroteNonsenseIsShownAsText) {
+  const FileClaim first(path_, GetParam());
   std::ofstream(path_, std::ios::trunc) << "\x1b[2J\xff" << std::string(5000, 'a');
-  const std::string holder = FileClaim(path_).holder();
+  const std::string holder = FileClaim(path_, GetParam()).holder();
   EXPECT_EQ(holder.find('\x1b'), std::string::npos);
   EXPECT_LT(holder.size(), 300u);
   std::ofstream(path_, std::ios::trunc).flush();
-  EXPECT_EQ(holder_of(path_), "a process that has just started");
+  EXPECT_EQ(FileClaim(path_, GetParam()).holder(), "a process that has just started");
+}
+
+// In a folder that everybody may write to, where Linux is strict about files of others.
+class FileClaimsOfUsers : public FileClaims {
+ protected:
+  void SetUp() override {
+    if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+    ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  }
+  // What `work` returns as that user.
+  static int as_user(uid_t user, const std::function<int()>& work) {
+    const pid_t child = fork();
+    if (child == 0) _exit(setuid(user) != 0 ? 99 : work());
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  }
+  int state_for(uid_t user, By who) const {
+    return as_user(user, [&] { return static_cast<int>(FileClaim(path_, who).state()); });
+  }
+};
+
+TEST_F(FileClaimsOfUsers, ByReadersAreKnownToEachOther) {
+  const FileClaim mine(path_, By::readers);
+  EXPECT_EQ(state_for(2, By::readers), static_cast<int>(State::taken)) << "who may not write may ask";
+}
+
+TEST_F(FileClaimsOfUsers, ByTheOwnerAreNobodyElses) {
+  EXPECT_EQ(state_for(1, By::owner), static_cast<int>(State::held));
+  EXPECT_EQ(state_for(2, By::owner), static_cast<int>(State::unopened)) << "it is there, and another user's";
+  EXPECT_EQ(my_holder_of(path_), std::nullopt);
+}
+
+// Each lock that who may read the file can have.
+TEST_F(FileClaimsOfUsers, ByTheOwnerAreNotKeptBack) {
+  EXPECT_EQ(FileClaim(path_, By::owner).state(), State::held) << "makes the file";
+  int ready[2] = {};
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    if (setuid(2) != 0) _exit(1);
+    const int descriptor = open(path_.c_str(), O_RDONLY);
+    struct flock lock = {};
+    lock.l_type = F_RDLCK;
+    const bool locked = flock(descriptor, LOCK_EX) == 0 && fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
+    if (write(ready[1], locked ? "y" : "n", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char locked = 0;
+  ASSERT_EQ(read(ready[0], &locked, 1), 1);
+  EXPECT_EQ(locked, 'y');
+  EXPECT_EQ(my_holder_of(path_), std::nullopt);
+  {
+    const FileClaim mine(path_, By::owner);
+    EXPECT_EQ(mine.state(), State::held);
+    EXPECT_EQ(FileClaim(path_, By::owner).state(), State::taken);
+    const int known = as_user(2, [&] { return holder_of(path_, 0).has_value() ? 7 : 8; });
+    EXPECT_EQ(known, 7);
+  }
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(FileClaims, AskingMakesNoFile) {
+  EXPECT_EQ(my_holder_of(path_), std::nullopt);
+  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 }  // namespace

@@ -31,7 +31,10 @@ class SharedNode : public testing::Test {
   SharedNode() { std::filesystem::create_directories(claims_); }
 
   // Something else has the device, as this process.
-  FileClaim take(int index) const { return FileClaim(claims_ / ("lockstep-gpu." + uuid_of_gpu(index))); }
+  std::filesystem::path claim_on(int index) const {
+    return claims_ / fmt::format("lockstep-gpu.{}.{}", uuid_of_gpu(index), geteuid());
+  }
+  FileClaim take(int index) const { return {claim_on(index), FileClaim::By::owner}; }
   static std::string me() { return fmt::format("process {} on ", getpid()); }
 
   std::string machine(int gpus) const {
@@ -139,10 +142,11 @@ TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
 // As the last processes of a job do that was ended and is started again.
 TEST_F(SharedNode, AJobWaitsAMomentForWhatIsJustEnding) {
   const std::string held = workplace_.path("held").string();
-  const ProgramResult result = run_shell(
-      workplace_.script(fmt::format("flock -x {}/lockstep-gpu.{} sh -c 'touch {}; sleep 1' &\nrun=$!\n",
-                                    claims_.string(), uuid_of_gpu(0), held) +
-                        wait_until("[ -e " + held + " ]") + machine(1) + train("cuda")));
+  const ProgramResult result = run_shell(workplace_.script(
+      fmt::format("python3 -c \"import fcntl, time; file = open('{}', 'w'); fcntl.lockf(file, "
+                  "fcntl.LOCK_EX); open('{}', 'w'); time.sleep(1)\" &\nrun=$!\n",
+                  claim_on(0).string(), held) +
+      wait_until("[ -e " + held + " ]") + machine(1) + train("cuda")));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(contexts(), Contexts{"[1]"});
 }
