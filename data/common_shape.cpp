@@ -18,12 +18,14 @@ ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t
         "data.channels = 2: 1 (grayscale) and 3 (RGB) are possible, and 0 for what most images have");
   std::optional<ImageShape> first;
   std::exception_ptr fault;
-  std::int64_t gray = 0, colour = 0, turned = 0;
+  std::int64_t gray = 0, colour = 0, turned = 0, animated = 0;
   const auto look = [&](std::int64_t index) {
     const ImageShape shape = shape_of(index);
     if (!first) first = shape;
     ++(shape.channels == 1 ? gray : colour);
-    if (ImageDecoder::of_this_thread().orientation() != 1) ++turned;
+    const ImageDecoder& decoder = ImageDecoder::of_this_thread();
+    turned += decoder.orientation() != 1;
+    animated += decoder.animated();
   };
   for (std::int64_t i = 0; i < count; ++i) {
     try {
@@ -50,6 +52,12 @@ ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t
         "{}: {} of {} training images that were looked at are turned or mirrored as their EXIF says "
         "(data.exif_orientation decides)",
         options.path, turned, gray + colour);
+  }
+  if (told && animated > 0) {
+    log::shared_warning(
+        "{}: {} of {} training images that were looked at are animated, of which the first picture alone is "
+        "read",
+        options.path, animated, gray + colour);
   }
   return *first;
 }

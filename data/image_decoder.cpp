@@ -33,6 +33,7 @@ ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_
   name_ = name;
   image_ = image;
   orientation_ = exif == ExifOrientation::apply ? exif_orientation(image) : 1;
+  animated_ = is_animated_png(image);
   return shape_ = other_way(png_ ? png_shape(name, image) : jpeg_.open(name, image, check), orientation_);
 }
 
@@ -41,6 +42,7 @@ std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::sp
   const std::optional<ImageShape> stored = is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
   if (!stored) return std::nullopt;
   orientation_ = exif == ExifOrientation::apply ? exif_orientation(part) : 1;
+  animated_ = is_animated_png(part);
   return other_way(*stored, orientation_);
 }
 

@@ -30,6 +30,8 @@ class ImageDecoder {
                                       ExifOrientation exif);
   // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.
   int orientation() const { return orientation_; }
+  // Whether the last image is the first of several that are shown in turn, of which it alone is read.
+  bool animated() const { return animated_; }
 
   // By how much what was opened can be reduced when it is decoded, so that it keeps so many pixels in both
   // directions: 1, or for a JPEG image 2, 4 or 8. One that is turned has its part pixels at other sides, and
@@ -49,6 +51,7 @@ class ImageDecoder {
   std::string name_;
   std::span<const std::uint8_t> image_;
   int orientation_ = 1;
+  bool animated_ = false;
   ImageShape shape_;                  // as it is shown
   std::vector<std::uint8_t> stored_;  // pixels of an image that is turned
 };

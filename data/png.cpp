@@ -80,6 +80,21 @@ ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image)
   return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
 }
 
+// Chunks are a length, a name, so many bytes and a checksum; acTL comes before the first with pixels.
+bool is_animated_png(std::span<const std::uint8_t> image) {
+  if (!is_png(image)) return false;
+  constexpr std::size_t kName = 4, kBesideData = 12;
+  for (std::size_t at = sizeof(kSignature); at + kBesideData <= image.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(image.data() + at + kName), kName);
+    if (name == "acTL" || name == "IDAT") return name == "acTL";
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < kName; ++i) length = length << 8 | image[at + i];
+    if (length > image.size() - at - kBesideData) return false;
+    at += kBesideData + length;
+  }
+  return false;
+}
+
 std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image) {
   if (!is_png(image)) return std::nullopt;
   const Opened opened = open_image(name, image);

@@ -272,6 +272,32 @@ TEST(Png, LowSixteenBitValuesAreWarnedOfOnce) {
   EXPECT_EQ(warnings(Split::train), "") << "one bright image shows that all 16 bits are used";
 }
 
+Bytes animated_png(const ImageShape& shape, std::uint32_t seed) {
+  constexpr long kBehindHeader = 8 + 25;
+  Bytes png = encode_png(shape, noise(shape, seed)), control, count;
+  append_word(count, 2);
+  append_word(count, 0);
+  append_chunk(control, "acTL", count);
+  png.insert(png.begin() + kBehindHeader, control.begin(), control.end());
+  return png;
+}
+
+TEST(Png, OfAnAnimatedOneTheFirstPictureIsReadAndThatIsTold) {
+  const Bytes animated = animated_png(kColour, 8), still = encode_png(kColour, noise(kColour, 8));
+  EXPECT_EQ(decoded(animated, kColour), noise(kColour, 8));
+  EXPECT_TRUE(is_animated_png(animated));
+  EXPECT_FALSE(is_animated_png(still));
+  for (std::size_t length = 0; length < animated.size(); ++length)
+    EXPECT_EQ(is_animated_png(std::span(animated).first(length)), length >= 8 + 25 + 12) << length;
+  const TemporaryFolder folder;
+  folder.write("train/a/1.png", animated);
+  folder.write("train/b/1.png", still);
+  testing::internal::CaptureStderr();
+  open_dataset({.format = "image_folder", .path = folder.path(), .synthetic = {}}, Split::train);
+  expect_parts(testing::internal::GetCapturedStderr(),
+               {"1 of 2 training images", "animated, of which the first"});
+}
+
 TEST(Png, DamageIsNamed) {
   const Bytes png = encode_png(kColour, noise(kColour, 6));
   for (std::size_t length = 0; length < png.size() - 12; ++length) {  // but for the end's own chunk
