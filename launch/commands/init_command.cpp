@@ -38,8 +38,9 @@ int run_init(const Command& command) {
   const std::string output = command.output.empty() ? name + ".toml" : command.output;
 
   DatasetOptions options{.format = "image_folder", .path = folder};
-  options.resize.size = size_for(*open_dataset(options, Split::train));
-  const std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
+  std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
+  options.resize.size = size_for(*train);
+  if (options.resize.size > 0) train = open_dataset(options, Split::train);
   const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
   ImageSummary summary = summarize(*train);
   summary.resized = options.resize.size > 0;

@@ -2,8 +2,10 @@
 //
 // Devices are made idle, each time for another reason, and the real program says which.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -50,12 +52,22 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
   return {{"text", ""}, {"account", {{"exposed_communication", 0}, {"data_wait", 0}}}};
 }
 
+// The command of the environment is told of each event; it may end after the training.
 TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
   const Workplace workplace("idle_late");
+  const std::string told = workplace.path("told");
+  setenv("LOCKSTEP_EVENT_COMMAND", ("echo \"$LOCKSTEP_EVENT\" >> " + told).c_str(), 1);
   const ProgramResult result =
       run_ranks(2, workplace.train(with({"train.steps=20"}), "--inject slow:rank=1,step=1,ms=40"));
+  unsetenv("LOCKSTEP_EVENT_COMMAND");
   const Json event = event_of(result, workplace.path("run"), "communication");
   EXPECT_GT(event["account"]["exposed_communication"], event["account"]["data_wait"]);
+  const std::string events = text_of(workplace.path("run/events.jsonl"));
+  const ProgramResult waited = run_shell(workplace.script(
+      "run=$$\n" + wait_until(fmt::format("[ $(wc -c < {}) -eq {} ]", told, events.size()))));
+  EXPECT_EQ(waited.exit_code, 0) << waited.output;
+  std::istringstream lines(events);
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(count(text_of(told), line + "\n"), 1) << line;
 }
 
 TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
